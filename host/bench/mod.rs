@@ -1,0 +1,1 @@
+//! Measuring programs and their reports.

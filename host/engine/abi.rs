@@ -1,0 +1,226 @@
+//! The structures of `kernels/include/warpbell/abi.h`, mirrored. The header is the contract and documents each field.
+#![allow(missing_docs)]
+
+use bytemuck::{Pod, Zeroable};
+use core::mem::offset_of;
+
+pub const ABI_VERSION: u64 = 1;
+pub const ERROR_LOG_ENTRIES: usize = 32;
+pub const MAX_DEVICES: usize = 16;
+pub const MAX_WINDOWS: usize = 16;
+pub const STATS_STRIPES: usize = 64;
+pub const STATUS_KIND_SHIFT: u32 = 28;
+pub const STATUS_NVME_MASK: u32 = 0x7fff;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct ErrorEntry {
+    pub status: u32,
+    pub device: u32,
+    pub queue: u32,
+    pub command: u32,
+    pub opcode: u32,
+    pub blocks: u32,
+    pub lba: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct ErrorLog {
+    pub count: u32,
+    pub reserved: [u32; 7],
+    pub entry: [ErrorEntry; ERROR_LOG_ENTRIES],
+    pub ready: [u32; ERROR_LOG_ENTRIES],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Control {
+    pub stop: u64,
+    pub abort: u64,
+    pub error_log: u64,
+    pub deadline_ns: u64,
+    pub reserved: [u64; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Record {
+    pub buffer: u64,
+    pub tag: u64,
+    pub lba: u64,
+    pub bytes: u32,
+    pub opcode_blocks: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Queue {
+    pub sq: u64,
+    pub cq: u64,
+    pub sq_doorbell: u64,
+    pub cq_doorbell: u64,
+    pub slot: u64,
+    pub mark: u64,
+    pub outcome: u64,
+    pub record: u64,
+    pub bounce: u64,
+    pub bounce_iova: u64,
+    pub prp_list: u64,
+    pub prp_list_iova: u64,
+    pub depth: u32,
+    pub log2_depth: u32,
+    pub bounce_bytes: u32,
+    pub index: u32,
+    pub reserved0: [u32; 4],
+    pub ticket: u32,
+    pub reserved1: [u32; 31],
+    pub tail_lock: u32,
+    pub tail: u32,
+    pub reserved2: [u32; 30],
+    pub head_lock: u32,
+    pub head: u32,
+    pub reserved3: [u32; 30],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Stats {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub fills: u64,
+    pub write_backs: u64,
+    pub evictions: u64,
+    pub prefetches: u64,
+    pub retries: u64,
+    pub doorbells: u64,
+    pub errors: u64,
+    pub reserved: [u64; 3],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Device {
+    pub queues: u64,
+    pub blocks: u64,
+    pub queue_count: u32,
+    pub nsid: u32,
+    pub max_blocks: u32,
+    pub reserved: [u32; 9],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Window {
+    pub base: u64,
+    pub bytes: u64,
+    pub iova: [u64; MAX_DEVICES],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Volume {
+    pub control: u64,
+    pub stats: u64,
+    pub blocks: u64,
+    pub block_shift: u32,
+    pub device_count: u32,
+    pub chunk_blocks: u32,
+    pub window_count: u32,
+    pub memory_page_shift: u32,
+    pub reserved: [u32; 5],
+    pub device: [Device; MAX_DEVICES],
+    pub window: [Window; MAX_WINDOWS],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Cache {
+    pub volume: u64,
+    pub frames: u64,
+    pub tag: u64,
+    pub pins: u64,
+    pub fill: u64,
+    pub set_lock: u64,
+    pub hand: u64,
+    pub pages: u64,
+    pub sets: u32,
+    pub ways: u32,
+    pub log2_sets: u32,
+    pub page_shift: u32,
+    pub blocks_per_page: u32,
+    pub way_reciprocal: u32,
+    pub reserved: [u32; 10],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Array {
+    pub cache: u64,
+    pub first_page: u64,
+    pub count: u64,
+    pub element_bytes: u32,
+    pub reserved: u32,
+}
+
+const _: () = {
+    assert!(size_of::<ErrorEntry>() == 32);
+    assert!(size_of::<Control>() == 64);
+    assert!(size_of::<Record>() == 32);
+    assert!(size_of::<Queue>() == 512);
+    assert!(size_of::<Stats>() == 128);
+    assert!(size_of::<Device>() == 64);
+    assert!(size_of::<Cache>() == 128);
+    assert!(size_of::<Array>() == 32);
+};
+
+const fn fold(hash: u64, value: usize) -> u64 {
+    (hash ^ value as u64).wrapping_mul(0x0000_0100_0000_01b3)
+}
+
+/// The number that the header's `fingerprint()` computes; the same list in the same order.
+pub const fn fingerprint() -> u64 {
+    let list = [
+        ABI_VERSION as usize,
+        size_of::<ErrorEntry>(),
+        offset_of!(ErrorEntry, lba),
+        size_of::<ErrorLog>(),
+        offset_of!(ErrorLog, entry),
+        offset_of!(ErrorLog, ready),
+        size_of::<Control>(),
+        offset_of!(Control, deadline_ns),
+        size_of::<Record>(),
+        offset_of!(Record, bytes),
+        size_of::<Queue>(),
+        offset_of!(Queue, bounce),
+        offset_of!(Queue, depth),
+        offset_of!(Queue, ticket),
+        offset_of!(Queue, tail),
+        offset_of!(Queue, head),
+        size_of::<Stats>(),
+        offset_of!(Stats, errors),
+        size_of::<Device>(),
+        offset_of!(Device, max_blocks),
+        size_of::<Window>(),
+        size_of::<Volume>(),
+        offset_of!(Volume, memory_page_shift),
+        offset_of!(Volume, device),
+        offset_of!(Volume, window),
+        size_of::<Cache>(),
+        offset_of!(Cache, pages),
+        offset_of!(Cache, way_reciprocal),
+        size_of::<Array>(),
+        offset_of!(Array, element_bytes),
+    ];
+    let mut h = 0xcbf2_9ce4_8422_2325u64;
+    let mut i = 0;
+    while i < list.len() {
+        h = fold(h, list[i]);
+        i += 1;
+    }
+    h
+}

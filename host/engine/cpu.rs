@@ -1,0 +1,240 @@
+//! Kernels on CPU threads.
+
+use super::{EngineError, Grid, abi};
+use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+type Call = unsafe extern "C" fn(*const *mut c_void);
+
+/// `warpbell::cpu::kernel_entry` of `kernel.h`.
+#[repr(C)]
+struct KernelEntry {
+    name: *const c_char,
+    call: Call,
+    parameter_count: u32,
+    parameter_bytes: *const u32,
+    next: *const KernelEntry,
+}
+
+/// `warpbell::cpu::image` of `kernel.h`.
+#[repr(C)]
+struct RawImage {
+    fingerprint: u64,
+    kernels: *const KernelEntry,
+    run_block: unsafe extern "C" fn(Call, *const *mut c_void, u32, u32, u32),
+    warp_width: u32,
+    reserved: u32,
+}
+
+/// Kernels compiled for CPU threads and linked into this program.
+#[derive(Clone, Copy)]
+pub struct CpuImage(&'static RawImage);
+
+// SAFETY: an image is constant data and functions that may be called from any thread.
+unsafe impl Send for CpuImage {}
+// SAFETY: as above.
+unsafe impl Sync for CpuImage {}
+
+impl CpuImage {
+    /// The image behind a symbol that `WB_IMAGE(symbol)` defined in a linked C++ file.
+    ///
+    /// # Safety
+    /// `symbol` must be such a function, compiled against the headers of this crate.
+    pub unsafe fn from_symbol(symbol: unsafe extern "C" fn() -> *const c_void) -> Result<Self, EngineError> {
+        // SAFETY: the caller promises that it is WB_IMAGE's function; what it returns lives as long as the program.
+        let raw = unsafe { &*symbol().cast::<RawImage>() };
+        if raw.fingerprint != abi::fingerprint() {
+            return Err(EngineError::AbiMismatch { image: raw.fingerprint, host: abi::fingerprint() });
+        }
+        Ok(Self(raw))
+    }
+
+    /// Lanes in a warp: 1 unless the image was compiled for another width.
+    pub fn warp_width(&self) -> u32 {
+        self.0.warp_width
+    }
+
+    fn find(&self, name: &str) -> Option<&'static KernelEntry> {
+        let mut at = self.0.kernels;
+        while !at.is_null() {
+            // SAFETY: the list is made of static entries.
+            let entry = unsafe { &*at };
+            // SAFETY: the name is a string literal.
+            if unsafe { CStr::from_ptr(entry.name) }.to_bytes() == name.as_bytes() {
+                return Some(entry);
+            }
+            at = entry.next;
+        }
+        None
+    }
+}
+
+impl fmt::Debug for CpuImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CpuImage(warp width {})", self.warp_width())
+    }
+}
+
+/// The kernels that ship with the crate.
+pub(super) fn shipped_image() -> Result<CpuImage, EngineError> {
+    #[cfg(cpu_image)]
+    {
+        unsafe extern "C" {
+            fn warpbell_image() -> *const c_void;
+        }
+        // SAFETY: `kernels/all.cu` defines the symbol with WB_IMAGE.
+        unsafe { CpuImage::from_symbol(warpbell_image) }
+    }
+    #[cfg(not(cpu_image))]
+    Err(EngineError::NoCpuImage)
+}
+
+#[derive(Debug)]
+pub(super) struct CpuEngine {
+    image: CpuImage,
+    threads: usize,
+    note: Option<String>,
+}
+
+impl CpuEngine {
+    pub(super) fn new(threads: usize, image: &CpuImage, note: Option<String>) -> Result<Self, EngineError> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Ok(Self { image: *image, threads: if threads == 0 { cores } else { threads }, note })
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    pub(super) fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// One warp in a block, a block for each thread of the engine.
+    pub(super) fn grid(&self) -> Grid {
+        Grid { blocks: self.threads as u32, threads: self.image.warp_width() }
+    }
+
+    pub(super) fn launch(&self, kernel: &str, grid: Grid, args: super::Args<'_>) -> Result<CpuRun, EngineError> {
+        let entry = self.image.find(kernel).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))?;
+        // SAFETY: the table has `parameter_count` entries.
+        let expected = unsafe { std::slice::from_raw_parts(entry.parameter_bytes, entry.parameter_count as usize) };
+        if expected != args.sizes() {
+            let (expected, given) = (expected.to_vec(), args.sizes().to_vec());
+            return Err(EngineError::Arguments { kernel: kernel.to_owned(), expected, given });
+        }
+        let refuse = |reason: &str| EngineError::Grid {
+            kernel: kernel.to_owned(),
+            blocks: grid.blocks,
+            threads: grid.threads,
+            reason: reason.to_owned(),
+        };
+        let width = self.image.warp_width();
+        if grid.blocks == 0 || grid.threads == 0 || !grid.threads.is_multiple_of(width) {
+            return Err(refuse(&format!("blocks are not empty and whole warps of {width}")));
+        }
+        if u64::from(grid.blocks) * u64::from(grid.threads) > 4096 {
+            return Err(refuse("the CPU engine runs 4,096 threads at most; ask Engine::grid"));
+        }
+        // The values travel with the run: the thread that launched may be gone before the kernel is.
+        let mut args = Box::new(ErasedArgs::new(args));
+        let parameters = args.pointers();
+        let shared = Arc::new(Shared { _args: args, parameters, left: AtomicU32::new(grid.blocks) });
+        let mut threads = Vec::with_capacity(grid.blocks as usize);
+        let started = Instant::now();
+        for block in 0..grid.blocks {
+            let shared = shared.clone();
+            let (run_block, call) = (self.image.0.run_block, entry.call);
+            let thread = std::thread::Builder::new().name(format!("wb-{block}")).spawn(move || {
+                // SAFETY: the parameters have the sizes that the kernel takes and live in `shared`; the launch's borrow
+                // keeps alive what they point to.
+                unsafe { run_block(call, shared.parameters.as_ptr(), block, grid.blocks, grid.threads) };
+                shared.left.fetch_sub(1, Ordering::AcqRel);
+            });
+            match thread {
+                Ok(t) => threads.push(t),
+                Err(e) => {
+                    // Blocks that run already may wait for those that never will: their waits are bounded.
+                    for t in threads {
+                        let _ = t.join();
+                    }
+                    return Err(refuse(&format!("no thread: {e}")));
+                }
+            }
+        }
+        Ok(CpuRun { shared, threads, started, elapsed: None })
+    }
+}
+
+impl fmt::Display for CpuEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu ({} threads", self.threads)?;
+        if let Some(note) = &self.note {
+            write!(f, "; {note}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// Argument values without the borrow: the [`super::Run`] holds that.
+struct ErasedArgs(super::Args<'static>);
+
+impl ErasedArgs {
+    fn new(args: super::Args<'_>) -> Self {
+        // SAFETY: only the lifetime of a marker changes; `Run<'a>` keeps the real one until the kernel has ended.
+        Self(unsafe { std::mem::transmute::<super::Args<'_>, super::Args<'static>>(args) })
+    }
+    fn pointers(&mut self) -> Vec<*mut c_void> {
+        self.0.pointers()
+    }
+}
+
+struct Shared {
+    _args: Box<ErasedArgs>,
+    parameters: Vec<*mut c_void>,
+    left: AtomicU32,
+}
+
+// SAFETY: the pointers are to values that nobody writes.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+pub(super) struct CpuRun {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    started: Instant,
+    elapsed: Option<Duration>,
+}
+
+impl CpuRun {
+    /// Waits until the kernel has ended, at most `within`; whether it has.
+    pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
+        let until = Instant::now() + within;
+        while self.shared.left.load(Ordering::Acquire) != 0 {
+            if self.threads.iter().all(JoinHandle::is_finished) && self.shared.left.load(Ordering::Acquire) != 0 {
+                return Err("a thread of the kernel panicked".to_owned());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let ran = self.started.elapsed();
+            // Short kernels are worth looking at often; long ones should not be disturbed.
+            std::thread::sleep((ran / 16).clamp(Duration::from_micros(20), Duration::from_millis(2)).min(left));
+        }
+        self.elapsed.get_or_insert_with(|| self.started.elapsed());
+        for t in self.threads.drain(..) {
+            let _ = t.join();
+        }
+        Ok(true)
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.elapsed.unwrap_or_else(|| self.started.elapsed())
+    }
+}

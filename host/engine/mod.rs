@@ -1,0 +1,145 @@
+//! Where kernels run: a GPU, or CPU threads. Image loading, ABI check, launches, stop flag, deadlines.
+
+pub mod abi;
+mod args;
+mod cpu;
+mod error;
+mod gpu;
+mod run;
+
+pub use args::{Args, KernelArg};
+pub use cpu::CpuImage;
+pub use error::{EngineError, OperationError, Outcome, RunError};
+pub use run::{Grid, Run, RunReport};
+
+use crate::memory::{MemoryError, Place, Region, Space};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Where kernels run. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Engine(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    space: Space,
+    backend: Backend,
+    control: run::Control,
+    /// Runs in flight: the stop flag and the error log are shared, so a fresh run resets them only when it is alone.
+    active: Mutex<usize>,
+}
+
+#[derive(Debug)]
+enum Backend {
+    Cpu(cpu::CpuEngine),
+    Gpu(gpu::GpuEngine),
+}
+
+/// How long a wait inside a kernel may last unless told otherwise.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// The first GPU if this machine has one that works, CPU threads if not. The reason is in [`Engine::note`].
+    pub fn auto() -> Result<Self, EngineError> {
+        match Self::gpu(0) {
+            Ok(gpu) => Ok(gpu),
+            Err(reason) => Self::cpu_with(0, &cpu::shipped_image()?, Some(reason.to_string())),
+        }
+    }
+
+    /// CPU threads, as many as the machine has cores.
+    pub fn cpu() -> Result<Self, EngineError> {
+        Self::cpu_with(0, &cpu::shipped_image()?, None)
+    }
+
+    /// `threads` CPU threads (0: as many as there are cores) with kernels from `image`.
+    pub fn cpu_with(threads: usize, image: &CpuImage, note: Option<String>) -> Result<Self, EngineError> {
+        let backend = Backend::Cpu(cpu::CpuEngine::new(threads, image, note)?);
+        Self::with(Space::cpu(), backend)
+    }
+
+    /// The GPU with this ordinal, with the kernels that ship with the crate.
+    pub fn gpu(ordinal: usize) -> Result<Self, EngineError> {
+        let (space, gpu) = gpu::GpuEngine::open(ordinal, gpu::shipped_image()?)?;
+        Self::with(space, Backend::Gpu(gpu))
+    }
+
+    /// The GPU with this ordinal, with kernels from a fat binary or PTX that was compiled against this crate's headers.
+    pub fn gpu_with(ordinal: usize, image: &[u8]) -> Result<Self, EngineError> {
+        let (space, gpu) = gpu::GpuEngine::open(ordinal, image)?;
+        Self::with(space, Backend::Gpu(gpu))
+    }
+
+    fn with(space: Space, backend: Backend) -> Result<Self, EngineError> {
+        let control = run::Control::new(&space)?;
+        Ok(Self(Arc::new(Inner { space, backend, control, active: Mutex::new(0) })))
+    }
+
+    /// `cpu` or `gpu`.
+    pub fn kind(&self) -> &'static str {
+        match self.0.backend {
+            Backend::Cpu(_) => "cpu",
+            Backend::Gpu(_) => "gpu",
+        }
+    }
+
+    /// Why this engine was chosen over another, if `auto` had to choose.
+    pub fn note(&self) -> Option<&str> {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.note(),
+            Backend::Gpu(_) => None,
+        }
+    }
+
+    /// Threads that run at once: CPU threads, or the GPU's resident threads.
+    pub fn threads(&self) -> usize {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.threads(),
+            Backend::Gpu(g) => g.threads(),
+        }
+    }
+
+    /// The grid that fills the engine with blocks of `threads_per_block` (ignored on the CPU engine, where a block is one
+    /// warp), `blocks_per_processor` to a multiprocessor.
+    pub fn grid(&self, threads_per_block: u32, blocks_per_processor: u32) -> Grid {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.grid(),
+            Backend::Gpu(g) => g.grid(threads_per_block, blocks_per_processor),
+        }
+    }
+
+    /// The address space that kernels run in.
+    pub fn space(&self) -> &Space {
+        &self.0.space
+    }
+
+    /// Zeroed memory for kernels.
+    pub fn allocate(&self, place: Place, bytes: usize) -> Result<Region, MemoryError> {
+        self.0.space.allocate(place, bytes)
+    }
+
+    /// The address of this engine's `wb_control`.
+    pub fn control_address(&self) -> u64 {
+        self.0.control.address()
+    }
+
+    /// How long one wait inside a kernel may last.
+    pub fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
+        self.0.control.set_deadline(deadline)
+    }
+
+    /// Starts a kernel. What its arguments borrow stays borrowed until the run is finished or dropped.
+    pub fn launch<'a>(&self, kernel: &str, grid: Grid, args: Args<'a>) -> Result<Run<'a>, EngineError> {
+        run::launch(self, kernel, grid, args)
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.backend {
+            Backend::Cpu(c) => write!(f, "{c}"),
+            Backend::Gpu(g) => write!(f, "{g}"),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! A launched kernel is a value: finishing it gives its report, dropping it stops it.
+
+use super::{Args, Backend, Engine, EngineError, OperationError, Outcome, RunError, abi, cpu, gpu};
+use crate::memory::{MemoryError, Place, Region, Space};
+use core::mem::offset_of;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// Blocks and threads in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads in each, a multiple of the warp's width.
+    pub threads: u32,
+}
+
+/// The stop flag, the abort flag, the error log and the deadline that an engine's kernels see.
+#[derive(Debug)]
+pub(super) struct Control {
+    control: Region,
+    /// Host memory: stop flag at 0, error log at `LOG`.
+    host: Region,
+    abort: Region,
+}
+
+const LOG: usize = 128;
+
+impl Control {
+    pub(super) fn new(space: &Space) -> Result<Self, MemoryError> {
+        let control = space.allocate(Place::Device, size_of::<abi::Control>())?;
+        let host = space.allocate(Place::Host, LOG + size_of::<abi::ErrorLog>())?;
+        let abort = space.allocate(Place::Device, 128)?;
+        let this = Self { control, host, abort };
+        this.set_deadline(super::DEFAULT_DEADLINE)?;
+        Ok(this)
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.control.address()
+    }
+
+    pub(super) fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
+        let deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
+        let (stop, abort, error_log) = (self.host.address(), self.abort.address(), self.host.address() + LOG as u64);
+        self.control.set(0, abi::Control { stop, abort, error_log, deadline_ns, reserved: [0; 4] })
+    }
+
+    fn reset(&self) -> Result<(), MemoryError> {
+        self.host.set(0, 0u32)?;
+        self.host.fill(LOG, size_of::<abi::ErrorLog>(), 0)?;
+        self.abort.set(0, 0u32)
+    }
+
+    fn stop(&self) -> Result<(), MemoryError> {
+        self.host.set(0, 1u32)
+    }
+
+    fn errors(&self) -> Result<(Vec<OperationError>, u32), MemoryError> {
+        let count: u32 = self.host.get(LOG + offset_of!(abi::ErrorLog, count))?;
+        let mut errors = Vec::new();
+        for i in 0..(count as usize).min(abi::ERROR_LOG_ENTRIES) {
+            let e: abi::ErrorEntry =
+                self.host.get(LOG + offset_of!(abi::ErrorLog, entry) + i * size_of::<abi::ErrorEntry>())?;
+            errors.push(OperationError {
+                outcome: Outcome::from_word(e.status),
+                device: e.device,
+                queue: e.queue,
+                command: e.command,
+                opcode: e.opcode,
+                lba: e.lba,
+                blocks: e.blocks,
+            });
+        }
+        // What made the others end is what the reader wants first.
+        errors.sort_by_key(|e| matches!(e.outcome, Outcome::Stopped | Outcome::Poisoned));
+        Ok((errors, count))
+    }
+}
+
+/// What a finished kernel took.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RunReport {
+    /// From launch to the last thread's end; GPU time on a GPU.
+    pub elapsed: Duration,
+}
+
+/// A kernel in flight. Dropping it raises the stop flag and waits for the end, a bounded time.
+#[must_use = "dropping a run stops its kernel; call finish or finish_within"]
+pub struct Run<'a> {
+    engine: Engine,
+    kernel: String,
+    state: State,
+    ended: bool,
+    _borrowed: PhantomData<&'a ()>,
+}
+
+enum State {
+    Cpu(cpu::CpuRun),
+    Gpu(gpu::GpuRun),
+}
+
+/// How long a kernel gets to end once it was told to stop: its waits look at the flag every few microseconds, its compute
+/// phases in between are short.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+pub(super) fn launch<'a>(engine: &Engine, kernel: &str, grid: Grid, args: Args<'a>) -> Result<Run<'a>, EngineError> {
+    if engine.space().is_poisoned() {
+        return Err(EngineError::Poisoned);
+    }
+    let mut active = engine.0.active.lock().unwrap_or_else(|e| e.into_inner());
+    if *active == 0 {
+        engine.0.control.reset()?;
+    }
+    let state = match &engine.0.backend {
+        Backend::Cpu(c) => State::Cpu(c.launch(kernel, grid, args)?),
+        Backend::Gpu(g) => State::Gpu(g.launch(kernel, grid, args)?),
+    };
+    *active += 1;
+    Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, _borrowed: PhantomData })
+}
+
+impl Run<'_> {
+    /// Waits for the end without a limit of its own: the waits inside the kernel have theirs.
+    pub fn finish(self) -> Result<RunReport, RunError> {
+        self.finish_within(Duration::from_secs(365 * 24 * 3600))
+    }
+
+    /// Waits for the end; past the limit the kernel is told to stop and the run is an error.
+    pub fn finish_within(mut self, within: Duration) -> Result<RunReport, RunError> {
+        let in_time = self.wait(within)?;
+        if !in_time {
+            self.stop_and_wait(within)?;
+        }
+        let (errors, count) = self.engine.0.control.errors()?;
+        if count > 0 {
+            return Err(RunError::Operations { kernel: self.kernel.clone(), errors, count });
+        }
+        if !in_time {
+            return Err(RunError::TimedOut { kernel: self.kernel.clone(), within });
+        }
+        let elapsed = match &self.state {
+            State::Cpu(c) => c.elapsed(),
+            State::Gpu(g) => g.elapsed(),
+        };
+        Ok(RunReport { elapsed })
+    }
+
+    /// Whether the kernel has ended.
+    pub fn is_finished(&mut self) -> Result<bool, RunError> {
+        self.wait(Duration::ZERO)
+    }
+
+    /// Asks every wait inside the kernel to end.
+    pub fn stop(&self) -> Result<(), RunError> {
+        Ok(self.engine.0.control.stop()?)
+    }
+
+    fn wait(&mut self, within: Duration) -> Result<bool, RunError> {
+        let ended = match &mut self.state {
+            State::Cpu(c) => c.wait(within),
+            State::Gpu(g) => g.wait(within),
+        };
+        match ended {
+            Ok(ended) => {
+                self.ended |= ended;
+                Ok(ended)
+            }
+            Err(reason) => {
+                self.ended = true;
+                Err(RunError::Broken { kernel: self.kernel.clone(), reason })
+            }
+        }
+    }
+
+    fn stop_and_wait(&mut self, within: Duration) -> Result<(), RunError> {
+        self.stop()?;
+        if !self.wait(STOP_GRACE)? {
+            self.engine.space().poison();
+            self.ended = true;
+            return Err(RunError::Stuck { kernel: self.kernel.clone(), within });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Err(e) = self.stop_and_wait(Duration::ZERO)
+        {
+            tracing::warn!(kernel = self.kernel, error = %e, "a dropped run did not end well");
+        }
+        let mut active = self.engine.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        *active -= 1;
+    }
+}
+
+impl std::fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Run({})", self.kernel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args;
+    use crate::engine::{Engine, EngineError, Grid};
+    use crate::memory::Place;
+
+    #[test]
+    fn a_kernel_runs_on_cpu_threads() {
+        let engine = Engine::cpu().unwrap();
+        let out = engine.allocate(Place::Device, 1000 * 8).unwrap();
+        let run = engine.launch("wb_iota", engine.grid(128, 1), args!(&out, 1000u64, 5u64, 3u64)).unwrap();
+        run.finish().unwrap();
+        let got = out.get_slice::<u64>(0, 1000).unwrap();
+        assert!(got.iter().enumerate().all(|(i, v)| *v == 5 + 3 * i as u64));
+    }
+
+    #[test]
+    fn wrong_launches_are_named() {
+        let engine = Engine::cpu().unwrap();
+        let grid = engine.grid(128, 1);
+        assert!(matches!(engine.launch("nothing", grid, args!()), Err(EngineError::NoKernel(n)) if n == "nothing"));
+        assert!(matches!(engine.launch("wb_iota", grid, args!(1u32)), Err(EngineError::Arguments { .. })));
+        let out = engine.allocate(Place::Device, 8).unwrap();
+        let none = Grid { blocks: 0, threads: 1 };
+        assert!(matches!(engine.launch("wb_iota", none, args!(&out, 1u64, 0u64, 0u64)), Err(EngineError::Grid { .. })));
+    }
+}

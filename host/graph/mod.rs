@@ -1,0 +1,1 @@
+//! Graphs on storage: import, generators, algorithms, verifiers.

@@ -1,0 +1,37 @@
+//! **GPU kernels do their own I/O.** warpbell opens a storage controller, puts its queues where kernels can reach them,
+//! maps the doorbells and steps aside: CUDA kernels build NVMe commands, ring the doorbell and poll completions without
+//! the CPU. The same device code runs on CPU threads against a software controller, so everything works on any machine.
+//!
+//! # Rooms
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`graph`] | graph import, generators, BFS, components, PageRank, shortest paths, verifiers |
+//! | [`bench`] | measuring programs and their reports |
+//! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
+//! | [`soft`] | software devices: an NVMe controller with fault injection |
+//! | [`nvme`] | the driver: registers, admin queue, queue pairs, namespaces |
+//! | [`engine`] | where kernels run: a GPU or CPU threads |
+//! | [`memory`] | bytes with one owner, seen by host, kernels and devices |
+//! | [`cuda`] | the CUDA driver calls that are used, as `Result`s |
+//! | [`pci`] | addresses and properties of PCI functions |
+//! | [`wire`] | bytes that a device reads or writes |
+//!
+//! Arrows point down only: a module uses those below it.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod bench;
+pub mod cuda;
+pub mod engine;
+pub mod graph;
+pub mod memory;
+pub mod nvme;
+pub mod pci;
+pub mod soft;
+pub mod storage;
+pub mod wire;
+
+/// The folder with the device library's headers, as it was when this crate was built.
+///
+/// A build script of a dependant reads the same path from `DEP_WARPBELL_INCLUDE`.
+pub const INCLUDE_DIR: &str = env!("WARPBELL_INCLUDE_DIR");

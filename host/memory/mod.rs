@@ -1,0 +1,70 @@
+//! Bytes with one owner: a host view, the address that kernels use, and the address that a device on the bus uses.
+
+mod region;
+mod space;
+
+pub use region::{DmaRegion, Region};
+pub use space::{Place, Space};
+
+/// Why memory could not be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The host has no more.
+    #[error("no host memory for {bytes} bytes: {source}")]
+    Host {
+        /// Bytes asked for.
+        bytes: usize,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The GPU driver refused.
+    #[error("{what} ({bytes} bytes): {source}")]
+    Cuda {
+        /// What was asked for.
+        what: &'static str,
+        /// Bytes asked for.
+        bytes: usize,
+        /// The driver's answer.
+        source: crate::cuda::CudaError,
+    },
+    /// An access outside the region.
+    #[error("bytes {offset}..{} of a region of {len}", offset + bytes)]
+    OutOfBounds {
+        /// First byte.
+        offset: usize,
+        /// Number of bytes.
+        bytes: usize,
+        /// Bytes in the region.
+        len: usize,
+    },
+}
+
+/// Why a device got no address for memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DmaError {
+    /// The memory itself.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The device cannot reach this memory.
+    #[error("{device} cannot address this memory: {reason}")]
+    Unreachable {
+        /// Which device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The device's address space is full.
+    #[error(
+        "{device}: no room for {bytes} bytes in its address space ({free} free); use fewer queues, a smaller depth or a smaller cache"
+    )]
+    Exhausted {
+        /// Which device.
+        device: String,
+        /// Bytes asked for.
+        bytes: usize,
+        /// Bytes free.
+        free: usize,
+    },
+}

@@ -1,0 +1,273 @@
+//! Regions: memory that kernels or devices may write at any time, so never behind a reference.
+
+use super::{MemoryError, Place, Space};
+use crate::cuda;
+use bytemuck::Pod;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+const ALIGN: usize = 4096;
+
+/// A range of memory with one owner. Access is by copy: kernels and devices may write to it meanwhile.
+pub struct Region {
+    space: Space,
+    place: Place,
+    address: u64,
+    host: Option<NonNull<u8>>,
+    bytes: usize,
+    owner: Owner,
+}
+
+enum Owner {
+    Heap(Layout),
+    Gpu(cuda::DeviceMemory),
+    Pinned(cuda::PinnedMemory),
+    Imported {
+        _registered: Option<cuda::RegisteredMemory>,
+        _keep: Arc<dyn Any + Send + Sync>,
+    },
+    /// Given up on purpose: a kernel that would not end may still use it.
+    Leaked,
+}
+
+// SAFETY: a region is addresses plus their owner; all access is by volatile copies, and the owners may be dropped anywhere.
+unsafe impl Send for Region {}
+// SAFETY: as above; concurrent copies race only in the way that device writes do, which callers order by completions.
+unsafe impl Sync for Region {}
+
+impl Region {
+    pub(super) fn allocate(space: &Space, place: Place, bytes: usize) -> Result<Self, MemoryError> {
+        let bytes = bytes.max(1).next_multiple_of(ALIGN);
+        let (address, host, owner) = match (space.gpu_context(), place) {
+            (None, _) => {
+                let layout = Layout::from_size_align(bytes, ALIGN)
+                    .map_err(|_| MemoryError::Host { bytes, source: std::io::ErrorKind::OutOfMemory.into() })?;
+                // SAFETY: the layout's size is not zero.
+                let p = unsafe { alloc_zeroed(layout) };
+                let p = NonNull::new(p)
+                    .ok_or_else(|| MemoryError::Host { bytes, source: std::io::ErrorKind::OutOfMemory.into() })?;
+                (p.as_ptr() as u64, Some(p), Owner::Heap(layout))
+            }
+            (Some(context), Place::Device) => {
+                let m = cuda::DeviceMemory::zeroed(context, bytes).map_err(|source| MemoryError::Cuda {
+                    what: "GPU memory",
+                    bytes,
+                    source,
+                })?;
+                (m.address(), None, Owner::Gpu(m))
+            }
+            (Some(context), Place::Host) => {
+                let m = cuda::PinnedMemory::zeroed(context, bytes).map_err(|source| MemoryError::Cuda {
+                    what: "pinned host memory",
+                    bytes,
+                    source,
+                })?;
+                (m.address(), Some(m.host()), Owner::Pinned(m))
+            }
+        };
+        Ok(Self { space: space.clone(), place, address, host, bytes, owner })
+    }
+
+    /// # Safety
+    /// As [`Space::import_host`].
+    pub(super) unsafe fn import_host(
+        space: &Space,
+        base: NonNull<u8>,
+        bytes: usize,
+        io_memory: bool,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self, MemoryError> {
+        let (address, registered) = match space.gpu_context() {
+            None => (base.as_ptr() as u64, None),
+            Some(context) => {
+                // SAFETY: the caller promises that the range stays valid while `keep` lives, and `keep` outlives it here.
+                let r = unsafe { cuda::RegisteredMemory::new(context, base, bytes, io_memory) }
+                    .map_err(|source| MemoryError::Cuda { what: "mapping host memory into the GPU", bytes, source })?;
+                (r.address(), Some(r))
+            }
+        };
+        let owner = Owner::Imported { _registered: registered, _keep: keep };
+        Ok(Self { space: space.clone(), place: Place::Host, address, host: Some(base), bytes, owner })
+    }
+
+    /// The address of the first byte as kernels see it.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The address of the first byte on the host, unless the region is in GPU memory.
+    pub fn host(&self) -> Option<NonNull<u8>> {
+        self.host
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Regions are never empty.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whose memory it is.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The address space that it belongs to.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    fn check(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(MemoryError::OutOfBounds { offset, bytes, len: self.bytes }),
+        }
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), MemoryError> {
+        self.check(offset, out.len())?;
+        match (self.host, self.space.gpu_context()) {
+            // SAFETY: in bounds, and `out` is a separate allocation.
+            (Some(p), _) => unsafe {
+                std::ptr::copy_nonoverlapping(p.as_ptr().add(offset), out.as_mut_ptr(), out.len())
+            },
+            (None, Some(context)) => {
+                let bytes = out.len();
+                context.copy_to_host(self.address + offset as u64, out).map_err(|source| MemoryError::Cuda {
+                    what: "copying from the GPU",
+                    bytes,
+                    source,
+                })?;
+            }
+            (None, None) => unreachable!("memory of CPU threads has a host address"),
+        }
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), MemoryError> {
+        self.check(offset, data.len())?;
+        match (self.host, self.space.gpu_context()) {
+            // SAFETY: in bounds, and `data` is a separate allocation.
+            (Some(p), _) => unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), p.as_ptr().add(offset), data.len()) },
+            (None, Some(context)) => context
+                .copy_to_device(self.address + offset as u64, data)
+                .map_err(|source| MemoryError::Cuda { what: "copying to the GPU", bytes: data.len(), source })?,
+            (None, None) => unreachable!("memory of CPU threads has a host address"),
+        }
+        Ok(())
+    }
+
+    /// Sets `bytes` bytes from `offset` to one value.
+    pub fn fill(&self, offset: usize, bytes: usize, value: u8) -> Result<(), MemoryError> {
+        self.check(offset, bytes)?;
+        match (self.host, self.space.gpu_context()) {
+            // SAFETY: in bounds.
+            (Some(p), _) => unsafe { std::ptr::write_bytes(p.as_ptr().add(offset), value, bytes) },
+            (None, Some(context)) => context
+                .fill(self.address + offset as u64, bytes, value)
+                .map_err(|source| MemoryError::Cuda { what: "filling GPU memory", bytes, source })?,
+            (None, None) => unreachable!("memory of CPU threads has a host address"),
+        }
+        Ok(())
+    }
+
+    /// Reads one value at a byte offset.
+    pub fn get<T: Pod>(&self, offset: usize) -> Result<T, MemoryError> {
+        let mut v = T::zeroed();
+        self.read(offset, bytemuck::bytes_of_mut(&mut v))?;
+        Ok(v)
+    }
+
+    /// Writes one value at a byte offset.
+    pub fn set<T: Pod>(&self, offset: usize, value: T) -> Result<(), MemoryError> {
+        self.write(offset, bytemuck::bytes_of(&value))
+    }
+
+    /// Reads `count` values from a byte offset.
+    pub fn get_slice<T: Pod>(&self, offset: usize, count: usize) -> Result<Vec<T>, MemoryError> {
+        self.check(offset, count.saturating_mul(size_of::<T>()))?;
+        let mut v = vec![T::zeroed(); count];
+        self.read(offset, bytemuck::cast_slice_mut(&mut v))?;
+        Ok(v)
+    }
+
+    /// Writes values from a byte offset.
+    pub fn set_slice<T: Pod>(&self, offset: usize, values: &[T]) -> Result<(), MemoryError> {
+        self.write(offset, bytemuck::cast_slice(values))
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({:?} {:#x} + {})", self.place, self.address, self.bytes)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.space.is_poisoned() {
+            std::mem::forget(std::mem::replace(&mut self.owner, Owner::Leaked));
+        }
+        if let (Owner::Heap(layout), Some(p)) = (&self.owner, self.host) {
+            // SAFETY: allocated with this layout in `allocate`, and nobody else frees it.
+            unsafe { dealloc(p.as_ptr(), *layout) };
+        }
+    }
+}
+
+/// A part of a region together with the device's address for it.
+#[derive(Clone, Debug)]
+pub struct DmaRegion {
+    /// The memory.
+    pub region: Arc<Region>,
+    /// First byte within the region.
+    pub offset: usize,
+    /// Length in bytes.
+    pub bytes: usize,
+    /// The device's address of the first byte; the rest follows without gaps.
+    pub iova: u64,
+    /// Ends the mapping when the last clone goes.
+    pub guard: Arc<dyn Any + Send + Sync>,
+}
+
+impl DmaRegion {
+    /// The address of the first byte as kernels see it.
+    pub fn address(&self) -> u64 {
+        self.region.address() + self.offset as u64
+    }
+
+    /// The host's address of the first byte, unless it is in GPU memory.
+    pub fn host(&self) -> Option<NonNull<u8>> {
+        // SAFETY: `offset` lies within the region.
+        self.region.host().map(|p| unsafe { p.add(self.offset) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_and_bounds_hold() {
+        let r = Space::cpu().allocate(Place::Host, 100).unwrap();
+        assert_eq!(r.len(), 4096);
+        assert_eq!(r.get::<u64>(8).unwrap(), 0);
+        r.set(8, 0x1234_5678_9abc_def0u64).unwrap();
+        assert_eq!(r.get::<u64>(8).unwrap(), 0x1234_5678_9abc_def0);
+        r.set_slice(4088, &[7u32, 8]).unwrap();
+        assert_eq!(r.get_slice::<u32>(4088, 2).unwrap(), [7, 8]);
+        assert!(matches!(r.get::<u64>(4090), Err(MemoryError::OutOfBounds { .. })));
+        assert!(r.read(usize::MAX, &mut [0]).is_err());
+        assert!(r.get_slice::<u64>(0, usize::MAX / 2).is_err());
+        r.fill(0, 16, 0xff).unwrap();
+        assert_eq!(r.get::<u64>(8).unwrap(), u64::MAX);
+    }
+}

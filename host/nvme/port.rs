@@ -1,0 +1,79 @@
+//! The seam between a controller and everything above it: registers by offset, and memory that the controller can address.
+
+use crate::memory::{DmaError, DmaRegion, Region, Space};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Why a register could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortError {
+    /// The other end of a connection to a device model went away or answered nonsense.
+    #[error("{device}: register access at {offset:#x} failed: {reason}")]
+    Lost {
+        /// Which device.
+        device: String,
+        /// Register offset.
+        offset: u32,
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// A page or more of memory in which a store *is* a doorbell write.
+#[derive(Clone, Copy, Debug)]
+pub struct DoorbellWindow {
+    /// Host address of register offset 0x1000.
+    pub base: NonNull<u8>,
+    /// Bytes from there.
+    pub bytes: usize,
+    /// Device registers (to be registered with a GPU as I/O memory), or ordinary memory that a software device polls.
+    pub io_memory: bool,
+}
+
+// SAFETY: the window is only an address; whoever stores through it uses volatile or atomic stores.
+unsafe impl Send for DoorbellWindow {}
+// SAFETY: as above.
+unsafe impl Sync for DoorbellWindow {}
+
+/// A controller's registers. Implemented by the software controller, by QEMU's model over a socket, and by a mapped BAR.
+pub trait Port: Send + Sync + fmt::Debug {
+    /// Reads 32 bits.
+    fn read32(&self, offset: u32) -> Result<u32, PortError>;
+    /// Writes 32 bits.
+    fn write32(&self, offset: u32, value: u32) -> Result<(), PortError>;
+    /// Reads 64 bits, low half first (NVMe PCIe Transport 1.1, 3.1: 64-bit registers may be accessed as two halves).
+    fn read64(&self, offset: u32) -> Result<u64, PortError> {
+        Ok(u64::from(self.read32(offset)?) | u64::from(self.read32(offset + 4)?) << 32)
+    }
+    /// Writes 64 bits, low half first.
+    fn write64(&self, offset: u32, value: u64) -> Result<(), PortError> {
+        self.write32(offset, value as u32)?;
+        self.write32(offset + 4, (value >> 32) as u32)
+    }
+    /// Where kernels can ring doorbells themselves; `None` means that a host thread must forward them.
+    fn doorbells(&self) -> Option<DoorbellWindow>;
+    /// The device in a few words, as in `soft:mem 256 MiB` or `qtest:edges.img`.
+    fn name(&self) -> String;
+    /// The kind of device path: `soft`, `qtest`, `vfio`, ...
+    fn kind(&self) -> &'static str;
+}
+
+/// How a device gets addresses for memory.
+pub trait DmaSpace: Send + Sync + fmt::Debug {
+    /// Host memory that kernels of `space` and the device both reach, zeroed, with consecutive device addresses.
+    /// `bytes` is rounded up to whole pages.
+    fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError>;
+    /// Gives the device access to memory that exists already. Refused where the device cannot reach it.
+    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError>;
+}
+
+/// A controller that nobody drives yet: registers and address space.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    /// Registers.
+    pub port: Arc<dyn Port>,
+    /// Address space.
+    pub dma: Arc<dyn DmaSpace>,
+}

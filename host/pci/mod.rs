@@ -1,0 +1,5 @@
+//! PCI functions: addresses as people write them.
+
+mod bdf;
+
+pub use bdf::{Bdf, ParseBdfError};

@@ -1,0 +1,3 @@
+//! Software devices.
+
+pub mod nvme;

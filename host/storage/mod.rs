@@ -1,0 +1,1 @@
+//! From a namespace to `array[i]`: volumes, page cache, arrays.

@@ -1,0 +1,3 @@
+//! Bytes that a device reads or writes. No I/O and no `unsafe`.
+
+pub mod nvme;

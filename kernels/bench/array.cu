@@ -1,0 +1,2 @@
+// Array loads against plain loads.
+#include <warpbell/kernel.h>

@@ -1,0 +1,2 @@
+// Block reads and writes, as fio does them.
+#include <warpbell/kernel.h>

@@ -1,0 +1,2 @@
+// The queue core against an ideal controller.
+#include <warpbell/kernel.h>

@@ -1,0 +1,2 @@
+// Flushing a cache.
+#include <warpbell/kernel.h>

@@ -1,0 +1,190 @@
+// What lets device sources compile as C++20 and run on CPU threads: CUDA's words, and a warp made of threads.
+//
+// One OS thread per lane. Lanes of a warp meet at a rendezvous for votes and shuffles; disjoint masks do not disturb each
+// other. With a warp width of 1 everything here folds away.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <type_traits>
+
+#include <sched.h>
+
+#if !defined(WB_WARP_WIDTH)
+#define WB_WARP_WIDTH 1
+#endif
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+namespace warpbell {
+namespace cpu {
+
+// Lanes of one mask exchanging one 64-bit value each. Keyed by the mask's lowest lane.
+struct rendezvous {
+  std::atomic<uint32_t> arrived{0};
+  std::atomic<uint32_t> generation{0};
+};
+
+struct warp_state {
+  rendezvous meeting[WB_WARP_WIDTH];
+  std::atomic<uint64_t> value[WB_WARP_WIDTH] = {};
+};
+
+// All threads of a block: for __syncthreads and memory shared by the block.
+struct block_state {
+  explicit block_state(uint32_t threads) : count(threads) {}
+  uint32_t count;
+  std::atomic<uint32_t> arrived{0};
+  std::atomic<uint32_t> generation{0};
+  alignas(64) unsigned char shared[48 * 1024] = {};
+};
+
+struct place {
+  uint32_t lane = 0;
+  uint32_t block = 0;
+  warp_state* warp = nullptr;
+  block_state* all = nullptr;
+};
+
+inline place& here() {
+  static thread_local place p;
+  return p;
+}
+
+inline void yield() { sched_yield(); }
+
+inline uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1000000000ull + static_cast<uint64_t>(t.tv_nsec);
+}
+
+inline void barrier(std::atomic<uint32_t>& arrived, std::atomic<uint32_t>& generation, uint32_t count) {
+  uint32_t g = generation.load(std::memory_order_acquire);
+  if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
+    arrived.store(0, std::memory_order_relaxed);
+    generation.store(g + 1, std::memory_order_release);
+  } else {
+    while (generation.load(std::memory_order_acquire) == g) yield();
+  }
+}
+
+inline void sync(uint32_t mask) {
+  if constexpr (WB_WARP_WIDTH > 1) {
+    rendezvous& m = here().warp->meeting[__builtin_ctz(mask)];
+    barrier(m.arrived, m.generation, static_cast<uint32_t>(__builtin_popcount(mask)));
+  }
+}
+
+// Every lane gives a value, `read` looks at all of them, nobody leaves before everybody has looked.
+template <class F> inline auto exchange(uint32_t mask, uint64_t mine, F read) {
+  warp_state* w = here().warp;
+  w->value[here().lane].store(mine, std::memory_order_relaxed);
+  sync(mask);
+  auto result = read(w->value);
+  sync(mask);
+  return result;
+}
+
+inline uint32_t ballot(uint32_t mask, bool p) {
+  if constexpr (WB_WARP_WIDTH == 1) {
+    return p ? mask & 1u : 0u;
+  } else {
+    return exchange(mask, p, [mask](const std::atomic<uint64_t>* v) {
+      uint32_t r = 0;
+      for (uint32_t m = mask; m; m &= m - 1) {
+        uint32_t l = static_cast<uint32_t>(__builtin_ctz(m));
+        if (v[l].load(std::memory_order_relaxed)) r |= 1u << l;
+      }
+      return r;
+    });
+  }
+}
+
+template <class T> inline T shuffle(uint32_t mask, T v, uint32_t from) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value, "one register pair");
+  if constexpr (WB_WARP_WIDTH == 1) {
+    return v;
+  } else {
+    uint64_t mine = 0;
+    std::memcpy(&mine, &v, sizeof v);
+    uint64_t theirs = exchange(mask, mine, [from](const std::atomic<uint64_t>* all) {
+      return all[from % WB_WARP_WIDTH].load(std::memory_order_relaxed);
+    });
+    T out;
+    std::memcpy(&out, &theirs, sizeof out);
+    return out;
+  }
+}
+
+template <class T> inline uint32_t match(uint32_t mask, T v) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value, "one register pair");
+  if constexpr (WB_WARP_WIDTH == 1) {
+    return mask & 1u;
+  } else {
+    uint64_t mine = 0;
+    std::memcpy(&mine, &v, sizeof v);
+    return exchange(mask, mine, [mask, mine](const std::atomic<uint64_t>* all) {
+      uint32_t r = 0;
+      for (uint32_t m = mask; m; m &= m - 1) {
+        uint32_t l = static_cast<uint32_t>(__builtin_ctz(m));
+        if (all[l].load(std::memory_order_relaxed) == mine) r |= 1u << l;
+      }
+      return r;
+    });
+  }
+}
+
+}  // namespace cpu
+}  // namespace warpbell
+
+inline thread_local dim3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0}, blockDim, gridDim;
+
+inline void __syncthreads() {
+  auto* b = warpbell::cpu::here().all;
+  if (b && b->count > 1) warpbell::cpu::barrier(b->arrived, b->generation, b->count);
+}
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+// The atomics that kernels use on plain memory, with CUDA's names and relaxed order.
+template <class T> inline T atomicAdd(T* p, T v) {
+  if constexpr (std::is_integral<T>::value) {
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+  } else {
+    T old, next;
+    __atomic_load(p, &old, __ATOMIC_RELAXED);
+    do {
+      next = old + v;
+    } while (!__atomic_compare_exchange(p, &old, &next, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return old;
+  }
+}
+template <class T> inline T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
+template <class T> inline T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }
+template <class T> inline T atomicExch(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }
+template <class T> inline T atomicCAS(T* p, T expected, T desired) {
+  __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+template <class T> inline T atomicMin(T* p, T v) {
+  T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (v < old && !__atomic_compare_exchange_n(p, &old, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return old;
+}
+template <class T> inline T atomicMax(T* p, T v) {
+  T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (v > old && !__atomic_compare_exchange_n(p, &old, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return old;
+}

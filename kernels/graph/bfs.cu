@@ -1,0 +1,2 @@
+// Breadth-first search.
+#include <warpbell/kernel.h>

@@ -1,0 +1,2 @@
+// Connected components.
+#include <warpbell/kernel.h>

@@ -1,0 +1,2 @@
+// PageRank.
+#include <warpbell/kernel.h>

@@ -1,0 +1,2 @@
+// Single-source shortest paths.
+#include <warpbell/kernel.h>

@@ -1,0 +1,251 @@
+// The structures that host Rust and kernels share. This header is the contract; host/engine/abi.rs mirrors it.
+//
+// Plain C, fixed width, no padding that is not named, reserved tails so that sizes stay. "Address" means an address as
+// kernels see it; an "iova" is the address that the device on the bus uses for the same bytes.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WB_ABI_VERSION 1u
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// --- one run of kernels ----------------------------------------------------------------------------------------------
+
+// One failed operation, as the host reads it.
+typedef struct wb_error {
+  uint32_t status;   // status.h
+  uint32_t device;   // index in the volume
+  uint32_t queue;    // queue pair, counted from 0 within the device
+  uint32_t command;  // command identifier
+  uint32_t opcode;   // NVMe opcode
+  uint32_t blocks;   // logical blocks
+  uint64_t lba;      // first logical block on the device
+} wb_error;
+
+#define WB_ERROR_LOG_ENTRIES 32u
+
+// Host memory that kernels write errors to, and the host reads at any time.
+typedef struct wb_error_log {
+  uint32_t count;  // errors raised, also beyond the log's length
+  uint32_t reserved[7];
+  wb_error entry[WB_ERROR_LOG_ENTRIES];  // entry i is complete once ready[i] is 1
+  uint32_t ready[WB_ERROR_LOG_ENTRIES];
+} wb_error_log;
+
+// What bounds a run. One per engine context, in memory that is cheap for kernels to read.
+typedef struct wb_control {
+  uint64_t stop;         // address of a u32 in host memory: not 0 asks every wait to end
+  uint64_t abort;        // address of a u32 near the kernels: not 0 once the run has failed
+  uint64_t error_log;    // address of a wb_error_log in host memory
+  uint64_t deadline_ns;  // how long one wait may last
+  uint64_t reserved[4];
+} wb_control;
+
+// --- NVMe queue pair -------------------------------------------------------------------------------------------------
+
+// What a slot's command moves, so that any thread can finish it: copy a bounce buffer out, mark a cache frame valid.
+typedef struct wb_record {
+  uint64_t buffer;      // where the data goes (reads through a bounce buffer), or 0
+  uint64_t tag;         // address of a cache tag to settle, or 0
+  uint64_t lba;         // for the error log
+  uint32_t bytes;       // bytes to move
+  uint32_t opcode_blocks;  // opcode in bits 31:24, logical blocks in 23:0
+} wb_record;
+
+// One I/O queue pair. `depth` is a power of two from 2 to 65536 (NVMe Base 2.1, 3.3.3.1).
+//
+// slot[i] is a word that names a lap and a state: lap << 3 | state; see ring.cuh.
+typedef struct wb_queue {
+  uint64_t sq;              // submission ring, depth * 64 bytes
+  uint64_t cq;              // completion ring, depth * 16 bytes
+  uint64_t sq_doorbell;     // a u32: the device's register, or a mailbox that a host thread forwards
+  uint64_t cq_doorbell;     // likewise
+  uint64_t slot;            // u32[depth] slot words
+  uint64_t mark;            // u32[depth] lap + 1 once the entry of that lap is written
+  uint64_t outcome;         // u32[depth] status.h word of a failed command
+  uint64_t record;          // wb_record[depth]
+  uint64_t bounce;          // slot 0's bounce buffer, bounce_bytes for each slot; 0 when data lands directly
+  uint64_t bounce_iova;
+  uint64_t prp_list;        // slot 0's PRP list, one memory page for each slot
+  uint64_t prp_list_iova;
+  uint32_t depth;
+  uint32_t log2_depth;
+  uint32_t bounce_bytes;
+  uint32_t index;           // within the device, from 0
+  uint32_t reserved0[4];
+  // Hot words, a 128-byte line each.
+  uint32_t ticket;          // next free ticket, free-running
+  uint32_t reserved1[31];
+  uint32_t tail_lock;       // held by the thread that publishes
+  uint32_t tail;            // tickets published so far
+  uint32_t reserved2[30];
+  uint32_t head_lock;       // held by the warp that polls
+  uint32_t head;            // completions consumed so far, free-running
+  uint32_t reserved3[30];
+} wb_queue;
+
+// --- volume ----------------------------------------------------------------------------------------------------------
+
+#define WB_MAX_DEVICES 16u
+#define WB_MAX_WINDOWS 16u
+#define WB_STATS_STRIPES 64u
+
+// Counters, striped over processors; the host adds the stripes up. Each stripe is one 128-byte line.
+typedef struct wb_stats {
+  uint64_t reads;        // read commands
+  uint64_t read_bytes;
+  uint64_t writes;       // write commands
+  uint64_t write_bytes;
+  uint64_t hits;         // cache: accesses that found their page
+  uint64_t misses;       // cache: accesses that did not
+  uint64_t fills;        // cache: pages read
+  uint64_t write_backs;  // cache: dirty pages written
+  uint64_t evictions;    // cache: valid pages replaced
+  uint64_t prefetches;   // cache: pages asked for ahead of use
+  uint64_t retries;      // cache: optimistic reads that had to be repeated
+  uint64_t doorbells;    // submission doorbell stores
+  uint64_t errors;       // operations that did not end in done
+  uint64_t reserved[3];
+} wb_stats;
+
+// One namespace and its queues.
+typedef struct wb_device {
+  uint64_t queues;         // wb_queue[queue_count]
+  uint64_t blocks;         // logical blocks in the namespace
+  uint32_t queue_count;
+  uint32_t nsid;
+  uint32_t max_blocks;     // logical blocks in one command (MDTS, bounce size and PRP list, whichever is least)
+  uint32_t reserved[9];
+} wb_device;
+
+// Memory that the devices of a volume can address: `iova + (address - base)`.
+typedef struct wb_window {
+  uint64_t base;
+  uint64_t bytes;
+  uint64_t iova[WB_MAX_DEVICES];  // one for each device
+} wb_window;
+
+// One block address space over one or more namespaces with the same logical block size.
+typedef struct wb_volume {
+  uint64_t control;        // wb_control
+  uint64_t stats;          // wb_stats[WB_STATS_STRIPES]
+  uint64_t blocks;         // logical blocks in the volume
+  uint32_t block_shift;    // log2 of the logical block size
+  uint32_t device_count;
+  uint32_t chunk_blocks;   // stripe unit
+  uint32_t window_count;   // 0: every transfer goes through bounce buffers
+  uint32_t memory_page_shift;  // the controller's page (CC.MPS), for PRP entries
+  uint32_t reserved[5];
+  wb_device device[WB_MAX_DEVICES];
+  wb_window window[WB_MAX_WINDOWS];
+} wb_volume;
+
+// --- cache -----------------------------------------------------------------------------------------------------------
+
+// A set-associative page cache over a volume. Page p belongs to set p mod sets; its home way is (p / sets) mod ways; way w of
+// set s is frame w * sets + s, so that a run of pages in their home ways is a run of frames.
+//
+// Tag word: page in bits 63:24, version (bumped by every replacement) in 23:8, state in 7:0; see cache.cuh. The number of pins
+// is a word of its own; who pins adds to it with one atomic and then looks at the tag with another, who evicts changes the tag
+// with one atomic and then looks at the pins with another, so one of the two always sees the other.
+#define WB_TAG_VALID 0x01u       // the frame holds the page
+#define WB_TAG_FILLING 0x02u     // a read is in flight; the frame's `fill` word names it
+#define WB_TAG_DIRTY 0x04u       // changed since it was read or written
+#define WB_TAG_WRITING 0x08u     // a write of it is in flight
+#define WB_TAG_REFERENCED 0x10u  // used since CLOCK's hand went by
+#define WB_TAG_FAILED 0x20u      // the last read or write of it failed
+#define WB_TAG_PAGE_SHIFT 24
+#define WB_TAG_VERSION_SHIFT 8
+
+typedef struct wb_cache {
+  uint64_t volume;         // wb_volume
+  uint64_t frames;         // data, page_bytes for each frame
+  uint64_t tag;            // u64[sets * ways], the ways of a set side by side: tag[set * ways + way]
+  uint64_t pins;           // u32[sets * ways]
+  uint64_t fill;           // u64[sets * ways]: the token of the frame's command in flight
+  uint64_t set_lock;       // u32[sets]
+  uint64_t hand;           // u32[sets]: CLOCK
+  uint64_t pages;          // pages in the volume
+  uint32_t sets;           // a power of two
+  uint32_t ways;
+  uint32_t log2_sets;
+  uint32_t page_shift;
+  uint32_t blocks_per_page;
+  uint32_t way_reciprocal; // ceil(2^32 / ways)
+  uint32_t reserved[10];
+} wb_cache;
+
+// A typed range of a cached volume. Elements never straddle pages.
+typedef struct wb_array {
+  uint64_t cache;          // wb_cache
+  uint64_t first_page;
+  uint64_t count;          // elements
+  uint32_t element_bytes;
+  uint32_t reserved;
+} wb_array;
+
+#ifdef __cplusplus
+}  // extern "C"
+
+static_assert(sizeof(wb_error) == 32, "wb_error");
+static_assert(sizeof(wb_error_log) == 32 + 32 * WB_ERROR_LOG_ENTRIES + 4 * WB_ERROR_LOG_ENTRIES, "wb_error_log");
+static_assert(sizeof(wb_control) == 64, "wb_control");
+static_assert(sizeof(wb_record) == 32, "wb_record");
+static_assert(sizeof(wb_queue) == 512, "wb_queue");
+static_assert(offsetof(wb_queue, ticket) == 128 && offsetof(wb_queue, tail_lock) == 256 && offsetof(wb_queue, head_lock) == 384,
+              "wb_queue's hot words are a line apart");
+static_assert(sizeof(wb_stats) == 128, "wb_stats");
+static_assert(sizeof(wb_device) == 64, "wb_device");
+static_assert(sizeof(wb_window) == 16 + 8 * WB_MAX_DEVICES, "wb_window");
+static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_window) * WB_MAX_WINDOWS, "wb_volume");
+static_assert(sizeof(wb_cache) == 128, "wb_cache");
+static_assert(sizeof(wb_array) == 32, "wb_array");
+
+namespace warpbell {
+namespace abi {
+
+constexpr uint64_t fold(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3ull; }
+
+// A number that changes when any size or offset does. Both sides compute it; the host refuses an image whose number differs.
+constexpr uint64_t fingerprint() {
+  uint64_t h = 0xcbf29ce484222325ull;
+  h = fold(h, WB_ABI_VERSION);
+  h = fold(h, sizeof(wb_error));
+  h = fold(h, offsetof(wb_error, lba));
+  h = fold(h, sizeof(wb_error_log));
+  h = fold(h, offsetof(wb_error_log, entry));
+  h = fold(h, offsetof(wb_error_log, ready));
+  h = fold(h, sizeof(wb_control));
+  h = fold(h, offsetof(wb_control, deadline_ns));
+  h = fold(h, sizeof(wb_record));
+  h = fold(h, offsetof(wb_record, bytes));
+  h = fold(h, sizeof(wb_queue));
+  h = fold(h, offsetof(wb_queue, bounce));
+  h = fold(h, offsetof(wb_queue, depth));
+  h = fold(h, offsetof(wb_queue, ticket));
+  h = fold(h, offsetof(wb_queue, tail));
+  h = fold(h, offsetof(wb_queue, head));
+  h = fold(h, sizeof(wb_stats));
+  h = fold(h, offsetof(wb_stats, errors));
+  h = fold(h, sizeof(wb_device));
+  h = fold(h, offsetof(wb_device, max_blocks));
+  h = fold(h, sizeof(wb_window));
+  h = fold(h, sizeof(wb_volume));
+  h = fold(h, offsetof(wb_volume, memory_page_shift));
+  h = fold(h, offsetof(wb_volume, device));
+  h = fold(h, offsetof(wb_volume, window));
+  h = fold(h, sizeof(wb_cache));
+  h = fold(h, offsetof(wb_cache, pages));
+  h = fold(h, offsetof(wb_cache, way_reciprocal));
+  h = fold(h, sizeof(wb_array));
+  h = fold(h, offsetof(wb_array, element_bytes));
+  return h;
+}
+
+}  // namespace abi
+}  // namespace warpbell
+#endif

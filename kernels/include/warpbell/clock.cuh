@@ -1,0 +1,59 @@
+// Deadlines. Every wait in the device library carries one and looks at the stop flag.
+#pragma once
+
+#include <warpbell/abi.h>
+#include <warpbell/order.cuh>
+
+namespace warpbell {
+
+// Nanoseconds since some fixed moment, the same for all threads.
+WB_FN uint64_t now_ns() {
+#if WB_GPU
+  uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+  return t;
+#else
+  return cpu::now_ns();
+#endif
+}
+
+// How a wait ended before its time: see `patience::spent`.
+enum class verdict : uint32_t { go_on = 0, timed_out = 1, stopped = 2 };
+
+// One wait's patience: call `spent` once per turn of the loop. Reading the clock and the stop flag (which lives in host
+// memory, a bus round trip away) happens every few turns only.
+class patience {
+ public:
+  WB_FN explicit patience(const wb_control* control) : control_(control) {}
+
+  WB_FN verdict spent() {
+    if ((++turns_ & (look_every - 1)) != 0) {
+      if (turns_ > spin_turns) order::relax(pause_ns);
+      return verdict::go_on;
+    }
+    return look();
+  }
+
+ private:
+  static constexpr uint32_t look_every = 64;  // turns between two looks at the clock
+  static constexpr uint32_t spin_turns = WB_GPU ? 32 : 0;
+  static constexpr uint32_t pause_ns = 40;
+
+  WB_FN_COLD verdict look() {
+    uint64_t now = now_ns();
+    if (started_ == 0) {
+      started_ = now;
+    } else if (now - started_ > control_->deadline_ns) {
+      return verdict::timed_out;
+    }
+    if (order::load_relaxed(reinterpret_cast<const uint32_t*>(control_->abort))) return verdict::stopped;
+    if (order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control_->stop))) return verdict::stopped;
+    return verdict::go_on;
+  }
+
+  const wb_control* control_;
+  uint64_t started_ = 0;
+  uint32_t turns_ = 0;
+};
+
+}  // namespace warpbell

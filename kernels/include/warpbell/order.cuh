@@ -1,0 +1,171 @@
+// Every load, store, atomic and fence with an ordering. No other file in the tree names one.
+//
+// Scopes: plain names are device scope (all threads of this GPU, or of this process on the CPU engine); `_sys` reaches the
+// host and devices on the bus. On the CPU engine the ordering always sits on the access itself, never only on a fence,
+// because ThreadSanitizer does not model fences.
+#pragma once
+
+#include <warpbell/platform.h>
+
+namespace warpbell {
+namespace order {
+
+struct alignas(16) quad {
+  uint32_t x, y, z, w;
+};
+
+#if WB_GPU
+
+#define WB_ORDER_LOAD(NAME, PTX)                                                        \
+  WB_FN uint32_t NAME(const uint32_t* p) {                                              \
+    uint32_t v;                                                                         \
+    asm volatile(PTX ".u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");                   \
+    return v;                                                                           \
+  }                                                                                     \
+  WB_FN uint64_t NAME(const uint64_t* p) {                                              \
+    uint64_t v;                                                                         \
+    asm volatile(PTX ".u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");                   \
+    return v;                                                                           \
+  }
+#define WB_ORDER_STORE(NAME, PTX)                                                       \
+  WB_FN void NAME(uint32_t* p, uint32_t v) {                                            \
+    asm volatile(PTX ".u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");                     \
+  }                                                                                     \
+  WB_FN void NAME(uint64_t* p, uint64_t v) {                                            \
+    asm volatile(PTX ".u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");                     \
+  }
+#define WB_ORDER_RMW(NAME, PTX, B32, B64)                                               \
+  WB_FN uint32_t NAME(uint32_t* p, uint32_t v) {                                        \
+    uint32_t old;                                                                       \
+    asm volatile(PTX "." B32 " %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory"); \
+    return old;                                                                         \
+  }                                                                                     \
+  WB_FN uint64_t NAME(uint64_t* p, uint64_t v) {                                        \
+    uint64_t old;                                                                       \
+    asm volatile(PTX "." B64 " %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory"); \
+    return old;                                                                         \
+  }
+
+WB_ORDER_LOAD(load_relaxed, "ld.relaxed.gpu.global")
+WB_ORDER_LOAD(load_acquire, "ld.acquire.gpu.global")
+WB_ORDER_LOAD(load_relaxed_sys, "ld.relaxed.sys.global")
+WB_ORDER_LOAD(load_acquire_sys, "ld.acquire.sys.global")
+WB_ORDER_STORE(store_relaxed, "st.relaxed.gpu.global")
+WB_ORDER_STORE(store_release, "st.release.gpu.global")
+WB_ORDER_STORE(store_relaxed_sys, "st.relaxed.sys.global")
+WB_ORDER_STORE(store_release_sys, "st.release.sys.global")
+WB_ORDER_RMW(fetch_add_relaxed, "atom.relaxed.gpu.global.add", "u32", "u64")
+WB_ORDER_RMW(fetch_add, "atom.acq_rel.gpu.global.add", "u32", "u64")
+WB_ORDER_RMW(fetch_or, "atom.acq_rel.gpu.global.or", "b32", "b64")
+WB_ORDER_RMW(fetch_and, "atom.acq_rel.gpu.global.and", "b32", "b64")
+WB_ORDER_RMW(exchange, "atom.acq_rel.gpu.global.exch", "b32", "b64")
+WB_ORDER_RMW(fetch_min_relaxed, "atom.relaxed.gpu.global.min", "u32", "u64")
+
+WB_FN uint32_t compare_exchange(uint32_t* p, uint32_t expected, uint32_t desired) {
+  uint32_t old;
+  asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : "l"(p), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+WB_FN uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
+  uint64_t old;
+  asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : "l"(p), "l"(expected), "l"(desired)
+               : "memory");
+  return old;
+}
+
+#undef WB_ORDER_LOAD
+#undef WB_ORDER_STORE
+#undef WB_ORDER_RMW
+
+// Device-scope and system-scope release+acquire fences.
+WB_FN void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+WB_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+// A store to a device register. The MMIO form is never merged, split or repeated (PTX ISA 8.2, st.mmio).
+WB_FN void mmio_store(uint32_t* reg, uint32_t v) {
+  asm volatile("st.mmio.relaxed.sys.global.u32 [%0], %1;" ::"l"(reg), "r"(v) : "memory");
+}
+
+// 16 bytes in one access: a completion entry's phase and identifier must come from the same read.
+WB_FN quad load_quad_sys(const void* p) {
+  quad q;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
+               : "l"(p)
+               : "memory");
+  return q;
+}
+WB_FN void store_quad(void* p, quad q) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(q.x), "r"(q.y), "r"(q.z), "r"(q.w)
+               : "memory");
+}
+
+// A pause inside a wait.
+WB_FN void relax(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
+
+#else  // CPU engine
+
+template <class T> WB_FN T load_relaxed(const T* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+template <class T> WB_FN T load_acquire(const T* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+template <class T> WB_FN T load_relaxed_sys(const T* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+template <class T> WB_FN T load_acquire_sys(const T* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+template <class T> WB_FN void store_relaxed(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN void store_release(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+template <class T> WB_FN void store_relaxed_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN void store_release_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+template <class T> WB_FN T fetch_add_relaxed(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T fetch_add(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T fetch_or(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T fetch_and(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T exchange(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
+  __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  return expected;
+}
+template <class T> WB_FN T fetch_min_relaxed(T* p, T v) {
+  T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (v < old && !__atomic_compare_exchange_n(p, &old, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return old;
+}
+
+// Sequentially consistent so that a store before it is visible before a load after it, on every CPU.
+WB_FN void fence() {
+#if !defined(__SANITIZE_THREAD__)
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+WB_FN void fence_sys() { fence(); }
+
+WB_FN void mmio_store(uint32_t* reg, uint32_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
+
+// The last word carries phase and identifier; a controller writes it last, so acquiring it first is the same guarantee as
+// one 16-byte access.
+WB_FN quad load_quad_sys(const void* p) {
+  const uint32_t* s = static_cast<const uint32_t*>(p);
+  quad q;
+  q.w = __atomic_load_n(s + 3, __ATOMIC_ACQUIRE);
+  q.x = __atomic_load_n(s, __ATOMIC_RELAXED);
+  q.y = __atomic_load_n(s + 1, __ATOMIC_RELAXED);
+  q.z = __atomic_load_n(s + 2, __ATOMIC_RELAXED);
+  return q;
+}
+WB_FN void store_quad(void* p, quad q) {
+  uint32_t* d = static_cast<uint32_t*>(p);
+  __atomic_store_n(d, q.x, __ATOMIC_RELAXED);
+  __atomic_store_n(d + 1, q.y, __ATOMIC_RELAXED);
+  __atomic_store_n(d + 2, q.z, __ATOMIC_RELAXED);
+  __atomic_store_n(d + 3, q.w, __ATOMIC_RELEASE);
+}
+
+WB_FN void relax(uint32_t) { cpu::yield(); }
+
+#endif
+
+}  // namespace order
+}  // namespace warpbell
