@@ -15,8 +15,11 @@
 #if WB_GPU
 #define WB_KERNEL extern "C" __global__
 #define WB_EXPORT(NAME)
-#define WB_IMAGE(SYMBOL) \
-  extern "C" __device__ const unsigned long long wb_abi_fingerprint = ::warpbell::abi::fingerprint();
+// Not const: nvcc keeps a constant to its file, and the host could not look it up.
+#define WB_IMAGE(SYMBOL)                                                             \
+  extern "C" {                                                                         \
+  __device__ unsigned long long wb_abi_fingerprint = ::warpbell::abi::fingerprint(); \
+  }
 #else
 #include <cstddef>
 #include <utility>
