@@ -15,10 +15,10 @@
 #if WB_GPU
 #define WB_KERNEL extern "C" __global__
 #define WB_EXPORT(NAME)
-// Not const: nvcc keeps a constant to its file, and the host could not look it up.
-#define WB_IMAGE(SYMBOL)                                                             \
-  extern "C" {                                                                         \
-  __device__ unsigned long long wb_abi_fingerprint = ::warpbell::abi::fingerprint(); \
+// A kernel and not a variable: nvcc gives variables of a whole program no linkage that a host could count on.
+#define WB_IMAGE(SYMBOL)                                             \
+  extern "C" __global__ void wb_abi_fingerprint(uint64_t* answer) {  \
+    *answer = ::warpbell::abi::fingerprint();                        \
   }
 #else
 #include <cstddef>
