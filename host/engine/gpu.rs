@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Threads of a warp on every GPU so far.
 const WARP: u32 = 32;
 
+/// Far beyond what a first launch takes.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
+
 /// Kernels of one image on one GPU.
 #[derive(Debug)]
 pub(super) struct GpuEngine {
@@ -42,18 +45,11 @@ impl GpuEngine {
             None => shipped_image()?,
         };
         let module = cuda::Module::load(&context, image)?;
-        let found = match module.global("wb_abi_fingerprint")? {
-            Some((address, bytes)) if bytes == size_of::<u64>() => {
-                let mut word = [0; size_of::<u64>()];
-                context.copy_to_host(address, &mut word)?;
-                u64::from_ne_bytes(word)
-            }
-            _ => 0,
-        };
+        let launcher = cuda::Launcher::new(module)?;
+        let found = fingerprint(&context, &launcher)?;
         if found != abi::fingerprint() {
             return Err(EngineError::AbiMismatch { image: found, host: abi::fingerprint() });
         }
-        let launcher = cuda::Launcher::new(module)?;
         Ok((Space::gpu(context.clone()), Self { context, launcher }))
     }
 
@@ -93,6 +89,22 @@ impl GpuEngine {
         let launch = unsafe { self.launcher.launch(&function, grid.blocks, grid.threads, &mut parameters) }?;
         Ok(GpuRun(launch))
     }
+}
+
+/// The ABI fingerprint that the image was compiled with; 0 if it does not tell one. Asking runs a kernel, so it also shows that
+/// the GPU works.
+fn fingerprint(context: &Arc<cuda::Context>, launcher: &Arc<cuda::Launcher>) -> Result<u64, EngineError> {
+    let Some(function) = launcher.module().function("wb_abi_fingerprint")? else { return Ok(0) };
+    let answer = cuda::DeviceMemory::zeroed(context, size_of::<u64>())?;
+    let mut address = answer.address();
+    // SAFETY: the kernel takes one address, of a word that lives until the wait below is over or the process ends.
+    let mut run = unsafe { launcher.launch(&function, 1, WARP, &mut [(&raw mut address).cast()]) }?;
+    if !run.wait(FIRST_ANSWER)? {
+        return Err(CudaError::NoAnswer { what: "running a first kernel", seconds: FIRST_ANSWER.as_secs() }.into());
+    }
+    let mut word = [0; size_of::<u64>()];
+    context.copy_to_host(answer.address(), &mut word)?;
+    Ok(u64::from_ne_bytes(word))
 }
 
 fn check_arguments(kernel: &str, expected: Option<&[u32]>, given: &[u32]) -> Result<(), EngineError> {
