@@ -18,7 +18,8 @@
 // A kernel and not a variable: nvcc gives variables of a whole program no linkage that a host could count on.
 #define WB_IMAGE(SYMBOL)                                             \
   extern "C" __global__ void wb_abi_fingerprint(uint64_t* answer) {  \
-    *answer = ::warpbell::abi::fingerprint();                        \
+    constexpr uint64_t fingerprint = ::warpbell::abi::fingerprint(); \
+    *answer = fingerprint;                                           \
   }
 #else
 #include <cstddef>
