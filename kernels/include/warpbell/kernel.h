@@ -16,10 +16,14 @@
 #define WB_KERNEL extern "C" __global__
 #define WB_EXPORT(NAME)
 // A kernel and not a variable: nvcc gives variables of a whole program no linkage that a host could count on.
-#define WB_IMAGE(SYMBOL)                                             \
-  extern "C" __global__ void wb_abi_fingerprint(uint64_t* answer) {  \
-    constexpr uint64_t fingerprint = ::warpbell::abi::fingerprint(); \
-    *answer = fingerprint;                                           \
+#define WB_IMAGE(SYMBOL)                                                            \
+  namespace warpbell {                                                              \
+  namespace abi {                                                                   \
+  constexpr uint64_t of_this_image = fingerprint();                                 \
+  }                                                                                 \
+  }                                                                                 \
+  extern "C" __global__ void wb_abi_fingerprint(uint64_t* answer) {                 \
+    *answer = ::warpbell::abi::of_this_image;                                       \
   }
 #else
 #include <cstddef>
