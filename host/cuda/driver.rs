@@ -11,16 +11,12 @@ use std::sync::OnceLock;
 pub(super) use sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
 
 macro_rules! table {
-    (
-        required { $($need:ident: fn($($na:ty),*);)* }
-        optional { $($may:ident: fn($($ma:ty),*);)* }
-    ) => {
+    ($($name:ident: fn($($arg:ty),*);)*) => {
         /// Functions of libcuda by their exported names (cuda.h documents each). All answer a `CUresult`.
         #[allow(non_snake_case)]
         #[derive(Debug)]
         pub(super) struct Driver {
-            $(pub(super) $need: unsafe extern "C" fn($($na),*) -> c_int,)*
-            $(pub(super) $may: Option<unsafe extern "C" fn($($ma),*) -> c_int>,)*
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> c_int,)*
         }
 
         impl Driver {
@@ -30,15 +26,10 @@ macro_rules! table {
                 // SAFETY: the caller knows that the library loads, so this does not panic.
                 let library = unsafe { sys::culib() };
                 Ok(Self {
-                    $($need: {
+                    $($name: {
                         // SAFETY: the type is the function's declaration in cuda.h.
-                        let found = unsafe { library.get(concat!(stringify!($need), "\0").as_bytes()) };
-                        *found.map_err(|_| CudaError::OldDriver { symbol: stringify!($need) })?
-                    },)*
-                    $($may: {
-                        // SAFETY: as above.
-                        let found = unsafe { library.get(concat!(stringify!($may), "\0").as_bytes()) };
-                        found.ok().map(|f| *f)
+                        let found = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) };
+                        *found.map_err(|_| CudaError::OldDriver { symbol: stringify!($name) })?
                     },)*
                 })
             }
@@ -47,59 +38,53 @@ macro_rules! table {
 }
 
 table! {
-    required {
-        cuInit: fn(c_uint);
-        cuDriverGetVersion: fn(*mut c_int);
-        cuGetErrorName: fn(c_int, *mut *const c_char);
-        cuGetErrorString: fn(c_int, *mut *const c_char);
-        cuDeviceGetCount: fn(*mut c_int);
-        cuDeviceGet: fn(*mut CUdevice, c_int);
-        cuDeviceGetName: fn(*mut c_char, c_int, CUdevice);
-        cuDeviceGetAttribute: fn(*mut c_int, c_int, CUdevice);
-        cuDeviceGetPCIBusId: fn(*mut c_char, c_int, CUdevice);
-        cuDeviceTotalMem_v2: fn(*mut usize, CUdevice);
-        cuDevicePrimaryCtxRetain: fn(*mut CUcontext, CUdevice);
-        cuDevicePrimaryCtxRelease_v2: fn(CUdevice);
-        cuCtxPushCurrent_v2: fn(CUcontext);
-        cuCtxPopCurrent_v2: fn(*mut CUcontext);
-        cuCtxGetLimit: fn(*mut usize, c_int);
-        cuCtxSetLimit: fn(c_int, usize);
-        cuMemGetInfo_v2: fn(*mut usize, *mut usize);
-        cuMemAlloc_v2: fn(*mut CUdeviceptr, usize);
-        cuMemFree_v2: fn(CUdeviceptr);
-        cuMemHostAlloc: fn(*mut *mut c_void, usize, c_uint);
-        cuMemFreeHost: fn(*mut c_void);
-        cuMemHostRegister_v2: fn(*mut c_void, usize, c_uint);
-        cuMemHostUnregister: fn(*mut c_void);
-        cuMemHostGetDevicePointer_v2: fn(*mut CUdeviceptr, *mut c_void, c_uint);
-        cuMemcpyHtoDAsync_v2: fn(CUdeviceptr, *const c_void, usize, CUstream);
-        cuMemcpyDtoHAsync_v2: fn(*mut c_void, CUdeviceptr, usize, CUstream);
-        cuMemsetD8Async: fn(CUdeviceptr, u8, usize, CUstream);
-        cuStreamCreate: fn(*mut CUstream, c_uint);
-        cuStreamDestroy_v2: fn(CUstream);
-        cuEventCreate: fn(*mut CUevent, c_uint);
-        cuEventDestroy_v2: fn(CUevent);
-        cuEventRecord: fn(CUevent, CUstream);
-        cuEventQuery: fn(CUevent);
-        cuEventElapsedTime: fn(*mut f32, CUevent, CUevent);
-        cuModuleLoadData: fn(*mut CUmodule, *const c_void);
-        cuModuleUnload: fn(CUmodule);
-        cuModuleGetFunction: fn(*mut CUfunction, CUmodule, *const c_char);
-        cuModuleGetGlobal_v2: fn(*mut CUdeviceptr, *mut usize, CUmodule, *const c_char);
-        cuFuncGetAttribute: fn(*mut c_int, c_int, CUfunction);
-        cuLaunchKernel: fn(
-            CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void
-        );
-        cuOccupancyMaxActiveBlocksPerMultiprocessor: fn(*mut c_int, CUfunction, c_int, usize);
-    }
-    optional {
-        // CUDA 12.4.
-        cuModuleGetFunctionCount: fn(*mut c_uint, CUmodule);
-        cuModuleEnumerateFunctions: fn(*mut CUfunction, c_uint, CUmodule);
-        cuFuncGetName: fn(*mut *const c_char, CUfunction);
-        cuFuncGetParamInfo: fn(CUfunction, usize, *mut usize, *mut usize);
-        cuFuncLoad: fn(CUfunction);
-    }
+    cuInit: fn(c_uint);
+    cuDriverGetVersion: fn(*mut c_int);
+    cuGetErrorName: fn(c_int, *mut *const c_char);
+    cuGetErrorString: fn(c_int, *mut *const c_char);
+    cuDeviceGetCount: fn(*mut c_int);
+    cuDeviceGet: fn(*mut CUdevice, c_int);
+    cuDeviceGetName: fn(*mut c_char, c_int, CUdevice);
+    cuDeviceGetAttribute: fn(*mut c_int, c_int, CUdevice);
+    cuDeviceGetPCIBusId: fn(*mut c_char, c_int, CUdevice);
+    cuDeviceTotalMem_v2: fn(*mut usize, CUdevice);
+    cuDevicePrimaryCtxRetain: fn(*mut CUcontext, CUdevice);
+    cuDevicePrimaryCtxRelease_v2: fn(CUdevice);
+    cuCtxPushCurrent_v2: fn(CUcontext);
+    cuCtxPopCurrent_v2: fn(*mut CUcontext);
+    cuCtxGetLimit: fn(*mut usize, c_int);
+    cuCtxSetLimit: fn(c_int, usize);
+    cuMemGetInfo_v2: fn(*mut usize, *mut usize);
+    cuMemAlloc_v2: fn(*mut CUdeviceptr, usize);
+    cuMemFree_v2: fn(CUdeviceptr);
+    cuMemHostAlloc: fn(*mut *mut c_void, usize, c_uint);
+    cuMemFreeHost: fn(*mut c_void);
+    cuMemHostRegister_v2: fn(*mut c_void, usize, c_uint);
+    cuMemHostUnregister: fn(*mut c_void);
+    cuMemHostGetDevicePointer_v2: fn(*mut CUdeviceptr, *mut c_void, c_uint);
+    cuMemcpyHtoDAsync_v2: fn(CUdeviceptr, *const c_void, usize, CUstream);
+    cuMemcpyDtoHAsync_v2: fn(*mut c_void, CUdeviceptr, usize, CUstream);
+    cuMemsetD8Async: fn(CUdeviceptr, u8, usize, CUstream);
+    cuStreamCreate: fn(*mut CUstream, c_uint);
+    cuStreamDestroy_v2: fn(CUstream);
+    cuEventCreate: fn(*mut CUevent, c_uint);
+    cuEventDestroy_v2: fn(CUevent);
+    cuEventRecord: fn(CUevent, CUstream);
+    cuEventQuery: fn(CUevent);
+    cuEventElapsedTime: fn(*mut f32, CUevent, CUevent);
+    cuModuleLoadData: fn(*mut CUmodule, *const c_void);
+    cuModuleUnload: fn(CUmodule);
+    cuFuncGetAttribute: fn(*mut c_int, c_int, CUfunction);
+    cuLaunchKernel: fn(
+        CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void
+    );
+    cuOccupancyMaxActiveBlocksPerMultiprocessor: fn(*mut c_int, CUfunction, c_int, usize);
+    // CUDA 12.4: these let every function be loaded before the first launch, and arguments be checked.
+    cuModuleGetFunctionCount: fn(*mut c_uint, CUmodule);
+    cuModuleEnumerateFunctions: fn(*mut CUfunction, c_uint, CUmodule);
+    cuFuncGetName: fn(*mut *const c_char, CUfunction);
+    cuFuncGetParamInfo: fn(CUfunction, usize, *mut usize, *mut usize);
+    cuFuncLoad: fn(CUfunction);
 }
 
 impl Driver {

@@ -18,7 +18,9 @@ pub enum CudaError {
         count: usize,
     },
     /// The driver lacks a function that is needed.
-    #[error("the CUDA driver is too old: it has no {symbol}; update the NVIDIA driver (525 or later)")]
+    #[error(
+        "the CUDA driver is too old: it has no {symbol}; update the NVIDIA driver (550, which is CUDA 12.4, or later)"
+    )]
     OldDriver {
         /// The missing function.
         symbol: &'static str,
@@ -89,7 +91,6 @@ pub(super) mod code {
     pub const NO_BINARY_FOR_GPU: i32 = 209;
     pub const INVALID_PTX: i32 = 218;
     pub const UNSUPPORTED_PTX_VERSION: i32 = 222;
-    pub const NOT_FOUND: i32 = 500;
     pub const NOT_READY: i32 = 600;
     pub const ILLEGAL_ADDRESS: i32 = 700;
     pub const LAUNCH_OUT_OF_RESOURCES: i32 = 701;

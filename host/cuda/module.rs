@@ -1,23 +1,21 @@
 //! Images of kernels, loaded whole.
 
 use super::context::Context;
-use super::driver::{CUdeviceptr, CUfunction, CUmodule, call};
+use super::driver::{CUfunction, CUmodule, call};
 use super::error::{CudaError, code};
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_int, c_uint};
-use std::sync::{Arc, Mutex};
+use std::ffi::{CStr, c_int, c_uint};
+use std::sync::Arc;
 
 /// A loaded image. Its functions are loaded with it, not at their first launch, where loading could wait for a running kernel.
 pub struct Module {
     context: Arc<Context>,
     raw: CUmodule,
-    functions: Mutex<HashMap<String, Function>>,
-    /// Whether `functions` holds all there are.
-    complete: bool,
+    functions: HashMap<String, Function>,
 }
 
-// SAFETY: module and function handles may be used from any thread; the map is locked.
+// SAFETY: module and function handles may be used from any thread.
 unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
@@ -26,8 +24,8 @@ unsafe impl Sync for Module {}
 #[derive(Clone, Debug)]
 pub struct Function {
     pub(super) raw: CUfunction,
-    /// Sizes of its parameters in bytes, if the driver tells them (CUDA 12.4 and later).
-    pub parameters: Option<Arc<[u32]>>,
+    /// Sizes of its parameters in bytes.
+    pub parameters: Arc<[u32]>,
     /// Most threads that a block of it can have.
     pub max_threads: u32,
     /// Registers of a thread.
@@ -53,95 +51,51 @@ impl Module {
         let mut raw: CUmodule = std::ptr::null_mut();
         // SAFETY: the image is complete, ends in a zero and stays until the call is over; the driver copies it.
         unsafe { call!(driver, cuModuleLoadData(&mut raw, bytes.as_ptr().cast()), "loading the kernels") }?;
-        let mut this = Self { context: context.clone(), raw, functions: Mutex::default(), complete: false };
-        this.complete = this.load_functions()?;
-        let functions = this.functions.get_mut().unwrap_or_else(|e| e.into_inner());
-        let local = functions.values().map(|f| f.local_bytes).max().unwrap_or(0);
+        let mut this = Self { context: context.clone(), raw, functions: HashMap::new() };
+        this.load_functions()?;
+        let local = this.functions.values().map(|f| f.local_bytes).max().unwrap_or(0);
         current.reserve_local_memory(local as usize)?;
         drop(current);
         Ok(this)
     }
 
-    /// Loads every function now. Answers whether the driver could list them; older ones cannot.
-    fn load_functions(&mut self) -> Result<bool, CudaError> {
+    /// Loads every function now.
+    fn load_functions(&mut self) -> Result<(), CudaError> {
         const WHAT: &str = "loading the kernels";
         let driver = self.context.driver();
-        let (Some(count), Some(list), Some(name), Some(load)) = (
-            driver.cuModuleGetFunctionCount,
-            driver.cuModuleEnumerateFunctions,
-            driver.cuFuncGetName,
-            driver.cuFuncLoad,
-        ) else {
-            tracing::debug!("this driver cannot list functions: each is loaded when it is first asked for");
-            return Ok(false);
-        };
         let mut n: c_uint = 0;
         // SAFETY: writes one number; the module is loaded.
-        driver.check(unsafe { count(&mut n, self.raw) }, "cuModuleGetFunctionCount", WHAT)?;
+        unsafe { call!(driver, cuModuleGetFunctionCount(&mut n, self.raw), WHAT) }?;
         let mut all: Vec<CUfunction> = vec![std::ptr::null_mut(); n as usize];
         // SAFETY: room for `n` handles.
-        driver.check(unsafe { list(all.as_mut_ptr(), n, self.raw) }, "cuModuleEnumerateFunctions", WHAT)?;
-        let functions = self.functions.get_mut().unwrap_or_else(|e| e.into_inner());
-        for raw in all {
-            // SAFETY: a function of the module.
-            driver.check(unsafe { load(raw) }, "cuFuncLoad", WHAT)?;
+        unsafe { call!(driver, cuModuleEnumerateFunctions(all.as_mut_ptr(), n, self.raw), WHAT) }?;
+        for raw in all.into_iter().filter(|f| !f.is_null()) {
             let mut text = std::ptr::null();
-            // SAFETY: writes one pointer to a string that lives as long as the module.
-            driver.check(unsafe { name(&mut text, raw) }, "cuFuncGetName", WHAT)?;
+            // SAFETY: a function of the module; writes one pointer to a string that lives as long as that.
+            unsafe {
+                call!(driver, cuFuncLoad(raw), WHAT)?;
+                call!(driver, cuFuncGetName(&mut text, raw), WHAT)?;
+            }
             if text.is_null() {
                 continue;
             }
             // SAFETY: see above.
             let name = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
-            functions.insert(name, Function::read(&self.context, raw)?);
+            self.functions.insert(name, Function::read(&self.context, raw)?);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The kernel with this name, if there is one.
-    pub fn function(&self, name: &str) -> Result<Option<Function>, CudaError> {
-        let mut functions = self.functions.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(f) = functions.get(name) {
-            return Ok(Some(f.clone()));
-        }
-        let Some(c_name) = CString::new(name).ok().filter(|_| !self.complete) else {
-            return Ok(None);
-        };
-        let _current = self.context.current()?;
-        let driver = self.context.driver();
-        let mut raw: CUfunction = std::ptr::null_mut();
-        // SAFETY: writes one handle; the name is a C string.
-        let answer = unsafe { (driver.cuModuleGetFunction)(&mut raw, self.raw, c_name.as_ptr()) };
-        if answer == code::NOT_FOUND {
-            return Ok(None);
-        }
-        driver.check(answer, "cuModuleGetFunction", "looking for a kernel")?;
-        let f = Function::read(&self.context, raw)?;
-        functions.insert(name.to_owned(), f.clone());
-        Ok(Some(f))
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.get(name)
     }
 
     /// Names of the kernels that are loaded, sorted.
     pub fn names(&self) -> Vec<String> {
-        let functions = self.functions.lock().unwrap_or_else(|e| e.into_inner());
-        let mut names: Vec<_> = functions.keys().cloned().collect();
+        let mut names: Vec<_> = self.functions.keys().cloned().collect();
         names.sort();
         names
-    }
-
-    /// Address and length in bytes of a global variable, if there is one of this name.
-    pub fn global(&self, name: &str) -> Result<Option<(u64, usize)>, CudaError> {
-        let Ok(c_name) = CString::new(name) else { return Ok(None) };
-        let _current = self.context.current()?;
-        let driver = self.context.driver();
-        let (mut address, mut bytes): (CUdeviceptr, usize) = (0, 0);
-        // SAFETY: writes one address and one size; the name is a C string.
-        let answer = unsafe { (driver.cuModuleGetGlobal_v2)(&mut address, &mut bytes, self.raw, c_name.as_ptr()) };
-        if answer == code::NOT_FOUND {
-            return Ok(None);
-        }
-        driver.check(answer, "cuModuleGetGlobal_v2", "looking for a variable of the kernels")?;
-        Ok(Some((address, bytes)))
     }
 
     /// Blocks of `threads` threads of a kernel that one multiprocessor holds at once.
@@ -174,18 +128,15 @@ impl Function {
             unsafe { call!(driver, cuFuncGetAttribute(&mut v, a as c_int, raw), "reading a kernel's properties") }?;
             Ok(v.max(0) as u32)
         };
-        let parameters = driver.cuFuncGetParamInfo.map(|info| {
-            let mut sizes = Vec::new();
-            let (mut offset, mut bytes) = (0, 0);
-            // SAFETY: writes two sizes; an index past the last parameter is answered with an error.
-            while unsafe { info(raw, sizes.len(), &mut offset, &mut bytes) } == code::SUCCESS {
-                sizes.push(bytes as u32);
-            }
-            sizes.into()
-        });
+        let mut parameters = Vec::new();
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: writes two sizes; an index past the last parameter is answered with an error.
+        while unsafe { (driver.cuFuncGetParamInfo)(raw, parameters.len(), &mut offset, &mut bytes) } == code::SUCCESS {
+            parameters.push(bytes as u32);
+        }
         Ok(Self {
             raw,
-            parameters,
+            parameters: parameters.into(),
             max_threads: attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
             local_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,

@@ -69,24 +69,24 @@ impl GpuEngine {
         Grid { blocks: self.info().processors.saturating_mul(blocks_per_processor), threads }
     }
 
-    fn function(&self, kernel: &str) -> Result<cuda::Function, EngineError> {
-        self.launcher.module().function(kernel)?.ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
+    fn function(&self, kernel: &str) -> Result<&cuda::Function, EngineError> {
+        self.launcher.module().function(kernel).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
     }
 
     pub(super) fn occupancy(&self, kernel: &str, threads: u32) -> Result<u32, EngineError> {
         let function = self.function(kernel)?;
         check_grid(kernel, Grid { blocks: 1, threads }, function.max_threads)?;
-        Ok(self.launcher.module().occupancy(&function, threads)?)
+        Ok(self.launcher.module().occupancy(function, threads)?)
     }
 
     pub(super) fn launch(&self, kernel: &str, grid: Grid, mut args: super::Args<'_>) -> Result<GpuRun, EngineError> {
         let function = self.function(kernel)?;
-        check_arguments(kernel, function.parameters.as_deref(), args.sizes())?;
+        check_arguments(kernel, &function.parameters, args.sizes())?;
         check_grid(kernel, grid, function.max_threads)?;
         let mut parameters = args.pointers();
         // SAFETY: the sizes are those that the kernel takes, the driver copies the values during the call, and the run that
         // this launch becomes keeps borrowed what they point to.
-        let launch = unsafe { self.launcher.launch(&function, grid.blocks, grid.threads, &mut parameters) }?;
+        let launch = unsafe { self.launcher.launch(function, grid.blocks, grid.threads, &mut parameters) }?;
         Ok(GpuRun(launch))
     }
 }
@@ -94,11 +94,11 @@ impl GpuEngine {
 /// The ABI fingerprint that the image was compiled with; 0 if it does not tell one. Asking runs a kernel, so it also shows that
 /// the GPU works.
 fn fingerprint(context: &Arc<cuda::Context>, launcher: &Arc<cuda::Launcher>) -> Result<u64, EngineError> {
-    let Some(function) = launcher.module().function("wb_abi_fingerprint")? else { return Ok(0) };
+    let Some(function) = launcher.module().function("wb_abi_fingerprint") else { return Ok(0) };
     let answer = cuda::DeviceMemory::zeroed(context, size_of::<u64>())?;
     let mut address = answer.address();
     // SAFETY: the kernel takes one address, of a word that lives until the wait below is over or the process ends.
-    let mut run = unsafe { launcher.launch(&function, 1, WARP, &mut [(&raw mut address).cast()]) }?;
+    let mut run = unsafe { launcher.launch(function, 1, WARP, &mut [(&raw mut address).cast()]) }?;
     if !run.wait(FIRST_ANSWER)? {
         return Err(CudaError::NoAnswer { what: "running a first kernel", seconds: FIRST_ANSWER.as_secs() }.into());
     }
@@ -107,15 +107,12 @@ fn fingerprint(context: &Arc<cuda::Context>, launcher: &Arc<cuda::Launcher>) -> 
     Ok(u64::from_ne_bytes(word))
 }
 
-fn check_arguments(kernel: &str, expected: Option<&[u32]>, given: &[u32]) -> Result<(), EngineError> {
-    match expected {
-        Some(expected) if expected != given => Err(EngineError::Arguments {
-            kernel: kernel.to_owned(),
-            expected: expected.to_vec(),
-            given: given.to_vec(),
-        }),
-        _ => Ok(()),
+fn check_arguments(kernel: &str, expected: &[u32], given: &[u32]) -> Result<(), EngineError> {
+    if expected == given {
+        return Ok(());
     }
+    let (expected, given) = (expected.to_vec(), given.to_vec());
+    Err(EngineError::Arguments { kernel: kernel.to_owned(), expected, given })
 }
 
 fn check_grid(kernel: &str, grid: Grid, max_threads: u32) -> Result<(), EngineError> {
@@ -176,9 +173,8 @@ mod tests {
 
     #[test]
     fn arguments_are_compared_with_what_the_kernel_takes() {
-        assert!(check_arguments("k", Some(&[8, 4]), &[8, 4]).is_ok());
-        assert!(check_arguments("k", None, &[1]).is_ok());
-        let e = check_arguments("k", Some(&[8, 4]), &[8]).unwrap_err().to_string();
+        assert!(check_arguments("k", &[8, 4], &[8, 4]).is_ok());
+        let e = check_arguments("k", &[8, 4], &[8]).unwrap_err().to_string();
         assert!(e.contains("[8, 4]") && e.contains("[8]"), "{e}");
     }
 }
