@@ -1,1 +1,5 @@
 //! Measuring programs and their reports.
+
+pub mod histogram;
+pub mod report;
+pub mod units;
