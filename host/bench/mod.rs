@@ -1,5 +1,6 @@
 //! Measuring programs and their reports.
 
+pub mod fio;
 pub mod histogram;
 pub mod report;
 pub mod units;
