@@ -15,6 +15,7 @@ pub use run::{Grid, Run, RunReport};
 use crate::memory::{MemoryError, Place, Region, Space};
 use serde::Serialize;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ struct Inner {
     control: run::Control,
     /// Runs in flight: the stop flag and the error log are shared, so a fresh run resets them only when it is alone.
     active: Mutex<usize>,
+    /// Somebody asked for the end of everything: no launch from here on.
+    cancelled: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -74,7 +77,7 @@ impl Engine {
 
     fn with(space: Space, backend: Backend) -> Result<Self, EngineError> {
         let control = run::Control::new(&space)?;
-        Ok(Self(Arc::new(Inner { space, backend, control, active: Mutex::new(0) })))
+        Ok(Self(Arc::new(Inner { space, backend, control, active: Mutex::new(0), cancelled: AtomicBool::new(false) })))
     }
 
     /// `cpu` or `gpu`.
@@ -154,6 +157,20 @@ impl Engine {
     /// How long one wait inside a kernel may last.
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
         self.0.control.set_deadline(deadline)
+    }
+
+    /// Asks the runs in flight to end and refuses every later launch with [`EngineError::Cancelled`]. For an interrupt from
+    /// the keyboard: whoever launches kernel after kernel sees an error and winds up.
+    pub fn cancel(&self) -> Result<(), MemoryError> {
+        self.0.cancelled.store(true, Ordering::Release);
+        // Under the launches' lock, so that none of them clears the flag after it was raised.
+        let _active = self.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        self.0.control.stop()
+    }
+
+    /// Whether [`Engine::cancel`] was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
     }
 
     /// Starts a kernel. What its arguments borrow stays borrowed until the run is finished or dropped.
