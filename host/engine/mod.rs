@@ -13,6 +13,7 @@ pub use error::{EngineError, OperationError, Outcome, RunError};
 pub use run::{Grid, Run, RunReport};
 
 use crate::memory::{MemoryError, Place, Region, Space};
+use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -64,13 +65,13 @@ impl Engine {
 
     /// The GPU with this ordinal, with the kernels that ship with the crate.
     pub fn gpu(ordinal: usize) -> Result<Self, EngineError> {
-        let (space, gpu) = gpu::GpuEngine::open(ordinal, gpu::shipped_image()?)?;
+        let (space, gpu) = gpu::GpuEngine::open(ordinal, None)?;
         Self::with(space, Backend::Gpu(gpu))
     }
 
     /// The GPU with this ordinal, with kernels from a fat binary or PTX that was compiled against this crate's headers.
     pub fn gpu_with(ordinal: usize, image: &[u8]) -> Result<Self, EngineError> {
-        let (space, gpu) = gpu::GpuEngine::open(ordinal, image)?;
+        let (space, gpu) = gpu::GpuEngine::open(ordinal, Some(image))?;
         Self::with(space, Backend::Gpu(gpu))
     }
 
@@ -109,6 +110,32 @@ impl Engine {
         match &self.0.backend {
             Backend::Cpu(c) => c.grid(),
             Backend::Gpu(g) => g.grid(threads_per_block, blocks_per_processor),
+        }
+    }
+
+    /// Blocks of `threads_per_block` threads of this kernel that one multiprocessor holds at once, for a grid that fills the
+    /// machine: `engine.grid(256, engine.occupancy("kernel", 256)?)`. 1 on the CPU engine.
+    pub fn occupancy(&self, kernel: &str, threads_per_block: u32) -> Result<u32, EngineError> {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.occupancy(kernel),
+            Backend::Gpu(g) => g.occupancy(kernel, threads_per_block),
+        }
+    }
+
+    /// What this engine is, in numbers.
+    pub fn info(&self) -> EngineInfo {
+        let (warp_width, gpu, kernels) = match &self.0.backend {
+            Backend::Cpu(c) => (c.warp_width(), None, c.kernels()),
+            Backend::Gpu(g) => (32, Some(g.info().clone()), g.kernels()),
+        };
+        EngineInfo {
+            kind: self.kind(),
+            name: self.to_string(),
+            note: self.note().map(str::to_owned),
+            threads: self.threads(),
+            warp_width,
+            kernels,
+            gpu,
         }
     }
 
@@ -151,6 +178,29 @@ impl Engine {
         run::launch(self, kernel, grid, args)
     }
 }
+
+/// What an engine is: [`Engine::info`].
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct EngineInfo {
+    /// `cpu` or `gpu`.
+    pub kind: &'static str,
+    /// As the engine prints itself.
+    pub name: String,
+    /// Why it was chosen over another, if there was a choice.
+    pub note: Option<String>,
+    /// Threads that run at once.
+    pub threads: usize,
+    /// Lanes in a warp.
+    pub warp_width: u32,
+    /// Names of the image's kernels, sorted.
+    pub kernels: Vec<String>,
+    /// The GPU, if it is one.
+    pub gpu: Option<crate::cuda::DeviceInfo>,
+}
+
+/// GPU generations in the image that ships with the crate, as in `80 90 100`; empty when it was built without nvcc.
+pub const IMAGE_ARCHS: &str = gpu::SHIPPED_ARCHS;
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

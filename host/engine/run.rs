@@ -46,7 +46,14 @@ impl Control {
         self.control.set(0, abi::Control { stop, abort, error_log, deadline_ns, reserved: [0; 4] })
     }
 
+    /// Makes the flags and the log ready for a run that is alone. Nearly always they are so already, and looking costs only reads
+    /// of host memory; the abort flag is raised together with the log's count.
     fn reset(&self) -> Result<(), MemoryError> {
+        let stopped: u32 = self.host.get(0)?;
+        let count: u32 = self.host.get(LOG + offset_of!(abi::ErrorLog, count))?;
+        if stopped == 0 && count == 0 {
+            return Ok(());
+        }
         self.host.set(0, 0u32)?;
         self.host.fill(LOG, size_of::<abi::ErrorLog>(), 0)?;
         self.abort.set(0, 0u32)
