@@ -73,6 +73,22 @@ impl CpuImage {
     }
 }
 
+impl CpuImage {
+    /// Names of the kernels, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut at = self.0.kernels;
+        while !at.is_null() {
+            // SAFETY: the list is made of static entries whose names are string literals.
+            let (entry, name) = unsafe { (&*at, CStr::from_ptr((*at).name)) };
+            names.push(name.to_string_lossy().into_owned());
+            at = entry.next;
+        }
+        names.sort();
+        names
+    }
+}
+
 impl fmt::Debug for CpuImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CpuImage(warp width {})", self.warp_width())
@@ -112,6 +128,19 @@ impl CpuEngine {
 
     pub(super) fn note(&self) -> Option<&str> {
         self.note.as_deref()
+    }
+
+    pub(super) fn warp_width(&self) -> u32 {
+        self.image.warp_width()
+    }
+
+    pub(super) fn kernels(&self) -> Vec<String> {
+        self.image.names()
+    }
+
+    /// One block for each thread of the engine.
+    pub(super) fn occupancy(&self, kernel: &str) -> Result<u32, EngineError> {
+        self.image.find(kernel).map(|_| 1).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
     }
 
     /// One warp in a block, a block for each thread of the engine.

@@ -62,6 +62,9 @@ WB_ORDER_RMW(fetch_or, "atom.acq_rel.gpu.global.or", "b32", "b64")
 WB_ORDER_RMW(fetch_and, "atom.acq_rel.gpu.global.and", "b32", "b64")
 WB_ORDER_RMW(exchange, "atom.acq_rel.gpu.global.exch", "b32", "b64")
 WB_ORDER_RMW(fetch_min_relaxed, "atom.relaxed.gpu.global.min", "u32", "u64")
+WB_ORDER_RMW(fetch_or_relaxed, "atom.relaxed.gpu.global.or", "b32", "b64")
+WB_ORDER_RMW(fetch_and_relaxed, "atom.relaxed.gpu.global.and", "b32", "b64")
+WB_ORDER_RMW(exchange_relaxed, "atom.relaxed.gpu.global.exch", "b32", "b64")
 
 WB_FN uint32_t compare_exchange(uint32_t* p, uint32_t expected, uint32_t desired) {
   uint32_t old;
@@ -74,6 +77,23 @@ WB_FN uint32_t compare_exchange(uint32_t* p, uint32_t expected, uint32_t desired
 WB_FN uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
   uint64_t old;
   asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : "l"(p), "l"(expected), "l"(desired)
+               : "memory");
+  return old;
+}
+
+WB_FN uint32_t compare_exchange_relaxed(uint32_t* p, uint32_t expected, uint32_t desired) {
+  uint32_t old;
+  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : "l"(p), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+WB_FN uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t desired) {
+  uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
                : "=l"(old)
                : "l"(p), "l"(expected), "l"(desired)
                : "memory");
@@ -125,6 +145,13 @@ template <class T> WB_FN T fetch_add(T* p, T v) { return __atomic_fetch_add(p, v
 template <class T> WB_FN T fetch_or(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T fetch_and(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T exchange(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T fetch_or_relaxed(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T fetch_and_relaxed(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T exchange_relaxed(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T compare_exchange_relaxed(T* p, T expected, T desired) {
+  __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
 template <class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
   __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return expected;

@@ -1,0 +1,4 @@
+// The examples' kernels as one image: what a program with its own kernels has in place of kernels/all.cu.
+#include <warpbell/kernel.h>
+
+WB_IMAGE(warpbell_examples_image)
