@@ -309,6 +309,21 @@ template <class T> WB_FN void store_data(T* p, const T& v) {
   detail::relaxed_store(reinterpret_cast<word*>(p), detail::bits_of<word>(v));
 }
 
+// Adds atomically, relaxed; answers the value before. 4 or 8 byte integers, float, double.
+template <class T> WB_FN T add_data(T* p, T v) {
+#if WB_GPU
+  if constexpr (T(0.5) != T(0)) {
+    return atomicAdd(p, v);
+  } else {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomic addition takes 4 or 8 bytes");
+    return static_cast<T>(fetch_add_relaxed(reinterpret_cast<typename detail::word<sizeof(T)>::type*>(p),
+                                            static_cast<typename detail::word<sizeof(T)>::type>(v)));
+  }
+#else
+  return atomicAdd(p, v);
+#endif
+}
+
 // Keeps loads before it before accesses after it.
 WB_FN void fence_after_loads() {
 #if WB_GPU
