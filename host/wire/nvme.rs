@@ -377,6 +377,7 @@ statuses! {
     INVALID_NAMESPACE = 0, 0x0b, "invalid namespace or format";
     SEQUENCE_ERROR = 0, 0x0c, "command sequence error";
     INVALID_PRP_OFFSET = 0, 0x13, "PRP offset invalid";
+    NAMESPACE_WRITE_PROTECTED = 0, 0x20, "namespace is write protected";
     LBA_OUT_OF_RANGE = 0, 0x80, "LBA out of range";
     CAPACITY_EXCEEDED = 0, 0x81, "capacity exceeded";
     NAMESPACE_NOT_READY = 0, 0x82, "namespace not ready";
