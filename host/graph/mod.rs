@@ -1,10 +1,24 @@
 //! Graphs on storage: import, generators, algorithms, verifiers.
+//!
+//! Everything works on one definition of a graph, [`Csr`]: a *simple* graph. Edges that an input names more than once
+//! count once (with their smallest weight), self-loops are dropped unless they are asked for, and an undirected edge is
+//! stored once for each of its ends. Kernels, verifiers and written results all mean this graph.
 
 mod build;
 pub mod csr;
+pub mod generate;
+pub mod hub;
 pub mod ids;
+pub mod import;
+pub mod input;
+pub mod output;
+pub mod teps;
+pub mod verify;
+
 pub use csr::{Csr, CsrError, CsrOptions, NeighbourOrder, Neighbours, VertexId, Weights};
 pub use ids::Ids;
+pub use import::{ImportError, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, WeightMode};
+pub use input::Input;
 
 mod bfs;
 mod components;
