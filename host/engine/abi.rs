@@ -169,6 +169,13 @@ pub struct Array {
     pub reserved: u32,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct ArrayView {
+    pub array: Array,
+    pub cache: Cache,
+}
+
 const _: () = {
     assert!(size_of::<ErrorEntry>() == 32);
     assert!(size_of::<Control>() == 64);
@@ -178,6 +185,7 @@ const _: () = {
     assert!(size_of::<Device>() == 64);
     assert!(size_of::<Cache>() == 128);
     assert!(size_of::<Array>() == 32);
+    assert!(size_of::<ArrayView>() == 160);
 };
 
 const fn fold(hash: u64, value: usize) -> u64 {
@@ -218,6 +226,8 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Cache, way_reciprocal),
         size_of::<Array>(),
         offset_of!(Array, element_bytes),
+        size_of::<ArrayView>(),
+        offset_of!(ArrayView, cache),
     ];
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut i = 0;

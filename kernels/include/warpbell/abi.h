@@ -196,6 +196,13 @@ typedef struct wb_array {
   uint32_t reserved;
 } wb_array;
 
+// What a kernel takes as its parameter: the array, and its cache's constants beside it, so that both are read from parameter
+// memory and cost no registers.
+typedef struct wb_array_view {
+  wb_array array;
+  wb_cache cache;
+} wb_array_view;
+
 #ifdef __cplusplus
 }  // extern "C"
 
@@ -215,6 +222,7 @@ static_assert(sizeof(wb_window) == 16 + 8 * WB_MAX_DEVICES, "wb_window");
 static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_window) * WB_MAX_WINDOWS, "wb_volume");
 static_assert(sizeof(wb_cache) == 128, "wb_cache");
 static_assert(sizeof(wb_array) == 32, "wb_array");
+static_assert(sizeof(wb_array_view) == 160, "wb_array_view");
 
 namespace warpbell {
 namespace abi {
@@ -255,6 +263,8 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_cache, way_reciprocal));
   h = fold(h, sizeof(wb_array));
   h = fold(h, offsetof(wb_array, element_bytes));
+  h = fold(h, sizeof(wb_array_view));
+  h = fold(h, offsetof(wb_array_view, cache));
   return h;
 }
 
