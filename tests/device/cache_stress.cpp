@@ -390,6 +390,7 @@ void host_kernels() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const uint32_t scale = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 10;
   outside();
   bad_page();
