@@ -34,18 +34,18 @@ impl<C: Serialize, R: Serialize> Report<C, R> {
     pub fn new(command: &'static str, config: C, engine: &Engine, path: Option<PathReport>, results: R) -> Self {
         Self { schema: SCHEMA, command, config, environment: Environment::of(engine), path, results }
     }
+}
 
-    /// Writes the report: to standard output for `-`, or to a file that appears whole or not at all.
-    pub fn write(&self, to: &Path) -> io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        if to == Path::new("-") {
-            let mut out = io::stdout().lock();
-            out.write_all(&text)?;
-            return out.flush();
-        }
-        write_whole(to, |out| out.write_all(&text))
+/// Writes JSON: to standard output for `-`, or to a file that appears whole or not at all.
+pub fn write_json(value: &impl Serialize, to: &Path) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    if to == Path::new("-") {
+        let mut out = io::stdout().lock();
+        out.write_all(&text)?;
+        return out.flush();
     }
+    write_whole(to, |out| out.write_all(&text))
 }
 
 /// Writes a file that appears whole or not at all: into a temporary file beside it, which then takes its name.
@@ -85,10 +85,16 @@ pub struct Environment {
     pub version: &'static str,
     /// `cpu` or `gpu`.
     pub engine: &'static str,
-    /// The engine in words, with the reason when `auto` had to choose.
-    pub engine_description: String,
+    /// The engine in words.
+    pub engine_name: String,
+    /// Why it was chosen over another, if there was a choice.
+    pub engine_note: Option<String>,
     /// Threads that run at once.
     pub engine_threads: usize,
+    /// Lanes in a warp.
+    pub warp_width: u32,
+    /// The GPU, if kernels run on one.
+    pub gpu: Option<crate::cuda::DeviceInfo>,
     /// GPU generations that this program has machine code for.
     pub image_archs: &'static str,
     /// Processor cores that this process may use.
@@ -104,11 +110,15 @@ pub struct Environment {
 impl Environment {
     /// Of the machine this runs on, with kernels on `engine`.
     pub fn of(engine: &Engine) -> Self {
+        let info = engine.info();
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            engine: engine.kind(),
-            engine_description: engine.to_string(),
-            engine_threads: engine.threads(),
+            engine: info.kind,
+            engine_name: info.name,
+            engine_note: info.note,
+            engine_threads: info.threads,
+            warp_width: info.warp_width,
+            gpu: info.gpu,
             image_archs: env!("WARPBELL_IMAGE_ARCHS"),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             os: std::env::consts::OS,

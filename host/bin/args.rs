@@ -143,7 +143,7 @@ pub struct EngineArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// soft:mem, soft:mem:SIZE, soft:FILE or qtest:FILE; several are striped [default: soft:mem]
+    /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped [default: soft:mem]
     #[arg(long = "device", value_name = "SPEC")]
     pub devices: Vec<String>,
     /// Stripe over N devices of the one kind given (a file gets .0, .1, ... at its end)
@@ -152,21 +152,12 @@ pub struct DeviceArgs {
     /// Bytes that go to one device before the next has its turn
     #[arg(long, value_name = "SIZE", default_value = "128k")]
     pub stripe_chunk: Bytes,
-    /// Logical block of soft devices, 512 or 4k
-    #[arg(long, value_name = "SIZE", default_value = "4k")]
-    pub block: Bytes,
     /// I/O queue pairs on each device [default: as the engine needs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub queues: Option<u32>,
     /// Entries in each queue, a power of two
     #[arg(long, value_name = "N")]
     pub depth: Option<u32>,
-    /// Soft devices: service threads of each [default: by the machine's cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub service_threads: Option<u32>,
-    /// Soft devices: a fault to inject, as in media-error:lba=64+8 (see docs/devices.md); may be given again
-    #[arg(long = "fault", value_name = "PLAN")]
-    pub faults: Vec<String>,
     /// Overwrite what this device file holds (it must be named again here)
     #[arg(long, value_name = "FILE")]
     pub yes_destroy: Vec<PathBuf>,

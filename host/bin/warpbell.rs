@@ -1,6 +1,7 @@
 //! The command line: parse, call, print.
 
 mod args;
+mod info;
 mod interrupt;
 mod output;
 
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Info(args) => info::run(&args),
         Command::IncludeDir => output::line(format_args!("{}", warpbell::INCLUDE_DIR)),
         _ => Ok(()),
     }

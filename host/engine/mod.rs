@@ -48,13 +48,13 @@ impl Engine {
     pub fn auto() -> Result<Self, EngineError> {
         match Self::gpu(0) {
             Ok(gpu) => Ok(gpu),
-            Err(reason) => Self::cpu_with(0, &cpu::shipped_image()?, Some(reason.to_string())),
+            Err(reason) => Self::cpu_with(0, &CpuImage::shipped()?, Some(reason.to_string())),
         }
     }
 
     /// CPU threads, as many as the machine has cores.
     pub fn cpu() -> Result<Self, EngineError> {
-        Self::cpu_with(0, &cpu::shipped_image()?, None)
+        Self::cpu_with(0, &CpuImage::shipped()?, None)
     }
 
     /// `threads` CPU threads (0: as many as there are cores) with kernels from `image`.

@@ -1,0 +1,1 @@
+//! Checks results against serial references.
