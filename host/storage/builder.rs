@@ -107,7 +107,7 @@ impl VolumeBuilder {
         let block_shift = self.check_members()?;
         let block = 1u64 << block_shift;
         let chunk = self.chunk >> block_shift;
-        if self.drives.len() > 1 && (chunk == 0 || self.chunk % block != 0 || chunk > u64::from(u32::MAX)) {
+        if self.drives.len() > 1 && (chunk == 0 || !self.chunk.is_multiple_of(block) || chunk > u64::from(u32::MAX)) {
             let reason = format!("a stripe unit of {} bytes is not whole blocks of {block}", self.chunk);
             return Err(StorageError::Option(reason));
         }
