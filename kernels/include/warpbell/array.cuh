@@ -68,8 +68,7 @@ template <class T> WB_FN_COLD T load_missing(const wb_cache* cache, warp::mask_t
 }
 
 WB_FN_COLD void outside_of_array(const wb_cache* cache, uint64_t page) {
-  frames::volume(*cache).raise(uint32_t{WB_BAD_ARGUMENT} << WB_STATUS_KIND_SHIFT, page * cache->blocks_per_page,
-                               cache->blocks_per_page, nvme::READ);
+  frames::report(*cache, WB_BAD_ARGUMENT, page);
 }
 
 // A session. One for each thread, on its stack; not to be kept or copied.

@@ -151,7 +151,7 @@ WB_FN void unlock(const wb_cache& c, uint32_t set) {
   order::store_release(reinterpret_cast<uint32_t*>(c.set_lock) + set, 0u);
 }
 
-WB_FN volume_ref volume(const wb_cache& c) { return volume_ref(reinterpret_cast<wb_volume*>(c.volume)); }
+WB_FN volume_ref volume(const wb_cache& c) { return volume_ref(reinterpret_cast<const wb_volume*>(c.volume)); }
 WB_FN const wb_control* control(const wb_cache& c) {
   return reinterpret_cast<const wb_control*>(reinterpret_cast<const wb_volume*>(c.volume)->control);
 }
@@ -284,26 +284,17 @@ struct errand {
   uint64_t tag = 0;
 };
 
-// Submits the commands of the mask's lanes (all of which have one) and leaves their tokens for those who wait.
+// Submits the commands of those lanes of the mask that have one (all lanes move the data) and leaves their tokens for those who
+// wait. Collective.
 WB_FN void submit(const wb_cache& c, warp::mask_t mask, const errand& e, uint32_t opcode) {
+  const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
-  const uint32_t set = set_of(c, page);
-  const uint32_t at = entry(c, set, e.way);
-  uint64_t token = 0;
-  bool started = volume(c).start(mask, page * c.blocks_per_page, c.blocks_per_page, opcode, address(c, set, e.way),
-                                 reinterpret_cast<uint64_t>(tag(c, at)), token);
-  if (warp::is_leader(mask)) count(c, opcode == nvme::READ ? &wb_stats::fills : &wb_stats::write_backs, warp::count(mask));
-  if (started) {
-    order::compare_exchange(fill(c, at), tags::pending(e.tag), token | tags::token_known);
-    return;
-  }
-  // Nothing was submitted, so nobody else settles the tag.
-  if (opcode == nvme::READ) {
-    order::store_release(tag(c, at), tags::rename(e.tag, page, WB_TAG_FAILED));
-  } else {
-    mark(c, at, WB_TAG_DIRTY | WB_TAG_FAILED);
-    order::fetch_and(tag(c, at), ~uint64_t{WB_TAG_WRITING});
-  }
+  const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
+  const uint32_t at = entry(c, set, way);
+  const token t = volume(c).start(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, opcode,
+                                  reinterpret_cast<void*>(address(c, set, way)), tag(c, at));
+  // One that could not be started has its tag settled already.
+  if (mine && t.in_flight()) order::compare_exchange(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
 }
 
 // Whether the page's last read failed and nobody has tried again.
@@ -363,11 +354,18 @@ WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write) {
 }
 
 // The command that a waiting leader can help to finish: its own page's, or, when there is no frame, one of the set's.
-WB_FN uint64_t useful_token(const wb_cache& c, page_wait& w) {
+WB_FN token useful_token(const wb_cache& c, page_wait& w) {
   const uint32_t set = set_of(c, w.page);
   const uint32_t way = w.way != none ? w.way : w.turns++ % c.ways;
   const uint64_t f = order::load_acquire(fill(c, entry(c, set, way)));
-  return f & tags::token_known ? f : 0;
+  return f & tags::token_known ? token{f & ~tags::token_known} : token{};
+}
+
+// Enters what is not a command's own error in the run's log, and fails the run.
+WB_FN void report(const wb_cache& c, wb_kind kind, uint64_t page) {
+  const volume_ref v = volume(c);
+  const volume_ref::place at = v.locate(page * c.blocks_per_page);
+  v.raise(static_cast<uint32_t>(kind) << WB_STATUS_KIND_SHIFT, nvme::op_read, at.lba, c.blocks_per_page, at.device);
 }
 
 // The leader's look at the clock.
@@ -376,7 +374,7 @@ WB_FN void lose_patience(const wb_cache& c, page_wait& w) {
   if (v == verdict::go_on) return;
   w.status = v == verdict::stopped ? WB_STOPPED : w.way == none ? WB_NO_FRAME : WB_TIMED_OUT;
   if (w.status != WB_STOPPED) {
-    volume(c).raise(w.status << WB_STATUS_KIND_SHIFT, w.page * c.blocks_per_page, c.blocks_per_page, nvme::READ);
+    report(c, static_cast<wb_kind>(w.status), w.page);
   }
   if (w.way != none) unpin(c, entry(c, set_of(c, w.page), w.way), warp::count(w.group));
   w.way = none;
@@ -394,12 +392,18 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   frames::errand read, write;
   if (acts) frames::look(c, w, read, write);
   const warp::mask_t writers = warp::ballot(mask, write.way != none);
-  if (write.way != none) frames::submit(c, writers, write, nvme::WRITE);
+  if (writers) {
+    frames::submit(c, mask, write, nvme::op_write);
+    if (warp::is_leader(mask)) frames::count(c, &wb_stats::write_backs, warp::count(writers));
+  }
   const warp::mask_t readers = warp::ballot(mask, read.way != none);
-  if (read.way != none) frames::submit(c, readers, read, nvme::READ);
+  if (readers) {
+    frames::submit(c, mask, read, nvme::op_read);
+    if (warp::is_leader(mask)) frames::count(c, &wb_stats::fills, warp::count(readers));
+  }
   const bool waits = acts && w.status == WB_PENDING;
   if (warp::any(mask, waits)) {
-    frames::volume(c).help(mask, waits ? frames::useful_token(c, w) : 0);
+    frames::volume(c).finish(mask, waits ? frames::useful_token(c, w) : token{});
     if (waits) frames::lose_patience(c, w);
   }
   const uint32_t leader = warp::leader(w.group);
@@ -476,9 +480,11 @@ WB_FN_COLD void request_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
     }
   }
   const warp::mask_t readers = warp::ballot(mask, read.way != frames::none);
-  if (read.way != frames::none) {
-    frames::submit(c, readers, read, nvme::READ);
-    if (warp::is_leader(readers)) frames::count(c, &wb_stats::prefetches, warp::count(readers));
+  if (readers == 0) return;
+  frames::submit(c, mask, read, nvme::op_read);
+  if (warp::is_leader(mask)) {
+    frames::count(c, &wb_stats::fills, warp::count(readers));
+    frames::count(c, &wb_stats::prefetches, warp::count(readers));
   }
 }
 

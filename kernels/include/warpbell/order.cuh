@@ -99,6 +99,7 @@ WB_FN uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t
                : "l"(p), "l"(expected), "l"(desired)
                : "memory");
   return old;
+}
 WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
