@@ -1,5 +1,6 @@
 //! Compiles `kernels/` twice: with nvcc, when there is one, to a fat binary that is embedded; always with the C++ compiler
-//! as C++20 for the CPU engine.
+//! as C++20 for the CPU engine. `examples/kernels/` likewise, for the examples alone, and only where somebody works on this
+//! crate itself. docs/device-library.md shows the same steps for a crate that brings its own kernels.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,29 +24,45 @@ fn main() {
     println!("cargo::rustc-env=WARPBELL_INCLUDE_DIR={}", include.display());
 
     let docs = env::var_os("DOCS_RS").is_some();
+    let nvcc = (!docs).then(find_nvcc).flatten();
+    assert!(
+        nvcc.is_some() || docs || env::var_os("CARGO_FEATURE_REQUIRE_CUDA").is_none(),
+        "feature `require-cuda`: no nvcc (looked at $NVCC, $CUDA_HOME/bin, $CUDA_PATH/bin and $PATH)"
+    );
+    // Cargo sets this while it compiles the build script of a package that was asked for, not of a dependency.
+    let examples = option_env!("CARGO_PRIMARY_PACKAGE").is_some() && !docs;
     if !docs {
-        compile_for_cpu(&root, &include);
+        // The C++ compiler goes by the ending, so the shipped image enters through a `.cpp` file that includes the sources.
+        compile_for_cpu(&root.join("kernels/cpu/image.cpp"), &include, "warpbell_cpu", true);
+        println!("cargo::rustc-cfg=cpu_image");
     }
-    let fatbin = out.join("kernels.fatbin");
-    match (!docs).then(find_nvcc).flatten() {
+    if examples {
+        println!("cargo::rerun-if-changed=examples/kernels");
+        // The library does not link it: examples/support/mod.rs does.
+        compile_for_cpu(&root.join("examples/kernels/image.cu"), &include, "warpbell_examples", false);
+    }
+    let (fatbin, examples_fatbin) = (out.join("kernels.fatbin"), out.join("examples.fatbin"));
+    // An empty file keeps `include_bytes!` valid where there is no image.
+    fs::write(&examples_fatbin, []).expect("OUT_DIR is writable");
+    match nvcc {
         Some(nvcc) => {
-            let archs = compile_for_gpu(&nvcc, &root, &include, &fatbin);
+            let archs = known_archs(&nvcc);
+            compile_for_gpu(&nvcc, &root.join("kernels/all.cu"), &include, &archs, &fatbin);
+            if examples {
+                compile_for_gpu(&nvcc, &root.join("examples/kernels/image.cu"), &include, &archs, &examples_fatbin);
+            }
             println!("cargo::rustc-cfg=device_image");
+            let archs = archs.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS={archs}");
         }
         None => {
-            assert!(
-                env::var_os("CARGO_FEATURE_REQUIRE_CUDA").is_none() || docs,
-                "feature `require-cuda`: no nvcc (looked at $NVCC, $CUDA_HOME/bin, $CUDA_PATH/bin and $PATH)"
-            );
-            // An empty file keeps `include_bytes!` valid; the cfg says that there is no image.
             fs::write(&fatbin, []).expect("OUT_DIR is writable");
             println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS=");
         }
     }
 }
 
-fn compile_for_cpu(root: &Path, include: &Path) {
+fn compile_for_cpu(source: &Path, include: &Path, name: &str, link: bool) {
     let mut build = cc::Build::new();
     build
         .cpp(true)
@@ -55,14 +72,11 @@ fn compile_for_cpu(root: &Path, include: &Path) {
         .opt_level(if env::var("PROFILE").as_deref() == Ok("release") { 3 } else { 1 })
         .flag_if_supported("-Wno-unknown-pragmas")
         .flag_if_supported("-Wno-unused-parameter")
-        .file(wrapper(root));
-    build.compile("warpbell_cpu");
-    println!("cargo::rustc-cfg=cpu_image");
-}
-
-/// The C++ compiler goes by the ending, so the CPU build enters through a `.cpp` file that includes the same sources.
-fn wrapper(root: &Path) -> PathBuf {
-    root.join("kernels/cpu/image.cpp")
+        .cargo_metadata(link);
+    if source.extension().is_some_and(|e| e == "cu") {
+        build.flag("-xc++");
+    }
+    build.file(source).compile(name);
 }
 
 fn find_nvcc() -> Option<PathBuf> {
@@ -73,8 +87,8 @@ fn find_nvcc() -> Option<PathBuf> {
     named.into_iter().chain(homes).chain(on_path).find(|p| p.is_file())
 }
 
-/// Compiles the fat binary and answers the generations in it, as in `80 90 100`.
-fn compile_for_gpu(nvcc: &Path, root: &Path, include: &Path, fatbin: &Path) -> String {
+/// The generations to compile for, as in 80, 90, 100.
+fn known_archs(nvcc: &Path) -> Vec<u32> {
     let known =
         Command::new(nvcc).arg("--list-gpu-code").output().map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
     let known = known.unwrap_or_default();
@@ -89,22 +103,26 @@ fn compile_for_gpu(nvcc: &Path, root: &Path, include: &Path, fatbin: &Path) -> S
         }
     };
     assert!(!wanted.is_empty(), "{} knows none of {DEFAULT_ARCHS:?}; set WARPBELL_CUDA_ARCHS", nvcc.display());
+    wanted
+}
+
+fn compile_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fatbin: &Path) {
     let mut command = Command::new(nvcc);
     command.args(["-std=c++17", "-O3", "-lineinfo", "--fatbin", "-Werror", "all-warnings", "--threads", "0"]);
     command.arg("-I").arg(include);
-    for a in &wanted {
+    for a in archs {
         command.arg("-gencode").arg(format!("arch=compute_{a},code=sm_{a}"));
     }
-    let newest = wanted.iter().max().expect("not empty");
+    let newest = archs.iter().max().expect("not empty");
     command.arg("-gencode").arg(format!("arch=compute_{newest},code=compute_{newest}"));
-    command.arg("-o").arg(fatbin).arg(root.join("kernels/all.cu"));
+    command.arg("-o").arg(fatbin).arg(source);
     let output = command.output().unwrap_or_else(|e| panic!("{} cannot be run: {e}", nvcc.display()));
     assert!(
         output.status.success(),
-        "{} failed on kernels/all.cu:\n{}{}",
+        "{} failed on {}:\n{}{}",
         nvcc.display(),
+        source.display(),
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    wanted.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
 }

@@ -1,1 +1,7 @@
 //! Measuring programs and their reports.
+
+pub mod fio;
+pub mod graph;
+pub mod histogram;
+pub mod report;
+pub mod units;

@@ -74,7 +74,9 @@ pub struct Queue {
     pub index: u32,
     pub reserved0: [u32; 4],
     pub ticket: u32,
-    pub reserved1: [u32; 31],
+    pub frontier: u32,
+    pub credit: u32,
+    pub reserved1: [u32; 29],
     pub tail_lock: u32,
     pub tail: u32,
     pub reserved2: [u32; 30],
@@ -167,6 +169,13 @@ pub struct Array {
     pub reserved: u32,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct ArrayView {
+    pub array: Array,
+    pub cache: Cache,
+}
+
 const _: () = {
     assert!(size_of::<ErrorEntry>() == 32);
     assert!(size_of::<Control>() == 64);
@@ -176,6 +185,7 @@ const _: () = {
     assert!(size_of::<Device>() == 64);
     assert!(size_of::<Cache>() == 128);
     assert!(size_of::<Array>() == 32);
+    assert!(size_of::<ArrayView>() == 160);
 };
 
 const fn fold(hash: u64, value: usize) -> u64 {
@@ -199,6 +209,7 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Queue, bounce),
         offset_of!(Queue, depth),
         offset_of!(Queue, ticket),
+        offset_of!(Queue, credit),
         offset_of!(Queue, tail),
         offset_of!(Queue, head),
         size_of::<Stats>(),
@@ -215,6 +226,8 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Cache, way_reciprocal),
         size_of::<Array>(),
         offset_of!(Array, element_bytes),
+        size_of::<ArrayView>(),
+        offset_of!(ArrayView, cache),
     ];
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut i = 0;

@@ -78,8 +78,6 @@ macro_rules! args {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn values_keep_their_bytes_and_sizes() {
         let mut a = args!(7u32, -1i64, 1.5f32);

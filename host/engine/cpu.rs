@@ -73,24 +73,42 @@ impl CpuImage {
     }
 }
 
+impl CpuImage {
+    /// Names of the kernels, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut at = self.0.kernels;
+        while !at.is_null() {
+            // SAFETY: the list is made of static entries whose names are string literals.
+            let (entry, name) = unsafe { (&*at, CStr::from_ptr((*at).name)) };
+            names.push(name.to_string_lossy().into_owned());
+            at = entry.next;
+        }
+        names.sort();
+        names
+    }
+}
+
 impl fmt::Debug for CpuImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CpuImage(warp width {})", self.warp_width())
     }
 }
 
-/// The kernels that ship with the crate.
-pub(super) fn shipped_image() -> Result<CpuImage, EngineError> {
-    #[cfg(cpu_image)]
-    {
-        unsafe extern "C" {
-            fn warpbell_image() -> *const c_void;
+impl CpuImage {
+    /// The kernels that ship with the crate.
+    pub fn shipped() -> Result<Self, EngineError> {
+        #[cfg(cpu_image)]
+        {
+            unsafe extern "C" {
+                fn warpbell_image() -> *const c_void;
+            }
+            // SAFETY: `kernels/all.cu` defines the symbol with WB_IMAGE.
+            unsafe { Self::from_symbol(warpbell_image) }
         }
-        // SAFETY: `kernels/all.cu` defines the symbol with WB_IMAGE.
-        unsafe { CpuImage::from_symbol(warpbell_image) }
+        #[cfg(not(cpu_image))]
+        Err(EngineError::NoCpuImage)
     }
-    #[cfg(not(cpu_image))]
-    Err(EngineError::NoCpuImage)
 }
 
 #[derive(Debug)]
@@ -112,6 +130,19 @@ impl CpuEngine {
 
     pub(super) fn note(&self) -> Option<&str> {
         self.note.as_deref()
+    }
+
+    pub(super) fn warp_width(&self) -> u32 {
+        self.image.warp_width()
+    }
+
+    pub(super) fn kernels(&self) -> Vec<String> {
+        self.image.names()
+    }
+
+    /// One block for each thread of the engine.
+    pub(super) fn occupancy(&self, kernel: &str) -> Result<u32, EngineError> {
+        self.image.find(kernel).map(|_| 1).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
     }
 
     /// One warp in a block, a block for each thread of the engine.

@@ -59,6 +59,9 @@ pub enum EngineError {
         /// Why.
         reason: String,
     },
+    /// Somebody called `Engine::cancel`.
+    #[error("cancelled: this engine starts no more kernels")]
+    Cancelled,
     /// The engine holds a kernel that would not end.
     #[error("this engine holds a kernel that did not end when it was told to; start the program again")]
     Poisoned,

@@ -1,45 +1,180 @@
 //! Kernels on a GPU.
 
-use super::{EngineError, Grid};
+use super::{EngineError, Grid, abi};
+use crate::cuda::{self, CudaError};
 use crate::memory::Space;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+/// Threads of a warp on every GPU so far.
+const WARP: u32 = 32;
+
+/// Far beyond what a first launch takes.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
+
+/// Kernels of one image on one GPU.
 #[derive(Debug)]
-pub(super) struct GpuEngine {}
+pub(super) struct GpuEngine {
+    context: Arc<cuda::Context>,
+    launcher: Arc<cuda::Launcher>,
+}
 
-pub(super) struct GpuRun {}
+/// A kernel in flight.
+pub(super) struct GpuRun(cuda::Launch);
 
-pub(super) fn shipped_image() -> Result<&'static [u8], EngineError> {
-    Err(EngineError::NoDeviceImage)
+/// GPU generations in the image that ships with the crate, as in `80 90 100`; empty without one.
+pub(super) const SHIPPED_ARCHS: &str = env!("WARPBELL_IMAGE_ARCHS");
+
+/// The fat binary that ships with the crate.
+fn shipped_image() -> Result<&'static [u8], EngineError> {
+    if cfg!(device_image) {
+        Ok(include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin")))
+    } else {
+        Err(EngineError::NoDeviceImage)
+    }
 }
 
 impl GpuEngine {
-    pub(super) fn open(_ordinal: usize, _image: &[u8]) -> Result<(Space, Self), EngineError> {
-        Err(EngineError::NoDeviceImage)
+    /// Opens a GPU with kernels from `image`, or with those that ship with the crate. A missing driver or GPU is reported before a
+    /// missing image: without the first the second is of no use.
+    pub(super) fn open(ordinal: usize, image: Option<&[u8]>) -> Result<(Space, Self), EngineError> {
+        let context = cuda::Context::open(ordinal)?;
+        let image = match image {
+            Some(given) => given,
+            None => shipped_image()?,
+        };
+        let module = cuda::Module::load(&context, image)?;
+        let launcher = cuda::Launcher::new(module)?;
+        let found = fingerprint(&context, &launcher)?;
+        if found != abi::fingerprint() {
+            return Err(EngineError::AbiMismatch { image: found, host: abi::fingerprint() });
+        }
+        Ok((Space::gpu(context.clone()), Self { context, launcher }))
     }
+
+    pub(super) fn info(&self) -> &cuda::DeviceInfo {
+        self.context.info()
+    }
+
+    pub(super) fn kernels(&self) -> Vec<String> {
+        self.launcher.module().names()
+    }
+
     pub(super) fn threads(&self) -> usize {
-        0
+        self.info().resident_threads()
     }
+
     pub(super) fn grid(&self, threads: u32, blocks_per_processor: u32) -> Grid {
-        Grid { blocks: blocks_per_processor, threads }
+        Grid { blocks: self.info().processors.saturating_mul(blocks_per_processor), threads }
     }
-    pub(super) fn launch(&self, kernel: &str, _grid: Grid, _args: super::Args<'_>) -> Result<GpuRun, EngineError> {
-        Err(EngineError::NoKernel(kernel.to_owned()))
+
+    fn function(&self, kernel: &str) -> Result<&cuda::Function, EngineError> {
+        self.launcher.module().function(kernel).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))
     }
+
+    pub(super) fn occupancy(&self, kernel: &str, threads: u32) -> Result<u32, EngineError> {
+        let function = self.function(kernel)?;
+        check_grid(kernel, Grid { blocks: 1, threads }, function.max_threads)?;
+        Ok(self.launcher.module().occupancy(function, threads)?)
+    }
+
+    pub(super) fn launch(&self, kernel: &str, grid: Grid, mut args: super::Args<'_>) -> Result<GpuRun, EngineError> {
+        let function = self.function(kernel)?;
+        check_arguments(kernel, &function.parameters, args.sizes())?;
+        check_grid(kernel, grid, function.max_threads)?;
+        let mut parameters = args.pointers();
+        // SAFETY: the sizes are those that the kernel takes, the driver copies the values during the call, and the run that
+        // this launch becomes keeps borrowed what they point to.
+        let launch = unsafe { self.launcher.launch(function, grid.blocks, grid.threads, &mut parameters) }?;
+        Ok(GpuRun(launch))
+    }
+}
+
+/// The ABI fingerprint that the image was compiled with; 0 if it does not tell one. Asking runs a kernel, so it also shows that
+/// the GPU works.
+fn fingerprint(context: &Arc<cuda::Context>, launcher: &Arc<cuda::Launcher>) -> Result<u64, EngineError> {
+    let Some(function) = launcher.module().function("wb_abi_fingerprint") else { return Ok(0) };
+    let answer = cuda::DeviceMemory::zeroed(context, size_of::<u64>())?;
+    let mut address = answer.address();
+    // SAFETY: the kernel takes one address, of a word that lives until the wait below is over or the process ends.
+    let mut run = unsafe { launcher.launch(function, 1, WARP, &mut [(&raw mut address).cast()]) }?;
+    if !run.wait(FIRST_ANSWER)? {
+        return Err(CudaError::NoAnswer { what: "running a first kernel", seconds: FIRST_ANSWER.as_secs() }.into());
+    }
+    let mut word = [0; size_of::<u64>()];
+    context.copy_to_host(answer.address(), &mut word)?;
+    Ok(u64::from_ne_bytes(word))
+}
+
+fn check_arguments(kernel: &str, expected: &[u32], given: &[u32]) -> Result<(), EngineError> {
+    if expected == given {
+        return Ok(());
+    }
+    let (expected, given) = (expected.to_vec(), given.to_vec());
+    Err(EngineError::Arguments { kernel: kernel.to_owned(), expected, given })
+}
+
+fn check_grid(kernel: &str, grid: Grid, max_threads: u32) -> Result<(), EngineError> {
+    let reason = if grid.blocks == 0 || grid.threads == 0 || !grid.threads.is_multiple_of(WARP) {
+        format!("blocks are not empty and whole warps of {WARP}")
+    } else if grid.threads > max_threads {
+        format!("blocks of this kernel have {max_threads} threads at most")
+    } else if grid.blocks > i32::MAX as u32 {
+        format!("a grid has {} blocks at most", i32::MAX)
+    } else {
+        return Ok(());
+    };
+    Err(EngineError::Grid { kernel: kernel.to_owned(), blocks: grid.blocks, threads: grid.threads, reason })
 }
 
 impl fmt::Display for GpuEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("gpu")
+        self.info().fmt(f)
     }
 }
 
 impl GpuRun {
-    pub(super) fn wait(&mut self, _within: Duration) -> Result<bool, String> {
-        Ok(true)
+    pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
+        self.0.wait(within).map_err(|e| match e {
+            CudaError::Call(call) => format!("{} ({}), {}; {}", call.name, call.code, call.text, call.next),
+            other => other.to_string(),
+        })
     }
+
     pub(super) fn elapsed(&self) -> Duration {
-        Duration::ZERO
+        self.0.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_cannot_be_had_names_the_first_thing_to_fix() {
+        for opened in [GpuEngine::open(0, None), GpuEngine::open(0, Some(&[0; 16])), GpuEngine::open(99, None)] {
+            match (cuda::Context::open(0), opened) {
+                (Err(missing), Err(e)) => {
+                    assert_eq!(e.to_string().split(',').next(), missing.to_string().split(',').next())
+                }
+                (Ok(_), Err(e)) => assert!(!e.to_string().is_empty()),
+                (_, Ok(_)) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn grids_are_checked_before_the_driver_sees_them() {
+        let ok = |blocks, threads| check_grid("k", Grid { blocks, threads }, 512).is_ok();
+        assert!(ok(1, 32) && ok(132 * 8, 512));
+        assert!(!ok(0, 32) && !ok(1, 0) && !ok(1, 33) && !ok(1, 544) && !ok(u32::MAX, 32));
+    }
+
+    #[test]
+    fn arguments_are_compared_with_what_the_kernel_takes() {
+        assert!(check_arguments("k", &[8, 4], &[8, 4]).is_ok());
+        let e = check_arguments("k", &[8, 4], &[8]).unwrap_err().to_string();
+        assert!(e.contains("[8, 4]") && e.contains("[8]"), "{e}");
     }
 }

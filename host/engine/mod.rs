@@ -13,7 +13,9 @@ pub use error::{EngineError, OperationError, Outcome, RunError};
 pub use run::{Grid, Run, RunReport};
 
 use crate::memory::{MemoryError, Place, Region, Space};
+use serde::Serialize;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +30,8 @@ struct Inner {
     control: run::Control,
     /// Runs in flight: the stop flag and the error log are shared, so a fresh run resets them only when it is alone.
     active: Mutex<usize>,
+    /// Somebody asked for the end of everything: no launch from here on.
+    cancelled: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -44,13 +48,13 @@ impl Engine {
     pub fn auto() -> Result<Self, EngineError> {
         match Self::gpu(0) {
             Ok(gpu) => Ok(gpu),
-            Err(reason) => Self::cpu_with(0, &cpu::shipped_image()?, Some(reason.to_string())),
+            Err(reason) => Self::cpu_with(0, &CpuImage::shipped()?, Some(reason.to_string())),
         }
     }
 
     /// CPU threads, as many as the machine has cores.
     pub fn cpu() -> Result<Self, EngineError> {
-        Self::cpu_with(0, &cpu::shipped_image()?, None)
+        Self::cpu_with(0, &CpuImage::shipped()?, None)
     }
 
     /// `threads` CPU threads (0: as many as there are cores) with kernels from `image`.
@@ -61,19 +65,19 @@ impl Engine {
 
     /// The GPU with this ordinal, with the kernels that ship with the crate.
     pub fn gpu(ordinal: usize) -> Result<Self, EngineError> {
-        let (space, gpu) = gpu::GpuEngine::open(ordinal, gpu::shipped_image()?)?;
+        let (space, gpu) = gpu::GpuEngine::open(ordinal, None)?;
         Self::with(space, Backend::Gpu(gpu))
     }
 
     /// The GPU with this ordinal, with kernels from a fat binary or PTX that was compiled against this crate's headers.
     pub fn gpu_with(ordinal: usize, image: &[u8]) -> Result<Self, EngineError> {
-        let (space, gpu) = gpu::GpuEngine::open(ordinal, image)?;
+        let (space, gpu) = gpu::GpuEngine::open(ordinal, Some(image))?;
         Self::with(space, Backend::Gpu(gpu))
     }
 
     fn with(space: Space, backend: Backend) -> Result<Self, EngineError> {
         let control = run::Control::new(&space)?;
-        Ok(Self(Arc::new(Inner { space, backend, control, active: Mutex::new(0) })))
+        Ok(Self(Arc::new(Inner { space, backend, control, active: Mutex::new(0), cancelled: AtomicBool::new(false) })))
     }
 
     /// `cpu` or `gpu`.
@@ -109,6 +113,32 @@ impl Engine {
         }
     }
 
+    /// Blocks of `threads_per_block` threads of this kernel that one multiprocessor holds at once, for a grid that fills the
+    /// machine: `engine.grid(256, engine.occupancy("kernel", 256)?)`. 1 on the CPU engine.
+    pub fn occupancy(&self, kernel: &str, threads_per_block: u32) -> Result<u32, EngineError> {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.occupancy(kernel),
+            Backend::Gpu(g) => g.occupancy(kernel, threads_per_block),
+        }
+    }
+
+    /// What this engine is, in numbers.
+    pub fn info(&self) -> EngineInfo {
+        let (warp_width, gpu, kernels) = match &self.0.backend {
+            Backend::Cpu(c) => (c.warp_width(), None, c.kernels()),
+            Backend::Gpu(g) => (32, Some(g.info().clone()), g.kernels()),
+        };
+        EngineInfo {
+            kind: self.kind(),
+            name: self.to_string(),
+            note: self.note().map(str::to_owned),
+            threads: self.threads(),
+            warp_width,
+            kernels,
+            gpu,
+        }
+    }
+
     /// The address space that kernels run in.
     pub fn space(&self) -> &Space {
         &self.0.space
@@ -129,11 +159,53 @@ impl Engine {
         self.0.control.set_deadline(deadline)
     }
 
+    /// Whether no kernel of this engine runs now.
+    pub fn is_idle(&self) -> bool {
+        *self.0.active.lock().unwrap_or_else(|e| e.into_inner()) == 0
+    }
+
+    /// Asks the runs in flight to end and refuses every later launch with [`EngineError::Cancelled`]. For an interrupt from
+    /// the keyboard: whoever launches kernel after kernel sees an error and winds up.
+    pub fn cancel(&self) -> Result<(), MemoryError> {
+        self.0.cancelled.store(true, Ordering::Release);
+        // Under the launches' lock, so that none of them clears the flag after it was raised.
+        let _active = self.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        self.0.control.stop()
+    }
+
+    /// Whether [`Engine::cancel`] was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
+    }
+
     /// Starts a kernel. What its arguments borrow stays borrowed until the run is finished or dropped.
     pub fn launch<'a>(&self, kernel: &str, grid: Grid, args: Args<'a>) -> Result<Run<'a>, EngineError> {
         run::launch(self, kernel, grid, args)
     }
 }
+
+/// What an engine is: [`Engine::info`].
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct EngineInfo {
+    /// `cpu` or `gpu`.
+    pub kind: &'static str,
+    /// As the engine prints itself.
+    pub name: String,
+    /// Why it was chosen over another, if there was a choice.
+    pub note: Option<String>,
+    /// Threads that run at once.
+    pub threads: usize,
+    /// Lanes in a warp.
+    pub warp_width: u32,
+    /// Names of the image's kernels, sorted.
+    pub kernels: Vec<String>,
+    /// The GPU, if it is one.
+    pub gpu: Option<crate::cuda::DeviceInfo>,
+}
+
+/// GPU generations in the image that ships with the crate, as in `80 90 100`; empty when it was built without nvcc.
+pub const IMAGE_ARCHS: &str = gpu::SHIPPED_ARCHS;
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

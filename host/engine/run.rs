@@ -46,13 +46,20 @@ impl Control {
         self.control.set(0, abi::Control { stop, abort, error_log, deadline_ns, reserved: [0; 4] })
     }
 
+    /// Makes the flags and the log ready for a run that is alone. Nearly always they are so already, and looking costs only reads
+    /// of host memory; the abort flag is raised together with the log's count.
     fn reset(&self) -> Result<(), MemoryError> {
+        let stopped: u32 = self.host.get(0)?;
+        let count: u32 = self.host.get(LOG + offset_of!(abi::ErrorLog, count))?;
+        if stopped == 0 && count == 0 {
+            return Ok(());
+        }
         self.host.set(0, 0u32)?;
         self.host.fill(LOG, size_of::<abi::ErrorLog>(), 0)?;
         self.abort.set(0, 0u32)
     }
 
-    fn stop(&self) -> Result<(), MemoryError> {
+    pub(super) fn stop(&self) -> Result<(), MemoryError> {
         self.host.set(0, 1u32)
     }
 
@@ -110,6 +117,9 @@ pub(super) fn launch<'a>(engine: &Engine, kernel: &str, grid: Grid, args: Args<'
         return Err(EngineError::Poisoned);
     }
     let mut active = engine.0.active.lock().unwrap_or_else(|e| e.into_inner());
+    if engine.is_cancelled() {
+        return Err(EngineError::Cancelled);
+    }
     if *active == 0 {
         engine.0.control.reset()?;
     }
@@ -217,6 +227,14 @@ mod tests {
         run.finish().unwrap();
         let got = out.get_slice::<u64>(0, 1000).unwrap();
         assert!(got.iter().enumerate().all(|(i, v)| *v == 5 + 3 * i as u64));
+    }
+
+    #[test]
+    fn nothing_starts_after_a_cancel() {
+        let engine = Engine::cpu().unwrap();
+        engine.cancel().unwrap();
+        let launched = engine.launch("wb_iota", engine.grid(128, 1), args!(0u64, 0u64, 0u64, 0u64));
+        assert!(matches!(launched, Err(EngineError::Cancelled)));
     }
 
     #[test]

@@ -19,3 +19,18 @@ pub use csr::{Csr, CsrError, CsrOptions, NeighbourOrder, Neighbours, VertexId, W
 pub use ids::Ids;
 pub use import::{ImportError, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, WeightMode};
 pub use input::Input;
+
+mod bfs;
+mod components;
+mod edges;
+mod pagerank;
+mod sssp;
+
+pub use bfs::{Bfs, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
+pub use components::{Components, ComponentsOptions, ComponentsResult, PhaseReport, components};
+pub use edges::{DEFAULT_LAUNCH_LIMIT, GraphError, GraphOnEngine, Needs, Placement};
+pub use pagerank::{IterationReport, PageRank, PageRankOptions, PageRankResult, pagerank};
+pub use sssp::{BucketReport, Distances, Sssp, SsspOptions, SsspResult, sssp};
+
+#[cfg(test)]
+mod algorithm_tests;

@@ -23,8 +23,12 @@ pub struct Region {
 
 enum Owner {
     Heap(Layout),
-    Gpu(cuda::DeviceMemory),
-    Pinned(cuda::PinnedMemory),
+    Gpu {
+        _memory: cuda::DeviceMemory,
+    },
+    Pinned {
+        _memory: cuda::PinnedMemory,
+    },
     Imported {
         _registered: Option<cuda::RegisteredMemory>,
         _keep: Arc<dyn Any + Send + Sync>,
@@ -57,7 +61,7 @@ impl Region {
                     bytes,
                     source,
                 })?;
-                (m.address(), None, Owner::Gpu(m))
+                (m.address(), None, Owner::Gpu { _memory: m })
             }
             (Some(context), Place::Host) => {
                 let m = cuda::PinnedMemory::zeroed(context, bytes).map_err(|source| MemoryError::Cuda {
@@ -65,7 +69,7 @@ impl Region {
                     bytes,
                     source,
                 })?;
-                (m.address(), Some(m.host()), Owner::Pinned(m))
+                (m.address(), Some(m.host()), Owner::Pinned { _memory: m })
             }
         };
         Ok(Self { space: space.clone(), place, address, host, bytes, owner })
@@ -84,7 +88,7 @@ impl Region {
             None => (base.as_ptr() as u64, None),
             Some(context) => {
                 // SAFETY: the caller promises that the range stays valid while `keep` lives, and `keep` outlives it here.
-                let r = unsafe { cuda::RegisteredMemory::new(context, base, bytes, io_memory) }
+                let r = unsafe { cuda::RegisteredMemory::new(context, base, bytes, io_memory, keep.clone()) }
                     .map_err(|source| MemoryError::Cuda { what: "mapping host memory into the GPU", bytes, source })?;
                 (r.address(), Some(r))
             }

@@ -1,6 +1,8 @@
 //! NVMe: registers, queue entries, identify data and status codes (NVMe Base Specification 2.1, NVM Command Set 1.1).
 //! All integers on the wire are little-endian.
 
+pub mod identify;
+
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 
@@ -323,6 +325,10 @@ impl Status {
     pub const fn sc(self) -> u8 {
         self.0 as u8
     }
+    /// Type and code alone, to compare with the constants of [`status`].
+    pub const fn without_flags(self) -> Self {
+        Self(self.0 & 0x7ff)
+    }
     /// Neither code nor type set.
     pub const fn is_success(self) -> bool {
         self.0 & 0x7ff == 0
@@ -377,6 +383,7 @@ statuses! {
     INVALID_NAMESPACE = 0, 0x0b, "invalid namespace or format";
     SEQUENCE_ERROR = 0, 0x0c, "command sequence error";
     INVALID_PRP_OFFSET = 0, 0x13, "PRP offset invalid";
+    NAMESPACE_WRITE_PROTECTED = 0, 0x20, "namespace is write protected";
     LBA_OUT_OF_RANGE = 0, 0x80, "LBA out of range";
     CAPACITY_EXCEEDED = 0, 0x81, "capacity exceeded";
     NAMESPACE_NOT_READY = 0, 0x82, "namespace not ready";

@@ -1,2 +1,254 @@
-// Breadth-first search.
+// Breadth-first search, direction-optimising (Beamer, Asanovic, Patterson: Direction-Optimizing Breadth-First Search, SC12).
+//
+// One bitmap of seen vertices serves both directions. Top-down steps claim vertices in it. A bottom-up step reads the bitmap
+// as the step before left it and writes the next one: a neighbour that was seen earlier than the last level would have
+// brought the vertex in already, so "seen" and "in the frontier" are the same question, and no frontier bitmap is needed.
 #include <warpbell/kernel.h>
+
+#include "work.cuh"
+
+// Mirrored by host/graph/bfs.rs.
+typedef struct wb_bfs {
+  uint64_t offset;      // u64[vertices + 1], of the direction that the kernel reads
+  uint64_t hub;         // for each vertex the neighbour to ask first, or the largest identifier for none
+  uint64_t isolated;    // bitmap of vertices without any edge, and of those past the last: never looked at
+  uint64_t seen;        // bitmap
+  uint64_t seen_next;   // bitmap that a bottom-up step writes; the older one when the queue is collected
+  uint64_t depth;       // u32[vertices]
+  uint64_t parent;      // an identifier for each vertex, or 0
+  uint64_t queue;       // items to expand
+  uint64_t queue_next;  // items found
+  uint64_t items;       // in `queue`
+  uint64_t tally;
+  uint64_t report;
+  uint64_t vertices;
+  uint64_t source;
+  uint32_t level;       // that found vertices get
+  uint32_t hub_leads;   // a vertex's hub is the first of its list: a scan may start at the second
+} wb_bfs;
+
+static_assert(sizeof(wb_bfs) == 120, "wb_bfs");
+
+namespace warpbell {
+namespace graph {
+
+constexpr uint32_t unreached = 0xffffffffu;
+
+// Sums that a step reports.
+enum bfs_sum : uint32_t {
+  bfs_items = 0,    // length of the next queue
+  bfs_found = 1,    // vertices found
+  bfs_degrees = 2,  // their edges (not counted by bottom-up steps)
+  bfs_scanned = 3,  // edges looked at
+  bfs_hub_hits = 4, // vertices that their hub brought in, without reading an edge
+};
+
+// A kernel's view of its parameters.
+template <class Id> struct bfs_view {
+  WB_FN explicit bfs_view(const wb_bfs& p)
+      : offset(reinterpret_cast<const uint64_t*>(p.offset)),
+        hub(reinterpret_cast<const Id*>(p.hub)),
+        seen(reinterpret_cast<uint32_t*>(p.seen)),
+        depth(reinterpret_cast<uint32_t*>(p.depth)),
+        parent(reinterpret_cast<Id*>(p.parent)),
+        found(reinterpret_cast<item<Id>*>(p.queue_next)),
+        tally(reinterpret_cast<wb_graph_tally*>(p.tally)),
+        level(p.level) {}
+
+  WB_FN void reach(uint64_t v, Id from) const {
+    depth[v] = level;
+    if (parent) parent[v] = from;
+  }
+
+  WB_FN void finish(const wb_bfs& p, uint64_t vertices, uint64_t degrees, uint64_t scanned, uint64_t hub_hits) const {
+    add_count(tally, bfs_found, vertices);
+    add_count(tally, bfs_degrees, degrees);
+    add_count(tally, bfs_scanned, scanned);
+    add_count(tally, bfs_hub_hits, hub_hits);
+    publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+  }
+
+  const uint64_t* offset;
+  const Id* hub;
+  uint32_t* seen;
+  uint32_t* depth;
+  Id* parent;
+  item<Id>* found;
+  wb_graph_tally* tally;
+  uint32_t level;
+};
+
+// Everything unreached but the source, which is the first queue.
+template <class Id> WB_FN void bfs_start(const wb_bfs& p) {
+  const bfs_view<Id> g(p);
+  const uint32_t* isolated = reinterpret_cast<const uint32_t*>(p.isolated);
+  const uint64_t words = (p.vertices + 31) / 32;
+  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+    g.depth[v] = v == p.source ? 0 : unreached;
+    if (g.parent) g.parent[v] = v == p.source ? static_cast<Id>(v) : static_cast<Id>(~Id{0});
+  }
+  for (uint64_t w = warp::thread_index(); w < words; w += warp::thread_total()) {
+    g.seen[w] = isolated[w] | (w == p.source / 32 ? 1u << (p.source % 32) : 0u);
+  }
+  uint64_t degree = 0;
+  if (warp::thread_index() == 0) {
+    const uint64_t first = g.offset[p.source], last = g.offset[p.source + 1];
+    degree = last - first;
+    push(g.found, &g.tally->sum[bfs_items], static_cast<Id>(p.source), first, last);
+  }
+  g.finish(p, warp::thread_index() == 0, degree, 0, 0);
+}
+
+// Each warp takes some items of the queue, and its lanes share the edges of all of them.
+template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const Source& source) {
+  const bfs_view<Id> g(p);
+  const item<Id>* queue = reinterpret_cast<const item<Id>*>(p.queue);
+  auto edges = source.open();
+  uint64_t found = 0, degrees = 0, scanned = 0;
+  const uint32_t turn = items_per_turn(p.items);
+  const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
+  // With one lane to a warp nobody else keeps reads in flight: ask for lists this many turns ahead.
+  constexpr uint64_t ahead = decltype(edges)::stored && warp::width < 32 ? 16 : 0;
+  auto prefetch = [&](uint64_t at) {
+    const uint64_t k = at + warp::lane();
+    if (warp::lane() >= turn || k >= p.items) return;
+    const run r = run_of(queue[k], g.offset);
+    edges.prefetch(r.first, r.first + r.count);
+  };
+  const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
+  if constexpr (ahead > 0) {
+    for (uint64_t i = 0; i < ahead; ++i) prefetch(begin + i * stride);
+  }
+  for (uint64_t at = begin; at < p.items; at += stride) {
+    if constexpr (ahead > 0) prefetch(at + ahead * stride);
+    const uint64_t k = at + warp::lane();
+    run r{0, 0};
+    Id from = 0;
+    if (warp::lane() < turn && k < p.items) {
+      const item<Id> it = queue[k];
+      r = run_of(it, g.offset);
+      from = it.vertex;
+    }
+    scanned += r.count;
+    for_each_edge(edges, r.first, r.count, from, [&](Id v, Id n) {
+      uint32_t* word = &g.seen[n / 32];
+      const uint32_t bit = 1u << (n % 32);
+      if (order::load_relaxed(word) & bit) return;
+      if (order::fetch_or_relaxed(word, bit) & bit) return;
+      g.reach(n, v);
+      const uint64_t first = g.offset[n], last = g.offset[static_cast<uint64_t>(n) + 1];
+      ++found;
+      degrees += last - first;
+      push(g.found, &g.tally->sum[bfs_items], n, first, last);
+    });
+  }
+  g.finish(p, found, degrees, scanned, 0);
+}
+
+// Each warp takes words of the bitmap and looks for a seen neighbour of every vertex that is not seen: its hub first, which
+// costs no edge, then its list until one is found.
+template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, const Source& source) {
+  const bfs_view<Id> g(p);
+  const uint32_t* seen = g.seen;
+  uint32_t* seen_next = reinterpret_cast<uint32_t*>(p.seen_next);
+  auto edges = source.open();
+  const warp::mask_t all = warp::full();
+  uint64_t found = 0, scanned = 0, hub_hits = 0;
+  auto is_seen = [&](uint64_t n) { return (seen[n / 32] >> (n % 32)) & 1u; };
+  auto asks = [&](uint64_t v, Id& from) {
+    from = g.hub[v];
+    return from != static_cast<Id>(~Id{0}) && is_seen(from);
+  };
+  const uint64_t words = (p.vertices + 31) / 32;
+  const uint32_t turn = items_per_turn(words);
+  for (uint64_t at = static_cast<uint64_t>(warp::index()) * turn; at < words;
+       at += static_cast<uint64_t>(warp::total()) * turn) {
+    const uint64_t own = at + warp::lane();
+    uint32_t now = ~0u;
+    if (warp::lane() < turn && own < words) now = seen[own];
+    uint32_t next = now;
+    for (warp::mask_t open = warp::ballot(all, now != ~0u); open; open &= open - 1) {
+      const uint32_t holder = warp::first(open);
+      const uint32_t word = warp::shuffle(all, now, holder);
+      const uint64_t base = (at + holder) * 32;
+      if constexpr (decltype(edges)::stored && warp::width < 32) {
+        // One lane to a warp: ask for all pages of the word's lists before waiting for the first.
+        for (uint32_t rest = ~word; rest; rest &= rest - 1) {
+          const uint64_t v = base + warp::first(rest);
+          Id from;
+          if (!asks(v, from)) edges.prefetch(g.offset[v], g.offset[v] + 1);
+        }
+      }
+      uint32_t reached = 0;
+      // Groups of as many vertices as there are lanes: the whole word on a GPU.
+      for (uint32_t rest = ~word; rest;) {
+        const uint32_t shift = warp::first(rest) / warp::width * warp::width;
+        rest &= ~(all << shift);
+        const uint64_t v = base + shift + warp::lane();
+        const bool candidate = !((word >> (shift + warp::lane())) & 1u);
+        Id from = 0;
+        uint64_t first = 0, last = 0;
+        bool hit = candidate && asks(v, from);
+        hub_hits += hit;
+        const bool scan = candidate && !hit;
+        if (warp::any(all, scan)) {
+          if (scan) {
+            first = g.offset[v] + p.hub_leads;
+            last = g.offset[v + 1];
+          }
+          hit |= any_edge(edges, first, last > first ? last - first : 0, from, scanned, is_seen);
+        }
+        if (hit) {
+          g.reach(v, from);
+          ++found;
+        }
+        reached |= warp::ballot(all, hit) << shift;
+      }
+      if (warp::lane() == holder) next |= reached;
+    }
+    if (warp::lane() < turn && own < words) seen_next[own] = next;
+  }
+  g.finish(p, found, 0, scanned, hub_hits);
+}
+
+// The queue for a top-down step after bottom-up ones: vertices that `seen` has and the bitmap before it has not.
+template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
+  const bfs_view<Id> g(p);
+  const uint32_t* before = reinterpret_cast<const uint32_t*>(p.seen_next);
+  const uint64_t words = (p.vertices + 31) / 32;
+  uint64_t found = 0, degrees = 0;
+  for (uint64_t w = warp::thread_index(); w < words; w += warp::thread_total()) {
+    for (uint32_t fresh = g.seen[w] & ~before[w]; fresh; fresh &= fresh - 1) {
+      const uint64_t v = w * 32 + warp::first(fresh);
+      const uint64_t first = g.offset[v], last = g.offset[v + 1];
+      ++found;
+      degrees += last - first;
+      push(g.found, &g.tally->sum[bfs_items], static_cast<Id>(v), first, last);
+    }
+  }
+  g.finish(p, found, degrees, 0, 0);
+}
+
+}  // namespace graph
+}  // namespace warpbell
+
+#define WB_BFS_MEMORY(ID, SUFFIX)                                                                         \
+  WB_KERNEL void wb_bfs_start_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_start<ID>(p); }          \
+  WB_EXPORT(wb_bfs_start_##SUFFIX)                                                                        \
+  WB_KERNEL void wb_bfs_collect_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_collect<ID>(p); }      \
+  WB_EXPORT(wb_bfs_collect_##SUFFIX)
+
+#define WB_BFS_EDGES(ID, SUFFIX, SOURCE)                                                                  \
+  WB_KERNEL void wb_bfs_top_down_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) {                     \
+    warpbell::graph::bfs_top_down<ID>(p, edges);                                                          \
+  }                                                                                                       \
+  WB_EXPORT(wb_bfs_top_down_##SUFFIX)                                                                     \
+  WB_KERNEL void wb_bfs_bottom_up_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) {                    \
+    warpbell::graph::bfs_bottom_up<ID>(p, edges);                                                         \
+  }                                                                                                       \
+  WB_EXPORT(wb_bfs_bottom_up_##SUFFIX)
+
+WB_BFS_MEMORY(uint32_t, u32)
+WB_BFS_MEMORY(uint64_t, u64)
+WB_BFS_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32_t>)
+WB_BFS_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint64_t>)

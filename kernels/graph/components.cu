@@ -1,2 +1,179 @@
-// Connected components.
+// Connected components by union-find with sampling first (Sutton, Ben-Nun, Barak: Optimizing Parallel Graph Connectivity
+// Computation via Subgraph Sampling, IPDPS 2018).
+//
+// Links go from larger to smaller identifiers only, so a tree's root is the smallest vertex of its component, and that is the
+// label in the end.
 #include <warpbell/kernel.h>
+
+#include "work.cuh"
+
+// Mirrored by host/graph/components.rs.
+typedef struct wb_components {
+  uint64_t offset;    // u64[vertices + 1]
+  uint64_t hub;       // for each vertex a neighbour, or the largest identifier for none
+  uint64_t label;     // an identifier for each vertex
+  uint64_t tile;      // for each tile of the edges the vertex of its first edge
+  uint64_t sample;    // identifiers that sampling writes, in host memory
+  uint64_t tally;
+  uint64_t report;
+  uint64_t vertices;
+  uint64_t edges;
+  uint64_t giant;     // label whose vertices are done, or the largest identifier for none
+  uint32_t neighbour; // which neighbour a sampling round links
+  uint32_t samples;
+} wb_components;
+
+static_assert(sizeof(wb_components) == 88, "wb_components");
+
+namespace warpbell {
+namespace graph {
+
+enum components_sum : uint32_t {
+  components_roots = 0,    // vertices that are their own label
+  components_scanned = 1,  // edges looked at
+};
+
+// The root above v, without changing anything.
+template <class Id> WB_FN Id root_of(const Id* label, Id v) {
+  for (;;) {
+    const Id up = order::load_relaxed(&label[v]);
+    if (up == v) return v;
+    v = up;
+  }
+}
+
+// Joins the trees of two vertices.
+template <class Id> WB_FN void link(Id* label, Id u, Id v) {
+  Id a = order::load_relaxed(&label[u]), b = order::load_relaxed(&label[v]);
+  while (a != b) {
+    const Id high = a > b ? a : b, low = a > b ? b : a;
+    const Id up = order::load_relaxed(&label[high]);
+    if (up == low) return;
+    if (up == high && order::compare_exchange_relaxed(&label[high], high, low) == high) return;
+    a = order::load_relaxed(&label[order::load_relaxed(&label[high])]);
+    b = order::load_relaxed(&label[low]);
+  }
+}
+
+// Every vertex its own label, or its hub's if that is smaller.
+template <class Id> WB_FN void components_start(const wb_components& p) {
+  Id* label = reinterpret_cast<Id*>(p.label);
+  const Id* hub = reinterpret_cast<const Id*>(p.hub);
+  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+    const Id h = hub[v];
+    label[v] = h < v ? h : static_cast<Id>(v);
+  }
+}
+
+// The hubs that are larger. Reads no edge.
+template <class Id> WB_FN void components_hubs(const wb_components& p) {
+  Id* label = reinterpret_cast<Id*>(p.label);
+  const Id* hub = reinterpret_cast<const Id*>(p.hub);
+  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+    const Id h = hub[v];
+    if (h != static_cast<Id>(~Id{0}) && h > v) link(label, static_cast<Id>(v), h);
+  }
+}
+
+// One neighbour of every vertex.
+template <class Id, class Source> WB_FN void components_round(const wb_components& p, const Source& source) {
+  const uint64_t* offset = reinterpret_cast<const uint64_t*>(p.offset);
+  Id* label = reinterpret_cast<Id*>(p.label);
+  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  auto edges = source.open();
+  uint64_t scanned = 0;
+  // Lanes of a warp take neighbouring vertices, whose lists are on the same page.
+  for (uint64_t base = static_cast<uint64_t>(warp::index()) * warp::width; base < p.vertices;
+       base += static_cast<uint64_t>(warp::total()) * warp::width) {
+    const uint64_t v = base + warp::lane();
+    const uint64_t i = v < p.vertices ? offset[v] + p.neighbour : 0;
+    const bool has = v < p.vertices && i < offset[v + 1];
+    const warp::mask_t members = warp::ballot(warp::full(), has);
+    if (!has) continue;
+    ++scanned;
+    link(label, static_cast<Id>(v), edges.load(members, i));
+  }
+  add_count(tally, components_scanned, scanned);
+  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+}
+
+// Every vertex points at its root; counts the roots.
+template <class Id> WB_FN void components_compress(const wb_components& p) {
+  Id* label = reinterpret_cast<Id*>(p.label);
+  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  uint64_t roots = 0;
+  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+    const Id root = root_of(label, static_cast<Id>(v));
+    roots += root == static_cast<Id>(v);
+    order::store_relaxed(&label[v], root);
+  }
+  add_count(tally, components_roots, roots);
+  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+}
+
+// Labels of vertices spread evenly but not regularly (a multiplicative hash), for the host to find the commonest.
+template <class Id> WB_FN void components_sample(const wb_components& p) {
+  const Id* label = reinterpret_cast<const Id*>(p.label);
+  Id* sample = reinterpret_cast<Id*>(p.sample);
+  for (uint64_t i = warp::thread_index(); i < p.samples; i += warp::thread_total()) {
+    constexpr uint64_t golden = 0x9e3779b97f4a7c15ull;  // 2^64 over the golden ratio
+    sample[i] = label[((i + 1) * golden >> 20) % p.vertices];
+  }
+}
+
+// All edges of all vertices that do not belong to the giant component yet. A vertex that joins it meanwhile is skipped too.
+template <class Id, class Source> WB_FN void components_rest(const wb_components& p, const Source& source) {
+  const uint64_t* offset = reinterpret_cast<const uint64_t*>(p.offset);
+  Id* label = reinterpret_cast<Id*>(p.label);
+  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  const Id giant = static_cast<Id>(p.giant);
+  auto edges = source.open();
+  const warp::mask_t all = warp::full();
+  uint64_t scanned = 0;
+  for_each_tile(reinterpret_cast<const Id*>(p.tile), p.edges, false, [&](uint64_t from, uint64_t first, uint64_t last) {
+    for (uint64_t base = from; base < p.vertices; base += warp::width) {
+      const uint64_t v = base + warp::lane();
+      uint64_t begin = v < p.vertices ? offset[v] : last;
+      const bool inside = begin < last;
+      uint32_t count = 0;
+      if (inside && root_of(label, static_cast<Id>(v)) != giant) {
+        const uint64_t end = offset[v + 1] < last ? offset[v + 1] : last;
+        if (begin < first) begin = first;
+        if (end > begin) count = static_cast<uint32_t>(end - begin);
+      }
+      scanned += count;
+      for_each_edge(edges, begin, count, static_cast<Id>(v), [&](Id u, Id n) { link(label, u, n); });
+      if (!warp::all(all, inside)) break;
+    }
+  });
+  add_count(tally, components_scanned, scanned);
+  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+}
+
+}  // namespace graph
+}  // namespace warpbell
+
+#define WB_COMPONENTS_MEMORY(ID, SUFFIX, WHAT)                                                                   \
+  WB_KERNEL void wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p) {                                     \
+    warpbell::graph::components_##WHAT<ID>(p);                                                                   \
+  }                                                                                                              \
+  WB_EXPORT(wb_components_##WHAT##_##SUFFIX)
+
+#define WB_COMPONENTS_EDGES(ID, SUFFIX, WHAT, SOURCE)                                                            \
+  WB_KERNEL void wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p, WB_PARAM SOURCE edges) {              \
+    warpbell::graph::components_##WHAT<ID>(p, edges);                                                            \
+  }                                                                                                              \
+  WB_EXPORT(wb_components_##WHAT##_##SUFFIX)
+
+WB_COMPONENTS_MEMORY(uint32_t, u32, start)
+WB_COMPONENTS_MEMORY(uint64_t, u64, start)
+WB_COMPONENTS_MEMORY(uint32_t, u32, hubs)
+WB_COMPONENTS_MEMORY(uint64_t, u64, hubs)
+WB_COMPONENTS_MEMORY(uint32_t, u32, compress)
+WB_COMPONENTS_MEMORY(uint64_t, u64, compress)
+WB_COMPONENTS_MEMORY(uint32_t, u32, sample)
+WB_COMPONENTS_MEMORY(uint64_t, u64, sample)
+WB_COMPONENTS_EDGES(uint32_t, pointer_u32, round, warpbell::graph::pointer_source<uint32_t>)
+WB_COMPONENTS_EDGES(uint64_t, pointer_u64, round, warpbell::graph::pointer_source<uint64_t>)
+WB_COMPONENTS_EDGES(uint32_t, pointer_u32, rest, warpbell::graph::pointer_source<uint32_t>)
+WB_COMPONENTS_EDGES(uint64_t, pointer_u64, rest, warpbell::graph::pointer_source<uint64_t>)

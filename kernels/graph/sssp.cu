@@ -1,2 +1,204 @@
-// Single-source shortest paths.
+// Single-source shortest paths with a near queue and a far one (Davidson, Baxter, Garland, Owens: Work-Efficient Parallel GPU
+// Methods for Single-Source Shortest Paths, IPDPS 2014), which is delta-stepping (Meyer, Sanders, 2003) with two buckets.
+//
+// Distances are compared and lowered as unsigned words: integers as they are, real distances by the bits of a non-negative
+// double, which order as the numbers do.
 #include <warpbell/kernel.h>
+
+#include <string.h>
+
+#include "work.cuh"
+
+// Mirrored by host/graph/sssp.rs.
+typedef struct wb_sssp {
+  uint64_t offset;      // u64[vertices + 1]
+  uint64_t distance;    // u32 or u64 words[vertices]
+  uint64_t stamp;       // u32[vertices]: the round that a vertex was last queued for
+  uint64_t in_far;      // bitmap: is in the far queue
+  uint64_t near;        // items to relax
+  uint64_t near_next;   // items to relax in the next round
+  uint64_t far;         // vertices at or beyond the threshold
+  uint64_t far_next;    // those that stay so, when the threshold moves
+  uint64_t near_items;
+  uint64_t far_items;
+  uint64_t settled;     // word: distances below it are final when the far queue is split
+  uint64_t threshold;   // word: near distances are below it
+  uint64_t tally;
+  uint64_t report;
+  uint64_t vertices;
+  uint64_t source;
+  uint32_t round;
+  uint32_t reserved;
+} wb_sssp;
+
+static_assert(sizeof(wb_sssp) == 136, "wb_sssp");
+
+namespace warpbell {
+namespace graph {
+
+// Sums that a step reports; the tally's `least` is the least far distance.
+enum sssp_sum : uint32_t {
+  sssp_near = 0,     // items of the next near queue
+  sssp_far = 1,      // vertices added to the far queue
+  sssp_scanned = 2,  // edges looked at
+  sssp_lowered = 3,  // distances lowered
+};
+
+// distance + weight, on words.
+WB_FN uint32_t lengthen(uint32_t distance, uint32_t weight) { return distance + weight; }
+WB_FN uint64_t lengthen(uint64_t distance, uint32_t weight) { return distance + weight; }
+WB_FN uint64_t lengthen(uint64_t distance, uint64_t weight) { return distance + weight; }
+WB_FN uint64_t lengthen(uint64_t distance, double weight) {
+  double d;
+  memcpy(&d, &distance, sizeof d);
+  d += weight;
+  memcpy(&distance, &d, sizeof d);
+  return distance;
+}
+WB_FN uint64_t lengthen(uint64_t distance, float weight) { return lengthen(distance, static_cast<double>(weight)); }
+
+// A kernel's view of its parameters. `Word` holds a distance.
+template <class Id, class Word> struct sssp_view {
+  WB_FN explicit sssp_view(const wb_sssp& p)
+      : offset(reinterpret_cast<const uint64_t*>(p.offset)),
+        distance(reinterpret_cast<Word*>(p.distance)),
+        stamp(reinterpret_cast<uint32_t*>(p.stamp)),
+        in_far(reinterpret_cast<uint32_t*>(p.in_far)),
+        near_next(reinterpret_cast<item<Id>*>(p.near_next)),
+        tally(reinterpret_cast<wb_graph_tally*>(p.tally)) {}
+
+  WB_FN void push_near(Id v) const {
+    push(near_next, &tally->sum[sssp_near], v, offset[v], offset[static_cast<uint64_t>(v) + 1]);
+  }
+
+  // Appends a vertex to a far queue that holds `held` entries already.
+  WB_FN void push_far(Id* queue, uint64_t held, Id v) const {
+    const warp::mask_t here = warp::active();
+    uint64_t at = 0;
+    if (warp::is_leader(here)) at = order::fetch_add_relaxed(&tally->sum[sssp_far], static_cast<uint64_t>(warp::count(here)));
+    queue[held + warp::shuffle(here, at, warp::leader(here)) + warp::rank(here)] = v;
+  }
+
+  WB_FN void finish(const wb_sssp& p, uint64_t scanned, uint64_t lowered, uint64_t least) const {
+    add_count(tally, sssp_scanned, scanned);
+    add_count(tally, sssp_lowered, lowered);
+    for (uint32_t d = warp::width / 2; d; d /= 2) {
+      const uint64_t other = warp::shuffle(warp::full(), least, warp::lane() ^ d);
+      if (other < least) least = other;
+    }
+    if (least != ~uint64_t{0} && warp::lane() == 0) order::fetch_min_relaxed(&tally->least, least);
+    publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+  }
+
+  const uint64_t* offset;
+  Word* distance;
+  uint32_t* stamp;
+  uint32_t* in_far;
+  item<Id>* near_next;
+  wb_graph_tally* tally;
+};
+
+template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {
+  const sssp_view<Id, Word> g(p);
+  for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
+    g.distance[v] = v == p.source ? 0 : static_cast<Word>(~Word{0});
+    g.stamp[v] = ~0u;
+    if (v % 32 == 0) g.in_far[v / 32] = 0;
+  }
+  if (warp::thread_index() == 0) g.push_near(static_cast<Id>(p.source));
+  g.finish(p, 0, 0, ~uint64_t{0});
+}
+
+// Relaxes all edges of the near queue once.
+template <class Id, class Weight, class Word, class Source> WB_FN void sssp_relax(const wb_sssp& p, const Source& source) {
+  const sssp_view<Id, Word> g(p);
+  const item<Id>* queue = reinterpret_cast<const item<Id>*>(p.near);
+  Id* far = reinterpret_cast<Id*>(p.far);
+  auto edges = source.open();
+  uint64_t scanned = 0, lowered = 0, least = ~uint64_t{0};
+  const uint32_t turn = items_per_turn(p.near_items);
+  const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
+  constexpr uint64_t ahead = decltype(edges)::stored && warp::width < 32 ? 16 : 0;
+  auto prefetch = [&](uint64_t at) {
+    const uint64_t k = at + warp::lane();
+    if (warp::lane() >= turn || k >= p.near_items) return;
+    const run r = run_of(queue[k], g.offset);
+    edges.prefetch(r.first, r.first + r.count);
+  };
+  const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
+  if constexpr (ahead > 0) {
+    for (uint64_t i = 0; i < ahead; ++i) prefetch(begin + i * stride);
+  }
+  for (uint64_t at = begin; at < p.near_items; at += stride) {
+    if constexpr (ahead > 0) prefetch(at + ahead * stride);
+    const uint64_t k = at + warp::lane();
+    run r{0, 0};
+    Word base = 0;
+    if (warp::lane() < turn && k < p.near_items) {
+      const item<Id> it = queue[k];
+      r = run_of(it, g.offset);
+      base = order::load_relaxed(&g.distance[it.vertex]);
+    }
+    scanned += r.count;
+    for_each_edge(edges, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {
+      const Word through = lengthen(d, e.weight);
+      if (through >= order::load_relaxed(&g.distance[e.id])) return;
+      if (through >= order::fetch_min_relaxed(&g.distance[e.id], through)) return;
+      ++lowered;
+      if (through < p.threshold) {
+        if (order::exchange_relaxed(&g.stamp[e.id], p.round) != p.round) g.push_near(e.id);
+      } else {
+        if (through < least) least = through;
+        const uint32_t bit = 1u << (e.id % 32);
+        if (!(order::fetch_or_relaxed(&g.in_far[e.id / 32], bit) & bit)) g.push_far(far, p.far_items, e.id);
+      }
+    });
+  }
+  g.finish(p, scanned, lowered, least);
+}
+
+// Splits the far queue by a new threshold: what is settled meanwhile goes, what is near now moves, the rest stays.
+template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
+  const sssp_view<Id, Word> g(p);
+  const Id* far = reinterpret_cast<const Id*>(p.far);
+  Id* far_next = reinterpret_cast<Id*>(p.far_next);
+  uint64_t least = ~uint64_t{0};
+  for (uint64_t i = warp::thread_index(); i < p.far_items; i += warp::thread_total()) {
+    const Id v = far[i];
+    const Word d = g.distance[v];
+    if (d >= p.threshold) {
+      if (d < least) least = d;
+      g.push_far(far_next, 0, v);
+      continue;
+    }
+    order::fetch_and_relaxed(&g.in_far[v / 32], ~(1u << (v % 32)));
+    if (d >= p.settled) g.push_near(v);
+  }
+  g.finish(p, 0, 0, least);
+}
+
+}  // namespace graph
+}  // namespace warpbell
+
+#define WB_SSSP_MEMORY(ID, WORD, SUFFIX)                                                                        \
+  WB_KERNEL void wb_sssp_start_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_start<ID, WORD>(p); }       \
+  WB_EXPORT(wb_sssp_start_##SUFFIX)                                                                             \
+  WB_KERNEL void wb_sssp_split_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_split<ID, WORD>(p); }       \
+  WB_EXPORT(wb_sssp_split_##SUFFIX)
+
+#define WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX)                                                                                \
+  WB_KERNEL void wb_sssp_relax_pointer_##SUFFIX(                                                                               \
+      WB_PARAM wb_sssp p, WB_PARAM warpbell::graph::pointer_source<warpbell::graph::weighted<ID, WEIGHT>> edges) {             \
+    warpbell::graph::sssp_relax<ID, WEIGHT, WORD>(p, edges);                                                                   \
+  }                                                                                                                            \
+  WB_EXPORT(wb_sssp_relax_pointer_##SUFFIX)
+
+// Identifier, distance word; and identifier, weight, distance word.
+WB_SSSP_MEMORY(uint32_t, uint32_t, u32_d32)
+WB_SSSP_MEMORY(uint32_t, uint64_t, u32_d64)
+WB_SSSP_MEMORY(uint64_t, uint64_t, u64_d64)
+WB_SSSP_EDGES(uint32_t, uint32_t, uint32_t, u32_w32_d32)
+WB_SSSP_EDGES(uint32_t, uint32_t, uint64_t, u32_w32_d64)
+WB_SSSP_EDGES(uint32_t, float, uint64_t, u32_f32_d64)
+WB_SSSP_EDGES(uint64_t, uint64_t, uint64_t, u64_w64_d64)
+WB_SSSP_EDGES(uint64_t, double, uint64_t, u64_f64_d64)

@@ -15,8 +15,16 @@
 #if WB_GPU
 #define WB_KERNEL extern "C" __global__
 #define WB_EXPORT(NAME)
-#define WB_IMAGE(SYMBOL) \
-  extern "C" __device__ const unsigned long long wb_abi_fingerprint = ::warpbell::abi::fingerprint();
+// A kernel and not a variable: nvcc gives variables of a whole program no linkage that a host could count on.
+#define WB_IMAGE(SYMBOL)                                                            \
+  namespace warpbell {                                                              \
+  namespace abi {                                                                   \
+  constexpr uint64_t of_this_image = fingerprint();                                 \
+  }                                                                                 \
+  }                                                                                 \
+  extern "C" __global__ void wb_abi_fingerprint(uint64_t* answer) {                 \
+    *answer = ::warpbell::abi::of_this_image;                                       \
+  }
 #else
 #include <cstddef>
 #include <utility>

@@ -5,6 +5,8 @@
 // because ThreadSanitizer does not model fences.
 #pragma once
 
+#include <stddef.h>
+
 #include <warpbell/platform.h>
 
 namespace warpbell {
@@ -55,11 +57,15 @@ WB_ORDER_STORE(store_release, "st.release.gpu.global")
 WB_ORDER_STORE(store_relaxed_sys, "st.relaxed.sys.global")
 WB_ORDER_STORE(store_release_sys, "st.release.sys.global")
 WB_ORDER_RMW(fetch_add_relaxed, "atom.relaxed.gpu.global.add", "u32", "u64")
+WB_ORDER_RMW(fetch_add_acquire, "atom.acquire.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_add, "atom.acq_rel.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_or, "atom.acq_rel.gpu.global.or", "b32", "b64")
 WB_ORDER_RMW(fetch_and, "atom.acq_rel.gpu.global.and", "b32", "b64")
 WB_ORDER_RMW(exchange, "atom.acq_rel.gpu.global.exch", "b32", "b64")
 WB_ORDER_RMW(fetch_min_relaxed, "atom.relaxed.gpu.global.min", "u32", "u64")
+WB_ORDER_RMW(fetch_or_relaxed, "atom.relaxed.gpu.global.or", "b32", "b64")
+WB_ORDER_RMW(fetch_and_relaxed, "atom.relaxed.gpu.global.and", "b32", "b64")
+WB_ORDER_RMW(exchange_relaxed, "atom.relaxed.gpu.global.exch", "b32", "b64")
 
 WB_FN uint32_t compare_exchange(uint32_t* p, uint32_t expected, uint32_t desired) {
   uint32_t old;
@@ -76,6 +82,26 @@ WB_FN uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired
                : "l"(p), "l"(expected), "l"(desired)
                : "memory");
   return old;
+}
+
+WB_FN uint32_t compare_exchange_relaxed(uint32_t* p, uint32_t expected, uint32_t desired) {
+  uint32_t old;
+  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : "l"(p), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+WB_FN uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t desired) {
+  uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : "l"(p), "l"(expected), "l"(desired)
+               : "memory");
+  return old;
+}
+WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
 #undef WB_ORDER_LOAD
@@ -100,6 +126,15 @@ WB_FN quad load_quad_sys(const void* p) {
                : "memory");
   return q;
 }
+// The same, and what the device wrote before it is seen by what follows.
+WB_FN quad load_quad_acquire_sys(const void* p) {
+  quad q;
+  asm volatile("ld.acquire.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
+               : "l"(p)
+               : "memory");
+  return q;
+}
 WB_FN void store_quad(void* p, quad q) {
   asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(q.x), "r"(q.y), "r"(q.z), "r"(q.w)
                : "memory");
@@ -119,10 +154,19 @@ template <class T> WB_FN void store_release(T* p, T v) { __atomic_store_n(p, v, 
 template <class T> WB_FN void store_relaxed_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN void store_release_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 template <class T> WB_FN T fetch_add_relaxed(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T fetch_add_acquire(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQUIRE); }
 template <class T> WB_FN T fetch_add(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T fetch_or(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T fetch_and(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T exchange(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T fetch_or_relaxed(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T fetch_and_relaxed(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T exchange_relaxed(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T compare_exchange_relaxed(T* p, T expected, T desired) {
+  __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+WB_FN void add_relaxed(uint64_t* p, uint64_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
   __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return expected;
@@ -155,6 +199,7 @@ WB_FN quad load_quad_sys(const void* p) {
   q.z = __atomic_load_n(s + 2, __ATOMIC_RELAXED);
   return q;
 }
+WB_FN quad load_quad_acquire_sys(const void* p) { return load_quad_sys(p); }
 WB_FN void store_quad(void* p, quad q) {
   uint32_t* d = static_cast<uint32_t*>(p);
   __atomic_store_n(d, q.x, __ATOMIC_RELAXED);
@@ -166,6 +211,140 @@ WB_FN void store_quad(void* p, quad q) {
 WB_FN void relax(uint32_t) { cpu::yield(); }
 
 #endif
+
+// --- data of 1, 2, 4, 8 or 16 bytes that others may be writing --------------------------------------------------------
+//
+// Strong accesses of plain values: never torn up to 8 bytes (a 16-byte value may be seen half old, half new on a CPU), never
+// served from a stale L1 line.
+
+// Whether a checked read (`load_checked`) is an acquire load, or a relaxed load and a fence. Both are right; which one is
+// cheaper is a property of the GPU.
+#if !defined(WB_CHECKED_READ_FENCES)
+#define WB_CHECKED_READ_FENCES 0
+#endif
+
+namespace detail {
+
+template <size_t N> struct word;
+template <> struct word<1> { using type = uint8_t; };
+template <> struct word<2> { using type = uint16_t; };
+template <> struct word<4> { using type = uint32_t; };
+template <> struct word<8> { using type = uint64_t; };
+
+template <class To, class From> WB_FN To bits_of(const From& v) {
+  static_assert(sizeof(To) == sizeof(From), "the same bytes");
+  union {
+    From from;
+    To to;
+  } u = {v};
+  return u.to;
+}
+
+struct alignas(16) pair {
+  uint64_t low, high;
+};
+
+#if WB_GPU
+#define WB_DATA_LOAD(NAME, PTX)                                                                                          \
+  WB_FN uint8_t NAME(const uint8_t* p) {                                                                                 \
+    uint32_t v;                                                                                                          \
+    asm volatile(PTX ".u8 %0, [%1];" : "=r"(v) : "l"(p) : "memory");                                                     \
+    return static_cast<uint8_t>(v);                                                                                      \
+  }                                                                                                                      \
+  WB_FN uint16_t NAME(const uint16_t* p) {                                                                               \
+    uint16_t v;                                                                                                          \
+    asm volatile(PTX ".u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");                                                    \
+    return v;                                                                                                            \
+  }                                                                                                                      \
+  WB_FN uint32_t NAME(const uint32_t* p) {                                                                               \
+    uint32_t v;                                                                                                          \
+    asm volatile(PTX ".u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");                                                    \
+    return v;                                                                                                            \
+  }                                                                                                                      \
+  WB_FN uint64_t NAME(const uint64_t* p) {                                                                               \
+    uint64_t v;                                                                                                          \
+    asm volatile(PTX ".u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");                                                    \
+    return v;                                                                                                            \
+  }                                                                                                                      \
+  WB_FN pair NAME(const pair* p) {                                                                                       \
+    pair v;                                                                                                              \
+    asm volatile(PTX ".v2.u64 {%0, %1}, [%2];" : "=l"(v.low), "=l"(v.high) : "l"(p) : "memory");                         \
+    return v;                                                                                                            \
+  }
+WB_DATA_LOAD(relaxed, "ld.relaxed.gpu.global")
+WB_DATA_LOAD(acquire, "ld.acquire.gpu.global")
+#undef WB_DATA_LOAD
+WB_FN void relaxed_store(uint8_t* p, uint8_t v) {
+  asm volatile("st.relaxed.gpu.global.u8 [%0], %1;" ::"l"(p), "r"(static_cast<uint32_t>(v)) : "memory");
+}
+WB_FN void relaxed_store(uint16_t* p, uint16_t v) {
+  asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory");
+}
+WB_FN void relaxed_store(uint32_t* p, uint32_t v) { store_relaxed(p, v); }
+WB_FN void relaxed_store(uint64_t* p, uint64_t v) { store_relaxed(p, v); }
+WB_FN void relaxed_store(pair* p, pair v) {
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.low), "l"(v.high) : "memory");
+}
+#else
+template <class T> WB_FN T relaxed(const T* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+template <class T> WB_FN T acquire(const T* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+template <class T> WB_FN void relaxed_store(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+WB_FN pair relaxed(const pair* p) { return pair{relaxed(&p->low), relaxed(&p->high)}; }
+WB_FN pair acquire(const pair* p) { return pair{acquire(&p->low), acquire(&p->high)}; }
+WB_FN void relaxed_store(pair* p, pair v) {
+  relaxed_store(&p->low, v.low);
+  relaxed_store(&p->high, v.high);
+}
+#endif
+
+template <> struct word<16> { using type = pair; };
+
+}  // namespace detail
+
+template <class T> WB_FN T load_data(const T* p) {
+  using word = typename detail::word<sizeof(T)>::type;
+  return detail::bits_of<T>(detail::relaxed(reinterpret_cast<const word*>(p)));
+}
+template <class T> WB_FN void store_data(T* p, const T& v) {
+  using word = typename detail::word<sizeof(T)>::type;
+  detail::relaxed_store(reinterpret_cast<word*>(p), detail::bits_of<word>(v));
+}
+
+// Adds atomically, relaxed; answers the value before. 4 or 8 byte integers, float, double.
+template <class T> WB_FN T add_data(T* p, T v) {
+#if WB_GPU
+  if constexpr (T(0.5) != T(0)) {
+    return atomicAdd(p, v);
+  } else {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomic addition takes 4 or 8 bytes");
+    return static_cast<T>(fetch_add_relaxed(reinterpret_cast<typename detail::word<sizeof(T)>::type*>(p),
+                                            static_cast<typename detail::word<sizeof(T)>::type>(v)));
+  }
+#else
+  return atomicAdd(p, v);
+#endif
+}
+
+// Keeps loads before it before accesses after it.
+WB_FN void fence_after_loads() {
+#if WB_GPU
+  fence();
+#elif !defined(__SANITIZE_THREAD__)
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+#endif
+}
+
+// A read that is worth something only if a version word, loaded after it, is still what it was before it.
+template <class T> WB_FN T load_checked(const T* p) {
+#if WB_CHECKED_READ_FENCES
+  T v = load_data(p);
+  fence_after_loads();
+  return v;
+#else
+  using word = typename detail::word<sizeof(T)>::type;
+  return detail::bits_of<T>(detail::acquire(reinterpret_cast<const word*>(p)));
+#endif
+}
 
 }  // namespace order
 }  // namespace warpbell

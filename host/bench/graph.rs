@@ -1,0 +1,266 @@
+//! What one run of a graph algorithm says, and several together.
+
+use super::report::{Spread, harmonic_mean, nanoseconds};
+use super::units::{grouped, si, three_digits};
+use crate::engine::abi::Stats;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// What crossed the bus during a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Io {
+    /// Read commands.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write commands.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Commands in a second.
+    pub iops: f64,
+    /// Bytes read in a second.
+    pub read_bytes_per_s: f64,
+    /// Accesses that found their page in the cache.
+    pub hits: u64,
+    /// Accesses that did not.
+    pub misses: u64,
+    /// Hits among all accesses; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hit_ratio: Option<f64>,
+    /// Pages read.
+    pub fills: u64,
+    /// Pages replaced.
+    pub evictions: u64,
+    /// Pages asked for ahead of use.
+    pub prefetches: u64,
+    /// Doorbell stores for submissions.
+    pub doorbells: u64,
+    /// Bytes read for each stored edge of the traversed part; absent without edges.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_edge: Option<f64>,
+}
+
+impl Io {
+    /// From a run's counters, its time, and the stored edges of the part that it traversed.
+    pub fn new(stats: &Stats, elapsed: Duration, stored_edges: u64) -> Self {
+        let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
+        let seconds = elapsed.as_secs_f64();
+        Self {
+            reads: stats.reads,
+            read_bytes: stats.read_bytes,
+            writes: stats.writes,
+            written_bytes: stats.write_bytes,
+            iops: share((stats.reads + stats.writes) as f64, seconds).unwrap_or(0.0),
+            read_bytes_per_s: share(stats.read_bytes as f64, seconds).unwrap_or(0.0),
+            hits: stats.hits,
+            misses: stats.misses,
+            hit_ratio: share(stats.hits as f64, (stats.hits + stats.misses) as f64),
+            fills: stats.fills,
+            evictions: stats.evictions,
+            prefetches: stats.prefetches,
+            doorbells: stats.doorbells,
+            bytes_per_edge: share(stats.read_bytes as f64, stored_edges as f64),
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct GraphRun {
+    /// Where it started, as the input names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<u64>,
+    /// From the first launch to the result in kernel memory.
+    pub elapsed_ns: u64,
+    /// Edges of the traversed part, each counted once (Graph500, "Performance metrics").
+    pub traversed_edges: u64,
+    /// Traversed edges in a second.
+    pub teps: f64,
+    /// Vertices with a value: reached from the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<u64>,
+    /// Components.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub components: Option<u64>,
+    /// Levels, iterations or rounds.
+    pub steps: u32,
+    /// Sum of the changes in the last iteration of PageRank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub residual: Option<f64>,
+    /// What crossed the bus; absent when the edges were in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<Io>,
+    /// The result equals a serial computation's, by the GAP suite's rules. False when nobody looked: a wrong result is an error
+    /// and has no report.
+    pub verified: bool,
+    /// Time that the check took.
+    pub verification_ns: u64,
+}
+
+impl GraphRun {
+    /// A run that took `elapsed` over `traversed_edges` edges.
+    pub fn new(elapsed: Duration, traversed_edges: u64, steps: u32) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        Self {
+            source: None,
+            elapsed_ns: nanoseconds(elapsed),
+            traversed_edges,
+            teps: if seconds > 0.0 { traversed_edges as f64 / seconds } else { 0.0 },
+            reached: None,
+            components: None,
+            steps,
+            residual: None,
+            io: None,
+            verified: false,
+            verification_ns: 0,
+        }
+    }
+
+    /// How long it took.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.elapsed_ns)
+    }
+}
+
+impl fmt::Display for GraphRun {
+    /// `reached 33,696 in 11 levels   0.021 s   8.6 MTEPS   4.60 bytes/edge   hit 97.1 %   112k IOPS   verified (GAP rules)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(s) = self.source {
+            write!(f, "source {s}  ")?;
+        }
+        match (self.reached, self.components, self.residual) {
+            (Some(n), ..) => write!(f, "reached {} in {} levels", grouped(n), grouped(self.steps.into()))?,
+            (_, Some(n), _) => write!(f, "{} components in {} rounds", grouped(n), grouped(self.steps.into()))?,
+            (.., Some(r)) => write!(f, "{} iterations, last change {r:.1e}", grouped(self.steps.into()))?,
+            _ => write!(f, "{} steps", grouped(self.steps.into()))?,
+        }
+        write!(f, "   {}   {}TEPS", seconds(self.elapsed()), spaced(self.teps))?;
+        if let Some(io) = &self.io {
+            if let Some(b) = io.bytes_per_edge {
+                write!(f, "   {} bytes/edge", three_digits(b))?;
+            }
+            if let Some(h) = io.hit_ratio {
+                write!(f, "   hit {:.1} %", h * 100.0)?;
+            }
+            write!(f, "   {} IOPS", si(io.iops))?;
+        }
+        f.write_str(if self.verified { "   verified (GAP rules)" } else { "   not verified" })
+    }
+}
+
+/// Several runs together.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Summary {
+    /// Number of runs.
+    pub runs: usize,
+    /// Times in nanoseconds.
+    pub elapsed_ns: Spread,
+    /// Traversed edges in a second.
+    pub teps: Spread,
+    /// The mean that rates have.
+    pub harmonic_mean_teps: f64,
+    /// All of them were.
+    pub verified: bool,
+}
+
+impl Summary {
+    /// Of at least one run.
+    pub fn of(runs: &[GraphRun]) -> Option<Self> {
+        Some(Self {
+            runs: runs.len(),
+            elapsed_ns: Spread::of(runs.iter().map(|r| r.elapsed_ns as f64))?,
+            teps: Spread::of(runs.iter().map(|r| r.teps))?,
+            // A source without edges traverses none; a zero would make the mean meaningless.
+            harmonic_mean_teps: harmonic_mean(runs.iter().map(|r| r.teps).filter(|t| *t > 0.0)).unwrap_or(0.0),
+            verified: runs.iter().all(|r| r.verified),
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |ns: f64| seconds(Duration::from_nanos(ns as u64));
+        let (t, r) = (self.elapsed_ns, self.teps);
+        writeln!(f, "{} runs   time  min {}  median {}  max {}", self.runs, time(t.min), time(t.median), time(t.max))?;
+        write!(
+            f,
+            "        rate  min {}TEPS  median {}TEPS  max {}TEPS  harmonic mean {}TEPS   {}",
+            spaced(r.min),
+            spaced(r.median),
+            spaced(r.max),
+            spaced(self.harmonic_mean_teps),
+            if self.verified { "all verified" } else { "not verified" }
+        )
+    }
+}
+
+/// `17.5 M` from 17.5e6: the prefix belongs to the unit.
+fn spaced(rate: f64) -> String {
+    let text = si(rate);
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len();
+    format!("{} {}", &text[..digits], &text[digits..])
+}
+
+/// A time as people compare them: `12.4 s`, `0.021 s`, `7.51 ms`.
+pub fn seconds(d: Duration) -> String {
+    let s = d.as_secs_f64();
+    match s {
+        s if s >= 10.0 => format!("{s:.1} s"),
+        s if s >= 0.01 => format!("{s:.3} s"),
+        s if s >= 0.001 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.1} us", s * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enron() -> GraphRun {
+        let elapsed = Duration::from_millis(21);
+        let stats = Stats { reads: 400, read_bytes: 400 << 12, hits: 971, misses: 29, ..Stats::default() };
+        GraphRun {
+            reached: Some(33_696),
+            io: Some(Io::new(&stats, elapsed, 361_622)),
+            ..GraphRun::new(elapsed, 180_811, 11)
+        }
+    }
+
+    #[test]
+    fn the_line_says_what_was_done_and_whether_it_was_checked() {
+        let mut run = enron();
+        assert_eq!(
+            run.to_string(),
+            "reached 33,696 in 11 levels   0.021 s   8.61 MTEPS   4.53 bytes/edge   hit 97.1 %   19.0k IOPS   not verified"
+        );
+        run.verified = true;
+        assert!(run.to_string().ends_with("verified (GAP rules)"));
+    }
+
+    #[test]
+    fn one_unverified_run_makes_the_summary_unverified() {
+        let (mut a, b) = (enron(), enron());
+        a.verified = true;
+        let all = Summary::of(&[a.clone(), a.clone()]).unwrap();
+        assert!(all.verified && all.to_string().contains("all verified"));
+        let mixed = Summary::of(&[a, b]).unwrap();
+        assert!(!mixed.verified && mixed.to_string().ends_with("not verified"));
+        assert!(Summary::of(&[]).is_none());
+    }
+
+    #[test]
+    fn nothing_accessed_is_no_ratio() {
+        let io = Io::new(&Stats::default(), Duration::ZERO, 0);
+        assert_eq!((io.hit_ratio, io.bytes_per_edge, io.iops), (None, None, 0.0));
+    }
+
+    #[test]
+    fn times_keep_three_digits() {
+        assert_eq!(seconds(Duration::from_millis(21)), "0.021 s");
+        assert_eq!(seconds(Duration::from_micros(7_510)), "7.51 ms");
+        assert_eq!(seconds(Duration::from_secs(75)), "75.0 s");
+        assert_eq!(seconds(Duration::from_nanos(4_200)), "4.2 us");
+    }
+}

@@ -1,0 +1,162 @@
+//! Latencies as kernels count them: log-linear buckets, so that the error is a fixed share of the value.
+//!
+//! Values below 2^`bits` have a bucket each; above, every power of two is split into 2^`bits` equal buckets.
+
+use serde::Serialize;
+
+/// Counts of values in log-linear buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    bits: u32,
+    counts: Vec<u64>,
+}
+
+/// fio's default percentiles.
+pub const PERCENTILES: [f64; 17] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+
+/// What the buckets say, in nanoseconds. Exact to a bucket's width.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Values counted.
+    pub samples: u64,
+    /// Least.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Standard deviation.
+    pub stddev_ns: f64,
+    /// Greatest.
+    pub max_ns: u64,
+    /// Percentile and value.
+    pub percentiles_ns: Vec<(f64, u64)>,
+}
+
+impl Histogram {
+    /// Buckets split `2^bits` ways, with these counts.
+    pub fn new(bits: u32, counts: Vec<u64>) -> Self {
+        debug_assert!(bits < 32);
+        Self { bits, counts }
+    }
+
+    /// The bucket that a value belongs to.
+    pub fn bucket(bits: u32, value: u64) -> usize {
+        if value >> bits == 0 {
+            return value as usize;
+        }
+        let log2 = 63 - value.leading_zeros();
+        let fraction = (value >> (log2 - bits)) & ((1 << bits) - 1);
+        (((log2 - bits + 1) as usize) << bits) + fraction as usize
+    }
+
+    /// Least and greatest value of a bucket.
+    pub fn range(bits: u32, bucket: usize) -> (u64, u64) {
+        let (row, fraction) = ((bucket >> bits) as u32, bucket as u64 & ((1 << bits) - 1));
+        if row == 0 {
+            return (fraction, fraction);
+        }
+        let low = (1 << bits | fraction) << (row - 1);
+        (low, low + ((1 << (row - 1)) - 1))
+    }
+
+    /// How many values there are.
+    pub fn samples(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Adds the counts of another with the same buckets.
+    pub fn add(&mut self, other: &Self) {
+        debug_assert_eq!(self.bits, other.bits);
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        for (a, b) in self.counts.iter_mut().zip(&other.counts) {
+            *a += b;
+        }
+    }
+
+    /// The greatest value of the bucket in which the `percent` smallest values end.
+    pub fn percentile(&self, percent: f64) -> Option<u64> {
+        let samples = self.samples();
+        let wanted = ((percent / 100.0 * samples as f64).ceil() as u64).clamp(1, samples.max(1));
+        let mut seen = 0;
+        self.counts.iter().enumerate().find_map(|(i, n)| {
+            seen += n;
+            (*n > 0 && seen >= wanted).then(|| Self::range(self.bits, i).1)
+        })
+    }
+
+    /// The whole summary; `None` when nothing was counted.
+    pub fn latency(&self) -> Option<Latency> {
+        let samples = self.samples();
+        let used = || self.counts.iter().enumerate().filter(|(_, n)| **n > 0);
+        let (first, _) = used().next()?;
+        let (last, _) = used().next_back()?;
+        let middle = |i: usize| {
+            let (low, high) = Self::range(self.bits, i);
+            (low as f64 + high as f64) / 2.0
+        };
+        let mean_ns = used().map(|(i, n)| middle(i) * *n as f64).sum::<f64>() / samples as f64;
+        let variance = used().map(|(i, n)| (middle(i) - mean_ns).powi(2) * *n as f64).sum::<f64>() / samples as f64;
+        let percentiles_ns = PERCENTILES.iter().filter_map(|p| Some((*p, self.percentile(*p)?))).collect();
+        Some(Latency {
+            samples,
+            min_ns: Self::range(self.bits, first).0,
+            mean_ns,
+            stddev_ns: variance.sqrt(),
+            max_ns: Self::range(self.bits, last).1,
+            percentiles_ns,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_even_spread_has_its_percentiles() {
+        let bits = 5;
+        let mut counts = vec![0; Histogram::bucket(bits, 100_000) + 1];
+        for v in 1..=10_000u64 {
+            counts[Histogram::bucket(bits, v)] += 1;
+        }
+        let h = Histogram::new(bits, counts);
+        let l = h.latency().unwrap();
+        assert_eq!(l.samples, 10_000);
+        assert_eq!(l.min_ns, 1);
+        assert!((l.mean_ns - 5000.5).abs() < 5000.0 / 32.0, "{}", l.mean_ns);
+        for (p, v) in l.percentiles_ns {
+            let exact = p * 100.0;
+            assert!(v as f64 >= exact && v as f64 <= exact * (1.0 + 1.0 / 32.0) + 1.0, "{p}: {v}");
+        }
+    }
+
+    #[test]
+    fn nothing_counted_is_no_latency() {
+        assert!(Histogram::new(5, vec![0; 64]).latency().is_none());
+        assert_eq!(Histogram::new(5, vec![]).percentile(50.0), None);
+    }
+
+    #[test]
+    fn sums_are_of_both() {
+        let mut a = Histogram::new(3, vec![1, 0, 2]);
+        a.add(&Histogram::new(3, vec![0, 0, 1, 5]));
+        assert_eq!(a, Histogram::new(3, vec![1, 0, 3, 5]));
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_lies_in_its_bucket(bits in 1u32..8, value: u64) {
+            let b = Histogram::bucket(bits, value);
+            let (low, high) = Histogram::range(bits, b);
+            prop_assert!(low <= value && value <= high);
+            prop_assert!((high - low) as f64 <= value as f64 / f64::from(1u32 << bits));
+            if let Some(next) = high.checked_add(1) {
+                prop_assert_eq!(Histogram::bucket(bits, next), b + 1);
+                prop_assert_eq!(Histogram::range(bits, b + 1).0, next);
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What a run of the program reports, as text for people and as JSON for programs.
+//!
+//! JSON keys carry their units: `_bytes`, `_ns`, `_per_s`. `schema` grows by one when a key changes its meaning or goes away.
+
+use crate::engine::Engine;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// The number in `schema`.
+pub const SCHEMA: u32 = 1;
+
+/// One report: what was asked, where it ran, by which path, what came out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report<C: Serialize, R: Serialize> {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// As in `graph bfs` or `bench nvme`.
+    pub command: &'static str,
+    /// Every setting that changes the figures.
+    pub config: C,
+    /// The machine and the program.
+    pub environment: Environment,
+    /// How commands and data travelled; absent when there was no device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathReport>,
+    /// What was measured.
+    pub results: R,
+}
+
+impl<C: Serialize, R: Serialize> Report<C, R> {
+    /// A report of this version of the program.
+    pub fn new(command: &'static str, config: C, engine: &Engine, path: Option<PathReport>, results: R) -> Self {
+        Self { schema: SCHEMA, command, config, environment: Environment::of(engine), path, results }
+    }
+}
+
+/// Writes JSON: to standard output for `-`, or to a file that appears whole or not at all.
+pub fn write_json(value: &impl Serialize, to: &Path) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    if to == Path::new("-") {
+        let mut out = io::stdout().lock();
+        out.write_all(&text)?;
+        return out.flush();
+    }
+    write_whole(to, |out| out.write_all(&text))
+}
+
+/// Writes a file that appears whole or not at all: into a temporary file beside it, which then takes its name.
+///
+/// A device such as `/dev/stdout` is written as it is.
+pub fn write_whole(to: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    if std::fs::metadata(to).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        let mut out = io::BufWriter::new(std::fs::OpenOptions::new().write(true).open(to)?);
+        write(&mut out)?;
+        return out.flush();
+    }
+    let folder = match to.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // Temporary files are private by default; a result is as readable as any other new file.
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder.prefix(".warpbell-").tempfile_in(folder)?;
+    {
+        let mut out = io::BufWriter::with_capacity(1 << 20, file.as_file_mut());
+        write(&mut out)?;
+        out.flush()?;
+    }
+    file.persist(to).map_err(|e| e.error)?;
+    Ok(())
+}
+
+/// The machine and the program.
+#[derive(Clone, Debug, Serialize)]
+pub struct Environment {
+    /// Version of this crate.
+    pub version: &'static str,
+    /// `cpu` or `gpu`.
+    pub engine: &'static str,
+    /// The engine in words.
+    pub engine_name: String,
+    /// Why it was chosen over another, if there was a choice.
+    pub engine_note: Option<String>,
+    /// Threads that run at once.
+    pub engine_threads: usize,
+    /// Lanes in a warp.
+    pub warp_width: u32,
+    /// The GPU, if kernels run on one.
+    pub gpu: Option<crate::cuda::DeviceInfo>,
+    /// GPU generations that this program has machine code for.
+    pub image_archs: &'static str,
+    /// Processor cores that this process may use.
+    pub cores: usize,
+    /// `linux` and so on.
+    pub os: &'static str,
+    /// `x86_64` and so on.
+    pub arch: &'static str,
+    /// Debug assertions are on: figures are not to be compared.
+    pub debug_build: bool,
+}
+
+impl Environment {
+    /// Of the machine this runs on, with kernels on `engine`.
+    pub fn of(engine: &Engine) -> Self {
+        let info = engine.info();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            engine: info.kind,
+            engine_name: info.name,
+            engine_note: info.note,
+            engine_threads: info.threads,
+            warp_width: info.warp_width,
+            gpu: info.gpu,
+            image_archs: env!("WARPBELL_IMAGE_ARCHS"),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            os: std::env::consts::OS,
+            arch: std::env::consts::ARCH,
+            debug_build: cfg!(debug_assertions),
+        }
+    }
+}
+
+/// How commands and data travelled.
+#[derive(Clone, Debug, Serialize)]
+pub struct PathReport {
+    /// Device names, in the order of the stripe.
+    pub devices: Vec<String>,
+    /// `soft`, `qtest`, ...
+    pub device: String,
+    /// Where queues and doorbell records are: `host` or `gpu`.
+    pub queues: String,
+    /// Where the device puts data: `direct` or `bounce`.
+    pub landing: String,
+    /// Who rings the doorbell: `gpu`, `cpu-engine` or `cpu`.
+    pub doorbell: String,
+    /// I/O queue pairs on each device.
+    pub queue_pairs: u32,
+    /// Entries in each queue.
+    pub depth: u32,
+    /// Logical block.
+    pub block_bytes: u64,
+}
+
+/// Least, middle and greatest of several measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// Least.
+    pub min: f64,
+    /// Middle; of an even number the mean of the two in the middle.
+    pub median: f64,
+    /// Greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of at least one value.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut v: Vec<f64> = values.into_iter().collect();
+        v.sort_by(f64::total_cmp);
+        let middle = v.len() / 2;
+        let median = match v.len() {
+            0 => return None,
+            n if n.is_multiple_of(2) => (v[middle - 1] + v[middle]) / 2.0,
+            _ => v[middle],
+        };
+        Some(Self { min: v[0], median, max: v[v.len() - 1] })
+    }
+}
+
+/// The mean for rates (Graph500, "Output": TEPS are averaged harmonically). `None` without values.
+pub fn harmonic_mean(rates: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut n, mut sum) = (0u32, 0.0);
+    for r in rates {
+        n += 1;
+        sum += 1.0 / r;
+    }
+    (n > 0).then(|| f64::from(n) / sum)
+}
+
+/// Whole nanoseconds, as JSON has times.
+pub fn nanoseconds(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_and_means() {
+        assert_eq!(Spread::of([]), None);
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(harmonic_mean([]), None);
+        assert_eq!(harmonic_mean([1.0, 2.0, 2.0]), Some(1.5));
+    }
+
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let half = write_whole(&path, |o| {
+            o.write_all(b"half")?;
+            Err(io::Error::other("full"))
+        });
+        assert!(half.is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        write_whole(&path, |o| o.write_all(b"whole")).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn keys_carry_units_and_the_schema_its_number() {
+        let engine = Engine::cpu().unwrap();
+        let report = Report::new("bench nvme", (), &engine, None, [1u64]);
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["schema"], SCHEMA);
+        assert_eq!(json["environment"]["engine"], "cpu");
+        assert_eq!(json["results"][0], 1);
+        assert!(json.get("path").is_none());
+    }
+}

@@ -1,0 +1,281 @@
+//! Sizes, shares, durations and counts as people type and read them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A value that a person typed and that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnitError {
+    /// Not a size.
+    #[error("`{0}` is not a size: write a whole number with k, M, G or T (powers of 1,024), as in 4k or 64M")]
+    Size(String),
+    /// Does not fit into 64 bits.
+    #[error("`{0}` is more bytes than 64 bits can count")]
+    TooLarge(String),
+    /// Not a share.
+    #[error("`{0}` is not a share: write a percentage above 0, at most 100, as in 25%")]
+    Share(String),
+    /// Not a duration.
+    #[error("`{0}` is not a time: write a number with ms, s or m, as in 500ms or 10s")]
+    Duration(String),
+}
+
+/// A number of bytes. Suffixes are binary, as in fio: `4k`, `64M`, `1G` (also `4K`, `4KiB`, `4096`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+/// Binary steps and what they are called: (suffix typed, name printed, log2).
+const STEPS: [(&str, &str, u32); 5] =
+    [("p", "PiB", 50), ("t", "TiB", 40), ("g", "GiB", 30), ("m", "MiB", 20), ("k", "KiB", 10)];
+
+impl FromStr for Bytes {
+    type Err = UnitError;
+
+    fn from_str(s: &str) -> Result<Self, UnitError> {
+        let typed = s.trim();
+        let digits = typed.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, suffix) = typed.split_at(digits);
+        if number.is_empty() {
+            return Err(UnitError::Size(s.to_owned()));
+        }
+        let suffix = suffix.trim_start().to_ascii_lowercase();
+        let unit = suffix.strip_suffix("ib").or_else(|| suffix.strip_suffix('b')).unwrap_or(&suffix);
+        let shift = match unit {
+            // `4ib` is nothing that anybody writes.
+            "" if suffix == "ib" => return Err(UnitError::Size(s.to_owned())),
+            "" => 0,
+            u => STEPS.iter().find(|(t, ..)| *t == u).ok_or_else(|| UnitError::Size(s.to_owned()))?.2,
+        };
+        let number: u64 = number.parse().map_err(|_| UnitError::TooLarge(s.to_owned()))?;
+        number.checked_mul(1 << shift).map(Self).ok_or_else(|| UnitError::TooLarge(s.to_owned()))
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// `4 KiB`, `1.4 MiB`, `512 B`: one decimal unless it is a whole number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((_, name, shift)) = STEPS.iter().find(|(.., shift)| self.0 >= 1 << shift) else {
+            return write!(f, "{} B", self.0);
+        };
+        let unit = 1u64 << shift;
+        if self.0.is_multiple_of(unit) {
+            write!(f, "{} {name}", self.0 >> shift)
+        } else {
+            write!(f, "{:.1} {name}", self.0 as f64 / unit as f64)
+        }
+    }
+}
+
+/// A number of bytes, or a share of something else.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BytesOrShare {
+    /// So many bytes.
+    Bytes(Bytes),
+    /// A share, above 0 and at most 1.
+    Share(f64),
+}
+
+impl BytesOrShare {
+    /// The bytes that this is of `whole`.
+    pub fn of(self, whole: u64) -> u64 {
+        match self {
+            Self::Bytes(b) => b.0,
+            Self::Share(s) => (whole as f64 * s).ceil() as u64,
+        }
+    }
+}
+
+impl FromStr for BytesOrShare {
+    type Err = UnitError;
+
+    fn from_str(s: &str) -> Result<Self, UnitError> {
+        let Some(number) = s.trim().strip_suffix('%') else {
+            return s.parse().map(Self::Bytes);
+        };
+        match number.trim().parse::<f64>() {
+            Ok(p) if p > 0.0 && p <= 100.0 => Ok(Self::Share(p / 100.0)),
+            _ => Err(UnitError::Share(s.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for BytesOrShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(b) => b.fmt(f),
+            Self::Share(s) => write!(f, "{} %", (s * 1e4).round() / 100.0),
+        }
+    }
+}
+
+/// Reads a time as in `10s`, `500ms`, `1.5s`, `2m`, `100us`; a bare number is seconds.
+pub fn parse_duration(s: &str) -> Result<Duration, UnitError> {
+    let refuse = || UnitError::Duration(s.to_owned());
+    let typed = s.trim();
+    let digits = typed.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let (number, unit) = typed.split_at(digits);
+    let scale = match unit.trim() {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "us" => 1e-6,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(refuse()),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| refuse())? * scale;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(d) if !d.is_zero() => Ok(d),
+        _ => Err(refuse()),
+    }
+}
+
+/// Thousands apart: `367,662`.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A rate the way fio writes it: three significant digits and k, M or G (powers of 1,000).
+pub fn si(n: f64) -> String {
+    for (unit, scale) in [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)] {
+        // 999.96 k would read as 1000k.
+        if n >= scale * 0.9995 {
+            return three_digits(n / scale) + unit;
+        }
+    }
+    three_digits(n)
+}
+
+/// As many decimals as make three digits.
+pub fn three_digits(n: f64) -> String {
+    match n {
+        n if n >= 99.95 => format!("{n:.0}"),
+        n if n >= 9.995 => format!("{n:.1}"),
+        n if n == 0.0 => "0".to_owned(),
+        n => format!("{n:.2}"),
+    }
+}
+
+/// Bytes in a second with a binary prefix, as fio's first figure: `48.5GiB/s`.
+pub fn binary_rate(bytes_per_s: f64) -> String {
+    for (_, name, shift) in STEPS {
+        let unit = (1u64 << shift) as f64;
+        if bytes_per_s >= unit {
+            return format!("{}{name}/s", three_digits(bytes_per_s / unit));
+        }
+    }
+    format!("{}B/s", three_digits(bytes_per_s))
+}
+
+/// Bytes in a second with a decimal prefix, as fio's second figure: `52.1GB/s`.
+pub fn decimal_rate(bytes_per_s: f64) -> String {
+    match si(bytes_per_s) {
+        s if s.ends_with('k') => format!("{}KB/s", s.trim_end_matches('k')),
+        s => format!("{s}B/s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_binary() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("4k", 4096),
+            ("4K", 4096),
+            ("4KiB", 4096),
+            ("64M", 64 << 20),
+            ("1 G", 1 << 30),
+            ("512b", 512),
+        ] {
+            assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "k", "-1", "4x", "4kk", "1.5G", "4 k k", "4ib", "0x10"] {
+            assert!(matches!(text.parse::<Bytes>(), Err(UnitError::Size(_))), "{text}");
+        }
+        for text in ["18446744073709551616", "99999999999999999999999", "16777216T"] {
+            assert!(matches!(text.parse::<Bytes>(), Err(UnitError::TooLarge(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(Bytes(4096).to_string(), "4 KiB");
+        assert_eq!(Bytes(1_470_648).to_string(), "1.4 MiB");
+        assert_eq!(Bytes(0).to_string(), "0 B");
+        assert_eq!(Bytes(1000).to_string(), "1000 B");
+        assert_eq!(BytesOrShare::Share(0.25).to_string(), "25 %");
+    }
+
+    #[test]
+    fn shares_are_of_something() {
+        assert_eq!("25%".parse::<BytesOrShare>().unwrap().of(1000), 250);
+        assert_eq!("64M".parse::<BytesOrShare>().unwrap().of(1), 64 << 20);
+        for text in ["0%", "101%", "%", "nan%", "-5%", "inf%"] {
+            assert!(matches!(text.parse::<BytesOrShare>(), Err(UnitError::Share(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        for text in ["", "s", "0s", "-1s", "1y", "1e400", "1.2.3s", "99999999999999999999999999999s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_read_as_in_fio() {
+        assert_eq!(si(12_400_000.0), "12.4M");
+        assert_eq!(si(88_000.0), "88.0k");
+        assert_eq!(si(999_960.0), "1.00M");
+        assert_eq!(si(7.0), "7.00");
+        assert_eq!(binary_rate(52.1e9), "48.5GiB/s");
+        assert_eq!(decimal_rate(52.1e9), "52.1GB/s");
+        assert_eq!(decimal_rate(2_500.0), "2.50KB/s");
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(367_662), "367,662");
+        assert_eq!(grouped(1_000), "1,000");
+    }
+
+    proptest! {
+        #[test]
+        fn whole_sizes_come_back(n in 0u64..1 << 12, step in 0usize..5) {
+            let (suffix, _, shift) = STEPS[step];
+            prop_assert_eq!(format!("{n}{suffix}").parse::<Bytes>(), Ok(Bytes(n << shift)));
+            let printed = Bytes(n << shift).to_string();
+            // Only figures that were printed without rounding can be read back.
+            if !printed.contains('.') {
+                prop_assert_eq!(printed.parse::<Bytes>(), Ok(Bytes(n << shift)));
+            }
+        }
+
+        #[test]
+        fn no_text_breaks_the_parsers(s in "\\PC*") {
+            let _ = s.parse::<Bytes>();
+            let _ = s.parse::<BytesOrShare>();
+            let _ = parse_duration(&s);
+        }
+
+        #[test]
+        fn grouping_keeps_the_digits(n: u64) {
+            prop_assert_eq!(grouped(n).replace(',', ""), n.to_string());
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The grammar of the command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
+
+/// GPU kernels that do their own I/O.
+#[derive(Debug, Parser)]
+#[command(name = "warpbell", version, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a graph algorithm whose edges live on NVMe and are read by the kernels themselves
+    #[command(subcommand)]
+    Graph(GraphCommand),
+    /// Measure devices, the queue core and the cache
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Say what this machine has and which paths are open
+    Info(InfoArgs),
+    /// Print the folder with the device library's headers
+    IncludeDir,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum GraphCommand {
+    /// Breadth-first search: hops from a source
+    Bfs {
+        #[command(flatten)]
+        sources: SourceArgs,
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
+    /// Connected components (weakly connected when the graph is directed)
+    Cc {
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
+    /// PageRank, ranks that sum to 1
+    Pagerank {
+        /// Chance of following an edge rather than jumping anywhere
+        #[arg(long, default_value_t = 0.85, value_name = "D", value_parser = damping)]
+        damping: f64,
+        /// Exactly so many iterations, instead of going on until the tolerance is met
+        #[arg(long, value_name = "N", conflicts_with = "tolerance", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        iterations: Option<u32>,
+        /// Stop when the ranks change by less than this in sum [default: 1e-4]
+        #[arg(long, value_name = "T", value_parser = tolerance)]
+        tolerance: Option<f64>,
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
+    /// Shortest paths from a source by edge weight (1 to 255 seeded from the edge where the input has none)
+    Sssp {
+        #[command(flatten)]
+        sources: SourceArgs,
+        /// Width of a bucket in weight; chosen from the weights if not given
+        #[arg(long, value_name = "W", value_parser = tolerance)]
+        delta: Option<f64>,
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct SourceArgs {
+    /// Where to start: identifiers as the input has them, several with commas
+    #[arg(long, value_name = "V", value_delimiter = ',')]
+    pub source: Vec<u64>,
+    /// Start from N vertices drawn with --seed among those that have edges [default: 1 when there is no --source]
+    #[arg(long, value_name = "N", conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub sources: Option<u32>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct GraphArgs {
+    /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), or kron:SCALE or urand:SCALE
+    pub input: String,
+    /// Edges go one way, as the input has them
+    #[arg(long, conflicts_with = "undirected")]
+    pub directed: bool,
+    /// Every edge also goes the other way
+    #[arg(long)]
+    pub undirected: bool,
+    /// Where the edges live: on the device, in pinned host memory, or in GPU memory
+    #[arg(long, value_enum, default_value_t = Edges::Storage)]
+    pub edges: Edges,
+    /// Cache before each run: empty, or as the last run left it [default: cold]
+    #[arg(long, conflicts_with = "warm")]
+    pub cold: bool,
+    /// Keep what the cache holds from run to run, and read the edges once before the first
+    #[arg(long)]
+    pub warm: bool,
+    /// Cache size in bytes, or as a share of the edges such as 25% [default: all edges on cpu, a quarter of them on gpu, at least 1M]
+    #[arg(long, value_name = "SIZE")]
+    pub cache: Option<BytesOrShare>,
+    /// Cache page, 512 to 64k
+    #[arg(long, value_name = "SIZE", default_value = "4k")]
+    pub page_size: Bytes,
+    /// Runs of each source
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+    /// Seed of generators and of drawn sources and weights
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Do not check the result against a serial computation
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Write `ID VALUE` for every vertex to this file (of the last run)
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Write the report as JSON to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// A line for each level or iteration
+    #[arg(short = 'v', long, visible_alias = "levels")]
+    pub verbose: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct EngineArgs {
+    /// Where kernels run: auto takes a GPU if there is one that works; gpu:N names one
+    #[arg(long, value_name = "auto|gpu|cpu", default_value = "auto")]
+    pub engine: EngineChoice,
+    /// CPU engine: threads [default: as many as the machine has cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads: Option<u32>,
+    /// How long one wait inside a kernel may last
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub deadline: Duration,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct DeviceArgs {
+    /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped [default: soft:mem]
+    #[arg(long = "device", value_name = "SPEC")]
+    pub devices: Vec<String>,
+    /// Stripe over N devices of the one kind given (a file gets .0, .1, ... at its end)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub stripe: Option<u32>,
+    /// Bytes that go to one device before the next has its turn
+    #[arg(long, value_name = "SIZE", default_value = "128k")]
+    pub stripe_chunk: Bytes,
+    /// I/O queue pairs on each device [default: as the engine needs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub queues: Option<u32>,
+    /// Entries in each queue, a power of two
+    #[arg(long, value_name = "N")]
+    pub depth: Option<u32>,
+    /// Overwrite what this device file holds (it must be named again here)
+    #[arg(long, value_name = "FILE")]
+    pub yes_destroy: Vec<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// fio's questions, asked from kernels: IOPS, bandwidth and latency of a device
+    Nvme(NvmeArgs),
+    /// The queue core alone, against an ideal controller made of kernels
+    Queue(QueueArgs),
+    /// Element loads through the cache, hits only, against plain loads
+    Array(ArrayArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct NvmeArgs {
+    /// What to do
+    #[arg(long, value_enum, default_value_t = Pattern::Randread)]
+    pub rw: Pattern,
+    /// Bytes in each command
+    #[arg(long, value_name = "SIZE", default_value = "4k")]
+    pub bs: Bytes,
+    /// Commands in flight in all
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub iodepth: u32,
+    /// How long to measure
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub runtime: Duration,
+    /// Bytes of the device to touch [default: all of it]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+    /// Reads among randrw's commands, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub rwmixread: u32,
+    /// Fill the device with a pattern first and check every block that is read
+    #[arg(long)]
+    pub verify: bool,
+    /// Seed of the addresses
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Times to measure; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Write the report as JSON to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct QueueArgs {
+    /// Queue pairs, several with commas [default: 1,8,32,128 on gpu, 1,2 on cpu]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub queues: Vec<u32>,
+    /// Entries in each queue, a power of two
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub depth: u32,
+    /// Threads that submit [default: by the number of queue pairs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    pub submitters: Option<u32>,
+    /// Commands of each submitting thread
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub commands: Option<u32>,
+    /// Times to measure; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Write the report as JSON to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ArrayArgs {
+    /// Bytes of the array, all of it in the cache [default: 8G on gpu, 16M on cpu]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+    /// Cache page, 512 to 64k
+    #[arg(long, value_name = "SIZE", default_value = "4k")]
+    pub page_size: Bytes,
+    /// Times to measure; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Write the report as JSON to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct InfoArgs {
+    /// Write the report as JSON to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Which engine was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineChoice {
+    Auto,
+    Gpu(usize),
+    Cpu,
+}
+
+impl FromStr for EngineChoice {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "gpu" => Ok(Self::Gpu(0)),
+            "cpu" => Ok(Self::Cpu),
+            _ => s
+                .strip_prefix("gpu:")
+                .and_then(|n| n.parse().ok())
+                .map(Self::Gpu)
+                .ok_or_else(|| "write auto, gpu, gpu:N or cpu".to_owned()),
+        }
+    }
+}
+
+/// Where the edges live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Edges {
+    /// On the device, read by the kernels through the cache
+    Storage,
+    /// In pinned host memory, read by the kernels over the bus
+    Pinned,
+    /// In GPU memory
+    Gpu,
+}
+
+/// fio's words for what is done to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pattern {
+    /// Sequential reads
+    Read,
+    /// Sequential writes
+    Write,
+    /// Reads at random addresses
+    Randread,
+    /// Writes at random addresses
+    Randwrite,
+    /// Both at random addresses
+    Randrw,
+}
+
+fn damping(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(d) if (0.0..1.0).contains(&d) => Ok(d),
+        _ => Err("write a number from 0 to below 1, as in 0.85".to_owned()),
+    }
+}
+
+fn tolerance(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(t) if t > 0.0 && t.is_finite() => Ok(t),
+        _ => Err("write a number above 0, as in 1e-4".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn graph(args: &[&str]) -> Result<GraphCommand, clap::error::ErrorKind> {
+        match Cli::try_parse_from(["warpbell", "graph"].iter().chain(args)) {
+            Ok(Cli { command: Command::Graph(g) }) => Ok(g),
+            Ok(other) => panic!("{other:?}"),
+            Err(e) => Err(e.kind()),
+        }
+    }
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_main_job_parses() {
+        let GraphCommand::Bfs { sources, graph } =
+            graph(&["bfs", "examples/data/email-enron.txt", "--source", "1"]).unwrap()
+        else {
+            panic!("not bfs");
+        };
+        assert_eq!(sources.source, [1]);
+        assert_eq!(graph.edges, Edges::Storage);
+        assert_eq!(graph.page_size, Bytes(4096));
+        assert_eq!(graph.engine.engine, EngineChoice::Auto);
+        assert_eq!(graph.engine.deadline, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn shares_and_lists_parse() {
+        let GraphCommand::Sssp { sources, graph, .. } =
+            graph(&["sssp", "kron:16", "--source", "1,2", "--source", "9", "--cache", "25%", "--engine", "gpu:1"])
+                .unwrap()
+        else {
+            panic!("not sssp");
+        };
+        assert_eq!(sources.source, [1, 2, 9]);
+        assert_eq!(graph.cache, Some(BytesOrShare::Share(0.25)));
+        assert_eq!(graph.engine.engine, EngineChoice::Gpu(1));
+    }
+
+    #[test]
+    fn contradictions_are_usage_errors() {
+        use clap::error::ErrorKind;
+        for (args, kind) in [
+            (&["bfs", "g", "--directed", "--undirected"][..], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--cold", "--warm"], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--source", "1", "--sources", "2"], ErrorKind::ArgumentConflict),
+            (&["pagerank", "g", "--iterations", "3", "--tolerance", "1"], ErrorKind::ArgumentConflict),
+            (&["pagerank", "g", "--damping", "1"], ErrorKind::ValueValidation),
+            (&["cc", "g", "--source", "1"], ErrorKind::UnknownArgument),
+            (&["bfs", "g", "--cache", "lots"], ErrorKind::ValueValidation),
+            (&["bfs", "g", "--source", "-1"], ErrorKind::UnknownArgument),
+            (&["bfs", "g", "--engine", "tpu"], ErrorKind::ValueValidation),
+            (&["bfs"], ErrorKind::MissingRequiredArgument),
+        ] {
+            assert_eq!(graph(args).unwrap_err(), kind, "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Standard output, error lines and exit codes.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why the program ends before its time.
+#[derive(Debug)]
+pub enum Failure {
+    /// One line on standard error, exit code 1.
+    Error(String),
+    /// The arguments contradict each other in a way that the grammar cannot say: one line, exit code 2.
+    Usage(String),
+    /// Whoever read standard output has gone: nothing to say.
+    BrokenPipe,
+}
+
+/// Exit code of a program that was interrupted: 128 + SIGINT.
+pub const INTERRUPTED: u8 = 130;
+
+impl<E: Error + 'static> From<E> for Failure {
+    fn from(e: E) -> Self {
+        // An error names its cause itself (`{source}`), so the chain is not printed again.
+        Self::Error(e.to_string())
+    }
+}
+
+impl Failure {
+    /// An error that names what it was about.
+    pub fn about(what: impl fmt::Display, e: impl fmt::Display) -> Self {
+        Self::Error(format!("{what}: {e}"))
+    }
+}
+
+/// Prints one line on standard output.
+pub fn line(text: fmt::Arguments<'_>) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_fmt(text).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
+        Err(e) => Err(Failure::about("standard output", e)),
+    }
+}
+
+/// Prints a formatted line: `say!("{x}")?`.
+macro_rules! say {
+    ($($t:tt)*) => { $crate::output::line(format_args!($($t)*)) };
+}
+pub(crate) use say;
+
+/// Writes a report as `--json` asks.
+pub fn write_json(value: &impl serde::Serialize, to: &Path) -> Result<(), Failure> {
+    match warpbell::bench::report::write_json(value, to) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
+        Err(e) => Err(Failure::about(to.display(), e)),
+    }
+}
+
+/// Whether standard error is a terminal, so that a progress bar makes sense.
+pub fn has_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Prints what went wrong, and answers the exit code.
+pub fn conclude(result: Result<(), Failure>, interrupted: bool) -> ExitCode {
+    if interrupted {
+        eprintln!("interrupted");
+        return ExitCode::from(INTERRUPTED);
+    }
+    match result {
+        Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
+        Err(Failure::Error(message)) => {
+            eprintln!("error: {}", one_line(&message));
+            ExitCode::from(1)
+        }
+        Err(Failure::Usage(message)) => {
+            eprintln!("error: {}", one_line(&message));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Messages of other libraries may span lines; ours are one.
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}

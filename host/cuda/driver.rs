@@ -1,0 +1,144 @@
+//! The driver library, loaded at run time: one table of functions, looked up once.
+//!
+//! cudarc finds and opens the library and gives the handle types. Its own wrappers are not called: they panic when the library
+//! or a symbol is missing, and turn the answer into a Rust enum, which a newer driver's code would not be a value of.
+
+use super::error::{CudaError, FailedCall, code, next_step};
+use cudarc::driver::sys;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+pub(super) use sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
+
+macro_rules! table {
+    ($($name:ident: fn($($arg:ty),*);)*) => {
+        /// Functions of libcuda by their exported names (cuda.h documents each). All answer a `CUresult`.
+        #[allow(non_snake_case)]
+        #[derive(Debug)]
+        pub(super) struct Driver {
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> c_int,)*
+        }
+
+        impl Driver {
+            /// # Safety
+            /// The library must be known to load.
+            unsafe fn look_up() -> Result<Self, CudaError> {
+                // SAFETY: the caller knows that the library loads, so this does not panic.
+                let library = unsafe { sys::culib() };
+                Ok(Self {
+                    $($name: {
+                        // SAFETY: the type is the function's declaration in cuda.h.
+                        let found = unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) };
+                        *found.map_err(|_| CudaError::OldDriver { symbol: stringify!($name) })?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+table! {
+    cuInit: fn(c_uint);
+    cuDriverGetVersion: fn(*mut c_int);
+    cuGetErrorName: fn(c_int, *mut *const c_char);
+    cuGetErrorString: fn(c_int, *mut *const c_char);
+    cuDeviceGetCount: fn(*mut c_int);
+    cuDeviceGet: fn(*mut CUdevice, c_int);
+    cuDeviceGetName: fn(*mut c_char, c_int, CUdevice);
+    cuDeviceGetAttribute: fn(*mut c_int, c_int, CUdevice);
+    cuDeviceGetPCIBusId: fn(*mut c_char, c_int, CUdevice);
+    cuDeviceTotalMem_v2: fn(*mut usize, CUdevice);
+    cuDevicePrimaryCtxRetain: fn(*mut CUcontext, CUdevice);
+    cuDevicePrimaryCtxRelease_v2: fn(CUdevice);
+    cuCtxPushCurrent_v2: fn(CUcontext);
+    cuCtxPopCurrent_v2: fn(*mut CUcontext);
+    cuCtxGetLimit: fn(*mut usize, c_int);
+    cuCtxSetLimit: fn(c_int, usize);
+    cuMemGetInfo_v2: fn(*mut usize, *mut usize);
+    cuMemAlloc_v2: fn(*mut CUdeviceptr, usize);
+    cuMemFree_v2: fn(CUdeviceptr);
+    cuMemHostAlloc: fn(*mut *mut c_void, usize, c_uint);
+    cuMemFreeHost: fn(*mut c_void);
+    cuMemHostRegister_v2: fn(*mut c_void, usize, c_uint);
+    cuMemHostUnregister: fn(*mut c_void);
+    cuMemHostGetDevicePointer_v2: fn(*mut CUdeviceptr, *mut c_void, c_uint);
+    cuMemcpyHtoDAsync_v2: fn(CUdeviceptr, *const c_void, usize, CUstream);
+    cuMemcpyDtoHAsync_v2: fn(*mut c_void, CUdeviceptr, usize, CUstream);
+    cuMemsetD8Async: fn(CUdeviceptr, u8, usize, CUstream);
+    cuStreamCreate: fn(*mut CUstream, c_uint);
+    cuStreamDestroy_v2: fn(CUstream);
+    cuEventCreate: fn(*mut CUevent, c_uint);
+    cuEventDestroy_v2: fn(CUevent);
+    cuEventRecord: fn(CUevent, CUstream);
+    cuEventQuery: fn(CUevent);
+    cuEventElapsedTime: fn(*mut f32, CUevent, CUevent);
+    cuModuleLoadData: fn(*mut CUmodule, *const c_void);
+    cuModuleUnload: fn(CUmodule);
+    cuFuncGetAttribute: fn(*mut c_int, c_int, CUfunction);
+    cuLaunchKernel: fn(
+        CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void
+    );
+    cuOccupancyMaxActiveBlocksPerMultiprocessor: fn(*mut c_int, CUfunction, c_int, usize);
+    // CUDA 12.4: these let every function be loaded before the first launch, and arguments be checked.
+    cuModuleGetFunctionCount: fn(*mut c_uint, CUmodule);
+    cuModuleEnumerateFunctions: fn(*mut CUfunction, c_uint, CUmodule);
+    cuFuncGetName: fn(*mut *const c_char, CUfunction);
+    cuFuncGetParamInfo: fn(CUfunction, usize, *mut usize, *mut usize);
+    cuFuncLoad: fn(CUfunction);
+}
+
+impl Driver {
+    /// The driver of this process, initialised. The first answer stays: a driver that is installed later needs a new process.
+    pub(super) fn get() -> Result<&'static Self, CudaError> {
+        static DRIVER: OnceLock<Result<Driver, CudaError>> = OnceLock::new();
+        DRIVER.get_or_init(Self::open).as_ref().map_err(CudaError::clone)
+    }
+
+    fn open() -> Result<Self, CudaError> {
+        // SAFETY: opening libcuda runs its initialisers, which every CUDA program does.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        // SAFETY: it was just seen to load.
+        let driver = unsafe { Self::look_up() }?;
+        // SAFETY: flags must be 0 (cuda.h).
+        let answer = unsafe { (driver.cuInit)(0) };
+        match answer {
+            code::NO_DEVICE => Err(CudaError::NoDevice { ordinal: 0, count: 0 }),
+            _ => driver.check(answer, "cuInit", "starting the CUDA driver").map(|()| driver),
+        }
+    }
+
+    /// Turns an answer into a `Result`.
+    pub(super) fn check(&self, answer: c_int, call: &'static str, what: &'static str) -> Result<(), CudaError> {
+        if answer == code::SUCCESS { Ok(()) } else { Err(self.failed(answer, call, what, next_step(answer)).into()) }
+    }
+
+    pub(super) fn failed(
+        &self,
+        code: c_int,
+        call: &'static str,
+        what: &'static str,
+        next: impl Into<String>,
+    ) -> Box<FailedCall> {
+        let name = self.words(self.cuGetErrorName, code).unwrap_or_else(|| "an unknown code".to_owned());
+        let text = self.words(self.cuGetErrorString, code).unwrap_or_else(|| "no text".to_owned());
+        Box::new(FailedCall { what, call, code, name, text, next: next.into() })
+    }
+
+    fn words(&self, ask: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int, code: c_int) -> Option<String> {
+        let mut text = std::ptr::null();
+        // SAFETY: the answer is a pointer to a constant string, or null for a code that the driver does not know.
+        let ok = unsafe { ask(code, &mut text) } == code::SUCCESS && !text.is_null();
+        // SAFETY: not null, so a string that lives as long as the library.
+        ok.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+}
+
+/// Calls a driver function and checks its answer: `call!(driver, cuMemFree_v2(address), "freeing GPU memory")`.
+macro_rules! call {
+    ($driver:expr, $name:ident($($arg:expr),* $(,)?), $what:expr) => {
+        $driver.check(($driver.$name)($($arg),*), stringify!($name), $what)
+    };
+}
+pub(super) use call;

@@ -1,0 +1,171 @@
+//! What the CUDA driver said, and what to do about it.
+
+use std::fmt;
+
+/// A driver call that failed, or no driver, or no GPU.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// libcuda is not installed.
+    #[error("no CUDA driver: libcuda.so.1 not found; install the NVIDIA driver, or use --engine cpu")]
+    NoDriver,
+    /// The driver is there, the GPU is not.
+    #[error("no GPU {ordinal}: the CUDA driver {}; {}", found(*.count), no_device_hint(*.count))]
+    NoDevice {
+        /// Which GPU was asked for, from 0.
+        ordinal: usize,
+        /// How many the driver shows.
+        count: usize,
+    },
+    /// The driver lacks a function that is needed.
+    #[error(
+        "the CUDA driver is too old: it has no {symbol}; update the NVIDIA driver (550, which is CUDA 12.4, or later)"
+    )]
+    OldDriver {
+        /// The missing function.
+        symbol: &'static str,
+    },
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] Box<FailedCall>),
+    /// The GPU did not answer in a time that is far beyond what the work takes.
+    #[error("{what}: the GPU did not answer within {seconds} s; look for NVRM lines in dmesg")]
+    NoAnswer {
+        /// What was being done.
+        what: &'static str,
+        /// How long was waited.
+        seconds: u64,
+    },
+}
+
+fn found(count: usize) -> String {
+    match count {
+        0 => "finds none".to_owned(),
+        1 => "finds one, GPU 0".to_owned(),
+        n => format!("finds {n}, GPU 0 to {}", n - 1),
+    }
+}
+
+fn no_device_hint(count: usize) -> &'static str {
+    if count == 0 {
+        "is there one (lspci), may this user open /dev/nvidia*, is CUDA_VISIBLE_DEVICES empty? or use --engine cpu"
+    } else {
+        "choose one of those, or use --engine cpu"
+    }
+}
+
+/// A driver call that answered something other than success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedCall {
+    /// What was being done.
+    pub what: &'static str,
+    /// The function.
+    pub call: &'static str,
+    /// `CUresult`.
+    pub code: i32,
+    /// The code's name, as in `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub name: String,
+    /// The driver's words for it.
+    pub text: String,
+    /// What to do next; empty when nothing helpful is known.
+    pub next: String,
+}
+
+impl fmt::Display for FailedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} answered {} ({}), {}", self.what, self.call, self.name, self.code, self.text)?;
+        if self.next.is_empty() { Ok(()) } else { write!(f, "; {}", self.next) }
+    }
+}
+
+impl std::error::Error for FailedCall {}
+
+/// `CUresult` values that the code looks at (cuda.h).
+pub(super) mod code {
+    pub const SUCCESS: i32 = 0;
+    pub const INVALID_VALUE: i32 = 1;
+    pub const OUT_OF_MEMORY: i32 = 2;
+    pub const DEVICE_UNAVAILABLE: i32 = 46;
+    pub const STUB_LIBRARY: i32 = 34;
+    pub const NO_DEVICE: i32 = 100;
+    pub const NO_BINARY_FOR_GPU: i32 = 209;
+    pub const INVALID_PTX: i32 = 218;
+    pub const UNSUPPORTED_PTX_VERSION: i32 = 222;
+    pub const NOT_READY: i32 = 600;
+    pub const ILLEGAL_ADDRESS: i32 = 700;
+    pub const LAUNCH_OUT_OF_RESOURCES: i32 = 701;
+    pub const LAUNCH_TIMEOUT: i32 = 702;
+    pub const ALREADY_REGISTERED: i32 = 712;
+    pub const LAUNCH_FAILED: i32 = 719;
+    pub const NOT_PERMITTED: i32 = 800;
+    pub const NOT_SUPPORTED: i32 = 801;
+    pub const SYSTEM_NOT_READY: i32 = 802;
+    pub const SYSTEM_DRIVER_MISMATCH: i32 = 803;
+    pub const COMPAT_NOT_SUPPORTED: i32 = 804;
+    pub const UNKNOWN: i32 = 999;
+}
+
+/// What helps, for the codes where something does.
+pub(super) fn next_step(code: i32) -> &'static str {
+    match code {
+        code::OUT_OF_MEMORY => "ask for less (a smaller cache, fewer queues), or free memory on the GPU (nvidia-smi)",
+        code::STUB_LIBRARY => "this libcuda is the toolkit's stub: take its folder out of LD_LIBRARY_PATH",
+        code::DEVICE_UNAVAILABLE => "another process holds the GPU for itself (nvidia-smi -q -d COMPUTE)",
+        code::NO_BINARY_FOR_GPU => {
+            "the image has no code for this GPU: build again with WARPBELL_CUDA_ARCHS set to its generation"
+        }
+        code::INVALID_PTX => "the image is damaged, or PTX of a generation that this GPU lacks: build again",
+        code::UNSUPPORTED_PTX_VERSION => {
+            "the kernels were compiled by an nvcc newer than the driver: update the driver, or build with an older CUDA"
+        }
+        code::LAUNCH_OUT_OF_RESOURCES => {
+            "the block is too large for the kernel's registers: use fewer threads per block"
+        }
+        code::LAUNCH_TIMEOUT => "the display's watchdog ended the kernel: use a GPU without a display",
+        code::ALREADY_REGISTERED => "the range, or a part of it, is registered already",
+        code::ILLEGAL_ADDRESS..=code::LAUNCH_FAILED => {
+            "the kernel did something illegal: run under compute-sanitizer to see where; the GPU context is lost"
+        }
+        code::SYSTEM_NOT_READY => "the GPU fabric is not up: start nvidia-fabricmanager",
+        code::SYSTEM_DRIVER_MISMATCH => "libcuda and the kernel module are of different versions: reload the module",
+        code::COMPAT_NOT_SUPPORTED => "the compatibility package's libcuda does not run on this GPU: remove it",
+        code::UNKNOWN => "look for NVRM lines in dmesg",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_call_the_code_and_the_next_step() {
+        let failed = FailedCall {
+            what: "allocating GPU memory",
+            call: "cuMemAlloc_v2",
+            code: code::OUT_OF_MEMORY,
+            name: "CUDA_ERROR_OUT_OF_MEMORY".into(),
+            text: "out of memory".into(),
+            next: next_step(code::OUT_OF_MEMORY).into(),
+        };
+        let text = CudaError::from(Box::new(failed)).to_string();
+        for part in ["allocating GPU memory", "cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY (2)", "smaller cache"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_gpu_is_counted() {
+        let text = CudaError::NoDevice { ordinal: 3, count: 2 }.to_string();
+        assert!(text.contains("no GPU 3") && text.contains("GPU 0 to 1"), "{text}");
+        assert!(CudaError::NoDevice { ordinal: 0, count: 0 }.to_string().contains("finds none"));
+    }
+
+    #[test]
+    fn faults_of_kernels_point_at_the_sanitizer() {
+        for c in [code::ILLEGAL_ADDRESS, code::LAUNCH_FAILED] {
+            assert!(next_step(c).contains("compute-sanitizer"));
+        }
+        assert!(next_step(code::LAUNCH_TIMEOUT).contains("watchdog"));
+    }
+}

@@ -1,0 +1,164 @@
+//! Images of kernels, loaded whole.
+
+use super::context::Context;
+use super::driver::{CUfunction, CUmodule, call};
+use super::error::{CudaError, code};
+use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_uint};
+use std::sync::Arc;
+
+/// A loaded image. Its functions are loaded with it, not at their first launch, where loading could wait for a running kernel.
+pub struct Module {
+    context: Arc<Context>,
+    raw: CUmodule,
+    functions: HashMap<String, Function>,
+}
+
+// SAFETY: module and function handles may be used from any thread.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+/// A kernel of a [`Module`], valid while that lives.
+#[derive(Clone, Debug)]
+pub struct Function {
+    pub(super) raw: CUfunction,
+    /// Sizes of its parameters in bytes.
+    pub parameters: Arc<[u32]>,
+    /// Most threads that a block of it can have.
+    pub max_threads: u32,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Local memory of a thread in bytes.
+    pub local_bytes: u32,
+}
+
+// SAFETY: a handle that may be used from any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Module {
+    /// Loads a fat binary, cubin or PTX.
+    pub fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, CudaError> {
+        let driver = context.driver();
+        let current = context.current()?;
+        // PTX is text up to a zero byte; binary images carry their length. The zero does no harm to those.
+        let mut bytes = Vec::with_capacity(image.len() + 8);
+        bytes.extend_from_slice(image);
+        bytes.extend_from_slice(&[0; 8]);
+        let mut raw: CUmodule = std::ptr::null_mut();
+        // SAFETY: the image is complete, ends in a zero and stays until the call is over; the driver copies it.
+        unsafe { call!(driver, cuModuleLoadData(&mut raw, bytes.as_ptr().cast()), "loading the kernels") }?;
+        let mut this = Self { context: context.clone(), raw, functions: HashMap::new() };
+        this.load_functions()?;
+        let local = this.functions.values().map(|f| f.local_bytes).max().unwrap_or(0);
+        current.reserve_local_memory(local as usize)?;
+        drop(current);
+        Ok(this)
+    }
+
+    /// Loads every function now.
+    fn load_functions(&mut self) -> Result<(), CudaError> {
+        const WHAT: &str = "loading the kernels";
+        let driver = self.context.driver();
+        let mut n: c_uint = 0;
+        // SAFETY: writes one number; the module is loaded.
+        unsafe { call!(driver, cuModuleGetFunctionCount(&mut n, self.raw), WHAT) }?;
+        let mut all: Vec<CUfunction> = vec![std::ptr::null_mut(); n as usize];
+        // SAFETY: room for `n` handles.
+        unsafe { call!(driver, cuModuleEnumerateFunctions(all.as_mut_ptr(), n, self.raw), WHAT) }?;
+        for raw in all.into_iter().filter(|f| !f.is_null()) {
+            let mut text = std::ptr::null();
+            // SAFETY: a function of the module; writes one pointer to a string that lives as long as that.
+            unsafe {
+                call!(driver, cuFuncLoad(raw), WHAT)?;
+                call!(driver, cuFuncGetName(&mut text, raw), WHAT)?;
+            }
+            if text.is_null() {
+                continue;
+            }
+            // SAFETY: see above.
+            let name = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+            self.functions.insert(name, Function::read(&self.context, raw)?);
+        }
+        Ok(())
+    }
+
+    /// The kernel with this name, if there is one.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.get(name)
+    }
+
+    /// Names of the kernels that are loaded, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.functions.keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    /// Blocks of `threads` threads of a kernel that one multiprocessor holds at once.
+    pub fn occupancy(&self, function: &Function, threads: u32) -> Result<u32, CudaError> {
+        let _current = self.context.current()?;
+        let mut blocks: c_int = 0;
+        let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
+        // SAFETY: writes one number; the function belongs to this module.
+        unsafe {
+            call!(
+                self.context.driver(),
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function.raw, threads, 0),
+                "asking how many blocks fit"
+            )
+        }?;
+        Ok(blocks.max(0) as u32)
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+impl Function {
+    fn read(context: &Context, raw: CUfunction) -> Result<Self, CudaError> {
+        let driver = context.driver();
+        let attribute = |a: Attribute| -> Result<u32, CudaError> {
+            let mut v: c_int = 0;
+            // SAFETY: writes one number; the function is loaded.
+            unsafe { call!(driver, cuFuncGetAttribute(&mut v, a as c_int, raw), "reading a kernel's properties") }?;
+            Ok(v.max(0) as u32)
+        };
+        let mut parameters = Vec::new();
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: writes two sizes; an index past the last parameter is answered with an error.
+        while unsafe { (driver.cuFuncGetParamInfo)(raw, parameters.len(), &mut offset, &mut bytes) } == code::SUCCESS {
+            parameters.push(bytes as u32);
+        }
+        Ok(Self {
+            raw,
+            parameters: parameters.into(),
+            max_threads: attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        })
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Module({} kernels)", self.names().len())
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // Unloading waits for the context's kernels, and one of this module may still run if it would not end.
+        if self.context.has_runs() {
+            return;
+        }
+        if let Ok(_current) = self.context.current() {
+            // SAFETY: loaded by `load`; functions are used only while the module lives.
+            unsafe { (self.context.driver().cuModuleUnload)(self.raw) };
+        }
+    }
+}

@@ -1,0 +1,79 @@
+// Where a kernel's edges come from. Every graph kernel takes an edge source and opens a session on it; the session has
+//
+//   load(mask, i)                        one edge for each lane of the mask, at its own index
+//   for_each_chunk(mask, first, last, f) the mask walks a range together; f(edge) runs on the lane that holds the edge
+//   any_of(mask, first, last, f)         likewise, until f is true for an edge; the answer is the same for the whole mask
+//   prefetch(first, last)                the calling lane's range will be wanted soon
+//
+// `pointer_source` is memory that loads reach: GPU memory, pinned host memory (zero-copy), or the heap on the CPU engine.
+// `storage_source` is an array on NVMe behind the page cache.
+#pragma once
+
+#include <warpbell/platform.h>
+#include <warpbell/warp.cuh>
+
+namespace warpbell {
+namespace graph {
+
+// An edge with a weight, as it lies in memory and on the volume: one access brings both.
+template <class Id, class Weight> struct alignas(sizeof(Id) + sizeof(Weight)) weighted {
+  Id id;
+  Weight weight;
+};
+
+template <class T> class pointer_session {
+ public:
+  using value_type = T;
+  static constexpr bool stored = false;
+  // Independent loads that one lane keeps in flight.
+  static constexpr uint32_t unroll = 4;
+
+  WB_FN explicit pointer_session(const T* base) : base_(base) {}
+
+  WB_FN T load(warp::mask_t, uint64_t i) const { return base_[i]; }
+
+  template <class F> WB_FN void for_each_chunk(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {
+    const uint32_t lanes = warp::count(mask);
+    uint64_t at = start(mask, first);
+    for (; at + (unroll - 1) * lanes < last; at += unroll * lanes) {
+      T v[unroll];
+#pragma unroll
+      for (uint32_t u = 0; u < unroll; ++u) v[u] = base_[at + u * lanes];
+#pragma unroll
+      for (uint32_t u = 0; u < unroll; ++u) f(v[u]);
+    }
+    for (; at < last; at += lanes) f(base_[at]);
+  }
+
+  template <class F> WB_FN bool any_of(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {
+    const uint32_t lanes = warp::count(mask);
+    uint64_t at = start(mask, first);
+    // No lane begins before `first`, so this is as many rounds as any lane needs, and the whole mask votes in each.
+    for (uint64_t round = first; round < last; round += lanes, at += lanes) {
+      if (warp::any(mask, at < last && f(base_[at]))) return true;
+    }
+    return false;
+  }
+
+  WB_FN void prefetch(uint64_t, uint64_t) const {}
+
+ private:
+  // Where this lane begins so that the mask's loads fall on whole 128-byte lines: over PCIe one line is one request.
+  WB_FN static uint64_t start(warp::mask_t mask, uint64_t first) {
+    constexpr uint64_t line = 128 / sizeof(T);
+    if (warp::width == 1) return first;
+    uint64_t at = (first & ~(line - 1)) + warp::rank(mask);
+    while (at < first) at += warp::count(mask);
+    return at;
+  }
+
+  const T* base_;
+};
+
+template <class T> struct pointer_source {
+  const T* base;
+  WB_FN pointer_session<T> open() const { return pointer_session<T>(base); }
+};
+
+}  // namespace graph
+}  // namespace warpbell

@@ -1,0 +1,281 @@
+// How graph kernels share out work: many short lists to one warp, long lists in pieces, and what a launch reports.
+#pragma once
+
+#include <warpbell/order.cuh>
+#include <warpbell/warp.cuh>
+
+#include "edges.cuh"
+
+// What the threads of a launch add up, in device memory, and what the last block hands to the host. Mirrored by
+// host/graph/device.rs.
+#define WB_GRAPH_SUMS 6
+typedef struct wb_graph_tally {
+  uint64_t sum[WB_GRAPH_SUMS];
+  uint64_t least;
+  uint32_t blocks_done;
+  uint32_t reserved;
+} wb_graph_tally;
+
+typedef struct wb_graph_report {
+  uint64_t sum[WB_GRAPH_SUMS];
+  uint64_t least;
+  uint64_t reserved;
+} wb_graph_report;
+
+static_assert(sizeof(wb_graph_tally) == 64, "wb_graph_tally");
+static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
+
+namespace warpbell {
+namespace graph {
+
+// --- what a launch reports -------------------------------------------------------------------------------------------
+
+// Adds a count of every lane of the warp to one of the launch's sums. All lanes call.
+WB_FN void add_count(wb_graph_tally* tally, uint32_t which, uint64_t value) {
+  value = warp::sum(warp::full(), value);
+  if (value != 0 && warp::lane() == 0) order::fetch_add_relaxed(&tally->sum[which], value);
+}
+
+// The same for real numbers; the sum's bits are a double.
+WB_FN void add_real(wb_graph_tally* tally, uint32_t which, double value) {
+  value = warp::sum(warp::full(), value);
+  if (value != 0.0 && warp::lane() == 0) atomicAdd(reinterpret_cast<double*>(&tally->sum[which]), value);
+}
+
+// The last thing that every thread of a kernel does: the last block copies the sums to the host and clears them for the next
+// launch, so that the host reads them without a copy of its own.
+WB_FN void publish(wb_graph_tally* tally, wb_graph_report* report) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (order::fetch_add(&tally->blocks_done, 1u) + 1 != gridDim.x) return;
+  for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) {
+    order::store_relaxed_sys(&report->sum[i], order::load_relaxed(&tally->sum[i]));
+    order::store_relaxed(&tally->sum[i], uint64_t{0});
+  }
+  order::store_relaxed_sys(&report->least, order::load_relaxed(&tally->least));
+  order::store_relaxed(&tally->least, ~uint64_t{0});
+  order::store_relaxed(&tally->blocks_done, 0u);
+}
+
+// --- queues ----------------------------------------------------------------------------------------------------------
+
+// Lists longer than this are shared out in pieces of it, cut at multiples of it: a piece of 4-byte edges is one 4 KiB page.
+constexpr uint64_t piece_edges = 1024;
+
+// A vertex, or a piece of its list, that waits to be expanded.
+template <class Id> struct alignas(2 * sizeof(Id)) item {
+  Id vertex;
+  Id piece;
+};
+
+// A run of edges that one warp reads: at most `piece_edges` of them.
+struct run {
+  uint64_t first;
+  uint32_t count;
+};
+
+// How many items a list of edges first..last needs; 0 when it is empty.
+WB_FN uint64_t piece_count(uint64_t first, uint64_t last) {
+  if (last - first <= piece_edges) return last > first;
+  return (last - 1) / piece_edges - first / piece_edges + 1;
+}
+
+template <class Id> WB_FN run run_of(item<Id> it, const uint64_t* offset) {
+  uint64_t first = offset[it.vertex], last = offset[static_cast<uint64_t>(it.vertex) + 1];
+  if (last - first > piece_edges) {
+    const uint64_t begin = (first / piece_edges + it.piece) * piece_edges;
+    if (begin > first) first = begin;
+    if (begin + piece_edges < last) last = begin + piece_edges;
+  }
+  return run{first, static_cast<uint32_t>(last - first)};
+}
+
+// Appends a vertex with edges first..last; lanes that happen to be here together take their places with one atomic.
+template <class Id> WB_FN void push(item<Id>* queue, uint64_t* length, Id vertex, uint64_t first, uint64_t last) {
+  const uint64_t pieces = piece_count(first, last);
+  if (pieces == 0) return;
+  const warp::mask_t here = warp::active();
+  uint64_t at = 0;
+  if (warp::is_leader(here)) at = order::fetch_add_relaxed(length, static_cast<uint64_t>(warp::count(here)));
+  at = warp::shuffle(here, at, warp::leader(here)) + warp::rank(here);
+  queue[at] = item<Id>{vertex, 0};
+  if (pieces == 1) return;
+  at = order::fetch_add_relaxed(length, pieces - 1);
+  for (uint64_t p = 1; p < pieces; ++p) queue[at + p - 1] = item<Id>{vertex, static_cast<Id>(p)};
+}
+
+// How many items a warp takes at a time: few when there are few, so that every warp gets some.
+WB_FN uint32_t items_per_turn(uint64_t items) {
+  constexpr uint64_t turns = 4;  // at least this many turns for each warp before a turn grows
+  const uint64_t share = items / (static_cast<uint64_t>(warp::total()) * turns);
+  if (share >= warp::width) return warp::width;
+  return share > 1 ? static_cast<uint32_t>(share) : 1;
+}
+
+// --- many lists, one warp --------------------------------------------------------------------------------------------
+
+// The runs of a warp's lanes laid end to end, so that lanes read neighbouring edges whatever the lengths.
+class lane_runs {
+ public:
+  WB_FN lane_runs(uint64_t first, uint32_t count) : count_(count), end_(count) {
+    for (uint32_t d = 1; d < warp::width; d *= 2) {
+      const uint32_t before = warp::shuffle(warp::full(), end_, (warp::lane() + warp::width - d) % warp::width);
+      if (warp::lane() >= d) end_ += before;
+    }
+    start_ = first - (end_ - count);
+    total_ = warp::shuffle(warp::full(), end_, warp::width - 1);
+  }
+
+  WB_FN uint32_t total() const { return total_; }
+
+  // The lane whose run holds position k, k < total().
+  WB_FN uint32_t owner(uint32_t k) const {
+    uint32_t at = 0;
+    for (uint32_t d = warp::width / 2; d; d /= 2) {
+      if (warp::shuffle(warp::full(), end_, at + d - 1) <= k) at += d;
+    }
+    return at;
+  }
+
+  // The edge at position k of the run of `owner`.
+  WB_FN uint64_t index(uint32_t k, uint32_t owner) const { return warp::shuffle(warp::full(), start_, owner) + k; }
+
+  // Which lanes hold positions of this lane's run in the round of positions round..round+width.
+  WB_FN warp::mask_t mine(uint32_t round) const {
+    const uint32_t begin = end_ - count_;
+    const uint32_t low = begin > round ? begin - round : 0;
+    const uint32_t high = end_ > round ? (end_ - round < warp::width ? end_ - round : warp::width) : 0;
+    return high > low ? static_cast<warp::mask_t>(((uint64_t{1} << (high - low)) - 1) << low) : 0;
+  }
+
+ private:
+  uint64_t start_;  // index of the run's first edge less the positions before it
+  uint32_t count_;
+  uint32_t end_;  // positions up to the run's end
+  uint32_t total_;
+};
+
+// Lists from this length on are walked by the whole warp on their own, in whole lines.
+constexpr uint32_t long_list = 4 * warp::width;
+
+// Calls f(tag, edge) for every edge of every lane's run, on whichever lane holds the edge; `tag` is that of the run. All lanes
+// of the warp call; a lane without work has count 0.
+template <class Session, class Tag, class F>
+WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag, F f) {
+  using T = typename Session::value_type;
+  const warp::mask_t all = warp::full();
+  if constexpr (warp::width == 1) {
+    if (count) edges.for_each_chunk(all, first, first + count, [&](T v) { f(tag, v); });
+  } else {
+    for (warp::mask_t longs = warp::ballot(all, count >= long_list); longs; longs &= longs - 1) {
+      const uint32_t from = warp::first(longs);
+      const uint64_t begin = warp::shuffle(all, first, from);
+      const uint32_t n = warp::shuffle(all, count, from);
+      const Tag t = warp::shuffle(all, tag, from);
+      edges.for_each_chunk(all, begin, begin + n, [&](T v) { f(t, v); });
+    }
+    const lane_runs runs(first, count >= long_list ? 0 : count);
+    constexpr uint32_t unroll = Session::unroll;
+    for (uint32_t round = 0; round < runs.total(); round += unroll * warp::width) {
+      T v[unroll];
+      Tag t[unroll];
+#pragma unroll
+      for (uint32_t u = 0; u < unroll; ++u) {
+        const uint32_t k = round + u * warp::width + warp::lane();
+        const uint32_t owner = runs.owner(k < runs.total() ? k : runs.total() - 1);
+        const uint64_t i = runs.index(k, owner);
+        t[u] = warp::shuffle(all, tag, owner);
+        const warp::mask_t members = warp::ballot(all, k < runs.total());
+        if (k < runs.total()) v[u] = edges.load(members, i);
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < unroll; ++u) {
+        if (round + u * warp::width + warp::lane() < runs.total()) f(t[u], v[u]);
+      }
+    }
+  }
+}
+
+// Looks in every lane's list for an edge that passes the test; `which` is the first that was found. Reads in rounds and
+// leaves a list alone once it has an answer. `scanned` counts the edges that this lane looked at. All lanes call.
+template <class Session, class Test>
+WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Session::value_type& which, uint64_t& scanned,
+                    Test test) {
+  using T = typename Session::value_type;
+  const warp::mask_t all = warp::full();
+  if constexpr (warp::width == 1) {
+    return count && edges.any_of(all, first, first + count, [&](T n) {
+      ++scanned;
+      if (!test(n)) return false;
+      which = n;
+      return true;
+    });
+  } else {
+    // Heads of all lists together; tails, which are few, one list at a time.
+    constexpr uint64_t head_edges = 2 * warp::width;
+    const uint32_t head = static_cast<uint32_t>(count < head_edges ? count : head_edges);
+    const lane_runs runs(first, head);
+    bool found = false;
+    warp::mask_t answered = 0;
+    for (uint32_t round = 0; round < runs.total(); round += warp::width) {
+      const uint32_t k = round + warp::lane();
+      const uint32_t owner = runs.owner(k < runs.total() ? k : runs.total() - 1);
+      const uint64_t i = runs.index(k, owner);
+      const bool wanted = k < runs.total() && !((answered >> owner) & 1);
+      const warp::mask_t members = warp::ballot(all, wanted);
+      if (members == 0) continue;
+      T n{};
+      bool hit = false;
+      if (wanted) {
+        n = edges.load(members, i);
+        ++scanned;
+        hit = test(n);
+      }
+      const warp::mask_t hits = warp::ballot(all, hit) & runs.mine(round);
+      const T winner = warp::shuffle(all, n, hits ? warp::first(hits) : warp::lane());
+      if (hits && !found) {
+        found = true;
+        which = winner;
+      }
+      answered = warp::ballot(all, found);
+    }
+    for (warp::mask_t tails = warp::ballot(all, !found && count > head); tails; tails &= tails - 1) {
+      const uint32_t from = warp::first(tails);
+      const uint64_t begin = warp::shuffle(all, first, from) + head_edges;
+      const uint64_t end = begin - head_edges + warp::shuffle(all, count, from);
+      T n{};
+      bool hit = false;
+      const bool any = edges.any_of(all, begin, end, [&](T x) {
+        ++scanned;
+        if (!test(x)) return false;
+        n = x;
+        hit = true;
+        return true;
+      });
+      if (!any) continue;
+      n = warp::shuffle(all, n, warp::first(warp::ballot(all, hit)));
+      if (warp::lane() == from) {
+        found = true;
+        which = n;
+      }
+    }
+    return found;
+  }
+}
+
+// --- the whole edge list in even shares ------------------------------------------------------------------------------
+
+// Calls f(vertices_from, edges_from, edges_to) for this warp's tiles of `piece_edges` edges; `tile[t]` is the vertex that holds
+// the tile's first edge. Neighbouring warps take neighbouring tiles, so the grid sweeps the list once, in either direction.
+template <class Id, class F>
+WB_FN void for_each_tile(const Id* tile, uint64_t edges, bool backward, F f) {
+  const uint64_t tiles = (edges + piece_edges - 1) / piece_edges;
+  for (uint64_t i = warp::index(); i < tiles; i += warp::total()) {
+    const uint64_t t = backward ? tiles - 1 - i : i;
+    const uint64_t from = t * piece_edges;
+    f(static_cast<uint64_t>(tile[t]), from, from + piece_edges < edges ? from + piece_edges : edges);
+  }
+}
+
+}  // namespace graph
+}  // namespace warpbell

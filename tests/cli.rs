@@ -1,0 +1,364 @@
+//! The program as its users run it.
+#![cfg(feature = "cli")]
+
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const ENRON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/email-enron.txt");
+/// SNAP's page for the data set.
+const ENRON_VERTICES: usize = 36_692;
+const ENRON_LARGEST_COMPONENT: usize = 33_696;
+
+fn command(args: &[&str]) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    c.args(args).stdin(Stdio::null());
+    c
+}
+
+fn warpbell(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+fn stdout(o: &Output) -> String {
+    String::from_utf8(o.stdout.clone()).unwrap()
+}
+
+fn stderr(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+/// The output of a run that succeeds.
+fn succeeds(args: &[&str]) -> String {
+    let o = warpbell(args);
+    assert!(o.status.success(), "{args:?}: {}\n{}\n{}", o.status, stdout(&o), stderr(&o));
+    stdout(&o)
+}
+
+/// The message of a run that fails: exit code 1, exactly one line, nothing claimed.
+fn fails(args: &[&str]) -> String {
+    let o = warpbell(args);
+    let (out, err) = (stdout(&o), stderr(&o));
+    assert_eq!(o.status.code(), Some(1), "{args:?}:\n{out}\n{err}");
+    assert_eq!(err.lines().count(), 1, "{args:?}:\n{err}");
+    assert!(!out.contains("verified"), "{args:?}:\n{out}");
+    err.strip_prefix("error: ").unwrap_or_else(|| panic!("{args:?}:\n{err}")).trim_end().to_owned()
+}
+
+#[track_caller]
+fn mentions(message: &str, words: &[&str]) {
+    for w in words {
+        assert!(message.contains(w), "no `{w}` in: {message}");
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn write(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[u8]>) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// `ID VALUE` lines.
+fn values(path: &Path) -> HashMap<u64, String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: HashMap<_, _> = text
+        .lines()
+        .map(|l| {
+            let (id, value) = l.split_once(' ').unwrap_or_else(|| panic!("`{l}`"));
+            (id.parse().unwrap(), value.to_owned())
+        })
+        .collect();
+    assert_eq!(lines.len(), text.lines().count(), "an identifier stands twice");
+    lines
+}
+
+fn name(p: &Path) -> &str {
+    p.to_str().unwrap()
+}
+
+// --- what succeeds -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_main_job_is_verified() {
+    let folder = folder();
+    let (out, report) = (folder.path().join("bfs.txt"), folder.path().join("bfs.json"));
+    let text = succeeds(&["graph", "bfs", ENRON, "--source", "1", "--out", name(&out), "--json", name(&report)]);
+    mentions(
+        &text,
+        &["engine ", "queues host", "36,692 vertices", "reached 33,696 in", "MTEPS", "verified (GAP rules)"],
+    );
+
+    let distance = values(&out);
+    assert_eq!(distance.len(), ENRON_VERTICES);
+    assert_eq!(distance[&1], "0");
+    assert_eq!(distance[&2], "1");
+    assert_eq!(distance.values().filter(|v| *v != "inf").count(), ENRON_LARGEST_COMPONENT);
+
+    let report = json(&report);
+    assert_eq!(report["schema"], 1);
+    assert_eq!(report["command"], "graph bfs");
+    assert_eq!(report["path"]["queues"], "host");
+    let runs = report["results"]["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0]["verified"], true);
+    assert_eq!(runs[0]["reached"], ENRON_LARGEST_COMPONENT);
+    assert!(runs[0]["io"]["read_bytes"].as_u64().unwrap() > 0, "the edges came from somewhere else");
+}
+
+#[test]
+fn components_are_named_by_their_smallest_vertex() {
+    let folder = folder();
+    let out = folder.path().join("cc.txt");
+    let text = succeeds(&["graph", "cc", ENRON, "--cache", "50%", "--out", name(&out)]);
+    mentions(&text, &["verified (GAP rules)"]);
+    let component = values(&out);
+    assert_eq!(component.len(), ENRON_VERTICES);
+    let mut members: HashMap<&str, Vec<u64>> = HashMap::new();
+    for (id, c) in &component {
+        members.entry(c).or_default().push(*id);
+    }
+    for (c, ids) in &members {
+        assert_eq!(c.parse::<u64>().unwrap(), *ids.iter().min().unwrap());
+    }
+    assert_eq!(members.values().map(Vec::len).max(), Some(ENRON_LARGEST_COMPONENT));
+}
+
+#[test]
+fn ranks_sum_to_one() {
+    let folder = folder();
+    let out = folder.path().join("pr.txt");
+    let text = succeeds(&["graph", "pagerank", ENRON, "--out", name(&out)]);
+    mentions(&text, &["iterations", "verified (GAP rules)"]);
+    let ranks = values(&out);
+    assert_eq!(ranks.len(), ENRON_VERTICES);
+    let sum: f64 = ranks.values().map(|v| v.parse::<f64>().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 1e-3, "{sum}");
+}
+
+#[test]
+fn shortest_paths_on_a_weighted_file() {
+    let folder = folder();
+    let input = write(&folder, "small.wel", "10 20 3\n20 30 4\n10 30 9\n40 50 1\n");
+    let out = folder.path().join("sssp.txt");
+    let text = succeeds(&["graph", "sssp", &input, "--directed", "--source", "10", "--out", name(&out)]);
+    mentions(&text, &["reached 3 ", "verified (GAP rules)"]);
+    let d = values(&out);
+    let expected = [(10, "0"), (20, "3"), (30, "7"), (40, "inf"), (50, "inf")];
+    assert_eq!(d.len(), expected.len());
+    for (id, value) in expected {
+        assert_eq!(d[&id], value, "{id}");
+    }
+}
+
+#[test]
+fn several_sources_and_runs_have_a_summary() {
+    let text = succeeds(&["graph", "bfs", "kron:10", "--sources", "3", "--runs", "2", "--cache", "25%"]);
+    assert_eq!(text.matches("verified (GAP rules)").count(), 6, "{text}");
+    mentions(&text, &["harmonic mean"]);
+}
+
+#[test]
+fn json_goes_to_standard_output_alone() {
+    let text = succeeds(&["graph", "bfs", "urand:8", "--source", "1", "--json", "-"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["results"]["runs"][0]["verified"], true);
+}
+
+#[test]
+fn what_was_not_verified_is_not_called_verified() {
+    let text = succeeds(&["graph", "bfs", "kron:8", "--sources", "1", "--no-verify"]);
+    assert!(text.contains("not verified"), "{text}");
+    assert!(!text.contains("verified (GAP rules)"), "{text}");
+}
+
+#[test]
+fn edges_in_memory_give_the_same_distances() {
+    let folder = folder();
+    let mut results = Vec::new();
+    for edges in ["storage", "pinned", "gpu"] {
+        let out = folder.path().join(edges);
+        succeeds(&["graph", "bfs", "kron:9", "--source", "5", "--edges", edges, "--out", name(&out)]);
+        results.push(values(&out));
+    }
+    assert_eq!(results[0], results[1]);
+    assert_eq!(results[0], results[2]);
+}
+
+#[test]
+fn striped_and_file_backed_devices_give_the_same_distances() {
+    let folder = folder();
+    let mut results = Vec::new();
+    let file = format!("soft:{}:8M", name(&folder.path().join("edges.img")));
+    for (i, device) in [&["--device", "soft:mem"][..], &["--stripe", "3", "--stripe-chunk", "8k"], &["--device", &file]]
+        .iter()
+        .enumerate()
+    {
+        let out = folder.path().join(i.to_string());
+        let mut args = vec!["graph", "bfs", "kron:9", "--source", "5", "--out", name(&out)];
+        args.extend(*device);
+        succeeds(&args);
+        results.push(values(&out));
+    }
+    assert_eq!(results[0], results[1]);
+    assert_eq!(results[0], results[2]);
+}
+
+#[test]
+fn the_headers_are_where_the_program_says() {
+    let text = succeeds(&["include-dir"]);
+    assert!(Path::new(text.trim()).join("warpbell/abi.h").is_file(), "{text}");
+}
+
+#[test]
+fn info_names_the_machine() {
+    mentions(&succeeds(&["info"]), &["warpbell ", "cpu", "image"]);
+}
+
+// --- QEMU's controller ---------------------------------------------------------------------------------------------------
+
+/// Whether QEMU is here; where it has to be, its absence is a failure.
+fn qemu() -> bool {
+    let here = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|d| d.join("qemu-system-x86_64").is_file());
+    if !here {
+        assert!(std::env::var_os("WARPBELL_REQUIRE_QEMU").is_none(), "qemu-system-x86_64 is not installed");
+        eprintln!("SKIP: qemu-system-x86_64 is not installed");
+    }
+    here
+}
+
+#[test]
+fn the_main_job_runs_on_qemus_controller() {
+    if !qemu() {
+        return;
+    }
+    let folder = folder();
+    let device = format!("qtest:{}", name(&folder.path().join("edges.img")));
+    let text = succeeds(&["graph", "bfs", ENRON, "--source", "1", "--device", &device]);
+    mentions(&text, &["qtest", "doorbell cpu", "reached 33,696 in", "verified (GAP rules)"]);
+}
+
+// --- what fails ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn usage_errors_are_exit_code_2() {
+    for args in [
+        &["graph", "bfs"][..],
+        &["graph", "bfs", "kron:8", "--cache", "lots"],
+        &["graph", "bfs", "kron:8", "--engine", "tpu"],
+        &["graph", "bfs", "kron:8", "--directed", "--undirected"],
+        &["bench", "nvme", "--rw", "sideways"],
+        &["fly"],
+    ] {
+        let o = warpbell(args);
+        assert_eq!(o.status.code(), Some(2), "{args:?}");
+        assert!(stdout(&o).is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn inputs_that_cannot_be_read_are_named() {
+    let folder = folder();
+    let out: PathBuf = folder.path().join("out");
+    let cases = [
+        ("nowhere.el", None, &["nowhere.el"][..]),
+        ("text.el", Some(&b"1 2\nthree 4\n"[..]), &["text.el", "line 2"]),
+        ("short.el", Some(b"1 2\n3\n"), &["short.el", "line 2"]),
+        ("empty.mtx", Some(b""), &["empty.mtx"]),
+        ("cut.mtx", Some(b"%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n"), &["cut.mtx", "2"]),
+        (
+            "wide.mtx",
+            Some(b"%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 9\n"),
+            &["wide.mtx", "line 3", "9"],
+        ),
+        ("dense.mtx", Some(b"%%MatrixMarket matrix array real general\n1 1\n1.0\n"), &["dense.mtx", "array"]),
+        (
+            "huge.mtx",
+            Some(b"%%MatrixMarket matrix coordinate pattern general\n99999999999 99999999999 1\n1 2\n"),
+            &["huge.mtx"],
+        ),
+        ("cut.sg", Some(&[0, 9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]), &["cut.sg"]),
+        ("huge.sg", Some(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 3, 0, 0, 0, 0, 0, 0, 0]), &["huge.sg"]),
+        ("picture.png", Some(b"\x89PNG"), &["picture.png"]),
+    ];
+    for (file, content, words) in cases {
+        let input = match content {
+            Some(c) => write(&folder, file, c),
+            None => name(&folder.path().join(file)).to_owned(),
+        };
+        mentions(&fails(&["graph", "cc", &input, "--out", name(&out)]), words);
+        assert!(!out.exists(), "{file} left a partial result");
+    }
+    mentions(&fails(&["graph", "cc", name(folder.path())]), &[name(folder.path())]);
+    mentions(&fails(&["graph", "cc", "kron:99"]), &["99"]);
+}
+
+#[test]
+fn sources_that_do_not_exist_are_named() {
+    mentions(&fails(&["graph", "bfs", ENRON, "--source", "999999"]), &["999999"]);
+}
+
+#[test]
+fn settings_that_cannot_work_are_named() {
+    let folder = folder();
+    let file = write(&folder, "small.img", vec![0u8; 64 << 10]);
+    let small = format!("soft:{file}");
+    mentions(&fails(&["graph", "bfs", ENRON, "--source", "1", "--device", &small]), &["small.img"]);
+    mentions(&fails(&["graph", "bfs", "kron:8", "--source", "1", "--depth", "100"]), &["100", "power of two"]);
+    mentions(&fails(&["graph", "bfs", "kron:8", "--source", "1", "--page-size", "3000"]), &["3000"]);
+    mentions(&fails(&["graph", "bfs", "kron:8", "--source", "1", "--cache", "4k"]), &["cache"]);
+    mentions(&fails(&["graph", "bfs", "kron:8", "--source", "1", "--device", "floppy:a"]), &["floppy"]);
+}
+
+#[test]
+fn no_gpu_is_an_error_that_says_why() {
+    let o = warpbell(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]);
+    if o.status.success() {
+        eprintln!("SKIP: this machine has a GPU");
+        return;
+    }
+    mentions(&fails(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]), &["--engine cpu"]);
+}
+
+#[test]
+fn a_device_that_holds_something_else_is_not_overwritten() {
+    let folder = folder();
+    let precious = write(&folder, "precious.img", b"precious".repeat(2 << 20));
+    let device = format!("soft:{precious}");
+    let args = ["graph", "bfs", "kron:8", "--source", "1", "--device", &device];
+    mentions(&fails(&args), &["precious.img", "--yes-destroy"]);
+    assert!(std::fs::read(&precious).unwrap().starts_with(b"precious"));
+    let mut agreed = args.to_vec();
+    agreed.extend(["--yes-destroy", &precious]);
+    mentions(&succeeds(&agreed), &["verified (GAP rules)"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_named() {
+    mentions(
+        &fails(&["graph", "bfs", "kron:6", "--sources", "1", "--no-verify", "--out", "/nowhere/out"]),
+        &["/nowhere/out"],
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_not_an_error() {
+    let mut child = command(&["graph", "bfs", "kron:8", "--sources", "2", "-v"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let o = child.wait_with_output().unwrap();
+    assert_eq!(stderr(&o), "");
+}
