@@ -126,7 +126,7 @@ mod tests {
         }
         for m in movers {
             for (to, at, bytes) in [(0, 0, 4096), (0, 1, 512), (64, 3, 100), (4, 0, 4092), (32, 8, 33), (0, 0, 0)] {
-                let mut target = [0xeeu64; 1024];
+                let mut target = [u64::from_ne_bytes([0xee; 8]); 1024];
                 let base = target.as_mut_ptr().cast::<u8>();
                 // The array is only aligned to 8, so the offset is counted from the first multiple of 64.
                 let to = base.align_offset(64) + to;

@@ -96,6 +96,9 @@ pub enum Readiness {
     Never,
 }
 
+/// Reordered completions are spread over this time: a full queue's worth of commands, and short against any time-out.
+const REORDER_WINDOW: Duration = Duration::from_micros(50);
+
 /// What goes wrong. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -317,8 +320,12 @@ impl QueueFaults {
             Some(Selector::Every(n)) => nth.is_multiple_of(*n),
             Some(Selector::Blocks(b)) => touched(e).is_some_and(|r| meet(&r, b)),
         };
+        let reorder = match plan.reorder {
+            true => REORDER_WINDOW.mul_f64(self.random.random::<f64>()),
+            false => Duration::ZERO,
+        };
         Delivery {
-            delay: plan.latency.sample(&mut self.random),
+            delay: plan.latency.sample(&mut self.random) + reorder,
             lost: hit(&plan.lose_completion),
             wrong_phase: hit(&plan.wrong_phase),
         }
