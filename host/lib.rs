@@ -20,6 +20,10 @@
 //! Arrows point down only: a module uses those below it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// Test files that benchmarks and fuzz targets share name the crate as those do.
+#[cfg(test)]
+extern crate self as warpbell;
+
 pub mod bench;
 pub mod cuda;
 pub mod engine;
