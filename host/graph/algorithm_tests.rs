@@ -47,7 +47,11 @@ fn shapes() -> Vec<Shape> {
             add("self-loops", 3, &[(0, 0), (1, 1), (1, 2)]);
             add("duplicate edges", 4, &[(0, 1), (0, 1), (1, 0), (2, 3), (2, 3)]);
             add("path", 300, &(0..299).map(|v| (v, v + 1)).collect::<Vec<_>>());
-            add("path, numbers scattered", 257, &(0..256).map(|v| (v * 85 % 257, (v + 1) * 85 % 257)).collect::<Vec<_>>());
+            add(
+                "path, numbers scattered",
+                257,
+                &(0..256).map(|v| (v * 85 % 257, (v + 1) * 85 % 257)).collect::<Vec<_>>(),
+            );
             // Lists of several pieces.
             add("star", 5000, &(1..5000).map(|v| (0, v)).collect::<Vec<_>>());
             add("two stars, far ends", 6000, &(2..6000).map(|v| (6000 - v % 2 - 1, v - 1)).collect::<Vec<_>>());

@@ -39,7 +39,9 @@ pub enum GraphError {
         algorithm: &'static str,
     },
     /// Distances might not fit 64 bits.
-    #[error("{vertices} vertices times the largest weight {weight} do not fit 64-bit distances; scale the weights down")]
+    #[error(
+        "{vertices} vertices times the largest weight {weight} do not fit 64-bit distances; scale the weights down"
+    )]
     DistanceOverflow {
         /// Vertices.
         vertices: u64,
@@ -353,9 +355,7 @@ impl Store<'_> {
                 let sum: f64 = w.par_iter().map(|&w| f64::from(w)).sum();
                 (WeightKind::Real { bytes: 4 }, sum / edges, W::F32(w))
             }
-            Some(Weights::F64(w)) => {
-                (WeightKind::Real { bytes: 8 }, w.par_iter().sum::<f64>() / edges, W::F64(w))
-            }
+            Some(Weights::F64(w)) => (WeightKind::Real { bytes: 8 }, w.par_iter().sum::<f64>() / edges, W::F64(w)),
             None => {
                 unit = vec![1; n.len()];
                 (WeightKind::Integer { largest: 1 }, 1.0, W::U32(&unit))
@@ -421,10 +421,7 @@ fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
 /// For each tile of edges the vertex that holds its first one.
 fn tiles<V: super::csr::VertexId>(offsets: &[u64], neighbours: &[V]) -> Vec<V> {
     let tiles = (neighbours.len() as u64).div_ceil(TILE_EDGES);
-    (0..tiles)
-        .into_par_iter()
-        .map(|t| V::from_index(offsets.partition_point(|&o| o <= t * TILE_EDGES) - 1))
-        .collect()
+    (0..tiles).into_par_iter().map(|t| V::from_index(offsets.partition_point(|&o| o <= t * TILE_EDGES) - 1)).collect()
 }
 
 /// For each vertex its neighbour with most edges, the first of equals.
