@@ -111,8 +111,8 @@ WB_FN uint32_t find(const wb_cache& c, uint32_t set, uint64_t page, uint64_t& fo
 }
 
 // One read was seen: tell CLOCK. Nothing is lost if the tag has changed meanwhile.
-WB_FN void touch(const wb_cache& c, uint32_t entry, uint64_t seen) {
-  order::compare_exchange(tag(c, entry), seen, seen | WB_TAG_REFERENCED);
+WB_FN void touch(const uint64_t* tag, uint64_t seen) {
+  order::compare_exchange_relaxed(const_cast<uint64_t*>(tag), seen, seen | WB_TAG_REFERENCED);
 }
 
 WB_FN void unpin(const wb_cache& c, uint32_t entry, uint32_t count) { order::fetch_add(pins(c, entry), 0u - count); }
