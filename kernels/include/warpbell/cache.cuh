@@ -414,14 +414,9 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
 
 namespace frames {
 
-// Once the lanes of a group are through with their page.
-WB_FN void let_go(const wb_cache& c, const page_wait& w) {
-  warp::sync(w.group);
-  if (warp::is_leader(w.group)) unpin(c, entry(c, set_of(c, w.page), w.way), warp::count(w.group));
-}
-
+// One group's access, for the counters.
 WB_FN void tally(const wb_cache& c, const page_wait& w, uint32_t accesses) {
-  if (warp::is_leader(w.group)) count(c, w.missed ? &wb_stats::misses : &wb_stats::hits, accesses);
+  count(c, w.missed ? &wb_stats::misses : &wb_stats::hits, accesses);
 }
 
 }  // namespace frames
@@ -430,17 +425,18 @@ WB_FN void tally(const wb_cache& c, const page_wait& w, uint32_t accesses) {
 // lane is served as soon as its page is there. Answers WB_DONE, or the kind of failure, in which case `use` was not called.
 template <class F> WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, uint64_t page, bool writes, F use) {
   page_wait w(*cache, mask, page, writes);
+  const uint32_t set = frames::set_of(*cache, page);
   bool waiting = true;
   do {
     page_turn(cache, mask, w);
-    if (waiting && w.status != WB_PENDING) {
-      waiting = false;
-      if (w.status == WB_DONE) {
-        use(frames::address(*cache, frames::set_of(*cache, page), w.way));
-        frames::let_go(*cache, w);
-      }
+    const bool ended = waiting && w.status != WB_PENDING;
+    if (ended && w.status == WB_DONE) use(frames::address(*cache, set, w.way));
+    warp::sync(mask);
+    if (ended && warp::is_leader(w.group)) {
+      if (w.status == WB_DONE) frames::unpin(*cache, frames::entry(*cache, set, w.way), warp::count(w.group));
       frames::tally(*cache, w, warp::count(w.group));
     }
+    waiting = waiting && !ended;
   } while (warp::any(mask, waiting));
   return w.status;
 }
@@ -453,7 +449,7 @@ WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
   do {
     page_turn(cache, mask, w);
   } while (warp::any(mask, w.status == WB_PENDING));
-  frames::tally(*cache, w, together ? 1 : warp::count(w.group));
+  if (warp::is_leader(w.group)) frames::tally(*cache, w, together ? 1 : warp::count(w.group));
   way = w.way;
   return w.status;
 }
