@@ -2,10 +2,9 @@
 #include <warpbell/kernel.h>
 #include <warpbell/volume.cuh>
 
-WB_KERNEL void async_read(const wb_volume* volume, uint32_t* tiles, uint64_t* sum, WB_PARAM uint64_t blocks) {
+WB_KERNEL void async_read(WB_PARAM warpbell::volume_ref vol, uint32_t* tiles, uint64_t* sum, WB_PARAM uint64_t blocks) {
   using namespace warpbell;
   constexpr uint32_t ahead = 4;  // tiles of each lane; the host allocates as many
-  volume_ref vol(volume);
   const uint32_t words = vol.block_bytes() / 4;
   const uint64_t stride = warp::thread_total(), turns = (blocks + stride - 1) / stride;
   uint32_t* mine = tiles + warp::thread_index() * ahead * words;

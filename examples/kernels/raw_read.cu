@@ -3,9 +3,8 @@
 #include <warpbell/kernel.h>
 #include <warpbell/volume.cuh>
 
-WB_KERNEL void raw_read(const wb_volume* volume, uint32_t* buffer, uint64_t* sums, WB_PARAM uint64_t blocks) {
+WB_KERNEL void raw_read(WB_PARAM warpbell::volume_ref vol, uint32_t* buffer, uint64_t* sums, WB_PARAM uint64_t blocks) {
   using namespace warpbell;
-  volume_ref vol(volume);
   const uint32_t words = vol.block_bytes() / 4;
   uint32_t* mine = buffer + warp::thread_index() * words;
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * warp::width;

@@ -159,6 +159,11 @@ impl Engine {
         self.0.control.set_deadline(deadline)
     }
 
+    /// Whether no kernel of this engine runs now.
+    pub fn is_idle(&self) -> bool {
+        *self.0.active.lock().unwrap_or_else(|e| e.into_inner()) == 0
+    }
+
     /// Asks the runs in flight to end and refuses every later launch with [`EngineError::Cancelled`]. For an interrupt from
     /// the keyboard: whoever launches kernel after kernel sees an error and winds up.
     pub fn cancel(&self) -> Result<(), MemoryError> {

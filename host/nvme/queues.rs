@@ -331,6 +331,7 @@ impl QueueSet {
             bounce_bytes: bounce_bytes as u32,
             index,
             ticket,
+            frontier: ticket,
             tail: ticket,
             head: ticket,
             ..bytemuck::Zeroable::zeroed()

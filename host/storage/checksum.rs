@@ -91,7 +91,10 @@ impl Checksum {
             rest = &rest[8..];
         }
         if let Some(w) = rest.first_chunk() {
-            h = (h ^ u64::from(u32::from_le_bytes(*w)).wrapping_mul(P1)).rotate_left(23).wrapping_mul(P2).wrapping_add(P3);
+            h = (h ^ u64::from(u32::from_le_bytes(*w)).wrapping_mul(P1))
+                .rotate_left(23)
+                .wrapping_mul(P2)
+                .wrapping_add(P3);
             rest = &rest[4..];
         }
         for b in rest {

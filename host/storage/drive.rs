@@ -203,7 +203,6 @@ impl Drive {
         self.namespace.bytes()
     }
 
-
     /// Gives a file that [`Drive::create`] made its name. Until then it is removed with the drive.
     pub fn keep(&mut self) -> Result<(), StorageError> {
         match self.new.take() {
@@ -222,5 +221,69 @@ impl fmt::Display for Drive {
 impl fmt::Debug for Drive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Drive({}, namespace {})", self.name, self.namespace.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refused(spec: &str) -> String {
+        Drive::open(spec).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_drive_is_a_namespace_of_an_enabled_controller() {
+        let d = Drive::open("soft:mem:2M,block=4096").unwrap();
+        assert_eq!(d.to_string(), "soft:mem:2M,block=4096 (2.0 MiB, blocks of 4096 bytes)");
+        let d = Drive::open("soft:mem:1M,namespaces=3,nsid=2").unwrap();
+        assert_eq!((d.namespace().id(), d.bytes()), (2, 1 << 20));
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_what_there_is() {
+        assert!(refused("edges.img").contains("soft:FILE"));
+        assert!(refused("nvme:0000:65:00.0").contains("no kind of device `nvme`; there are soft:mem"));
+        assert!(refused("soft:mem").contains("soft:mem:1G"));
+        assert!(refused("soft:mem:1M,nsid=0").contains("numbered from 1"));
+        assert!(refused("soft:mem:1M,nsid=7").contains('7'));
+        assert!(refused("soft:mem:1M,colour=red").contains("colour"));
+        assert!(refused("soft:/nowhere/at/all.img").contains("/nowhere/at/all.img"));
+    }
+
+    #[test]
+    fn memory_without_a_size_gets_what_is_to_be_stored() {
+        let d = Drive::create("soft:mem,block=4096", 100_000, &Consent::none()).unwrap();
+        assert_eq!(d.bytes(), 128 << 10);
+        assert_eq!(Drive::create("soft:mem:1M", 100_000, &Consent::none()).unwrap().bytes(), 1 << 20);
+    }
+
+    #[test]
+    fn files_of_others_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("thesis.tex");
+        std::fs::write(&path, vec![b'x'; 4096]).unwrap();
+        let spec = format!("soft:{}", path.display());
+        let text = Drive::create(&spec, 1024, &Consent::none()).unwrap_err().to_string();
+        assert!(text.contains("not warpbell's") && text.contains("--yes-destroy"), "{text}");
+        assert!(Drive::create(&spec, 1024, &Consent::to_destroy([&path])).is_ok());
+        assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; 4096]);
+    }
+
+    #[test]
+    fn the_namespace_is_taken_out_of_the_options() {
+        let (rest, nsid) = take_nsid(r"a\,nsid=1.img,nsid=3,block=512").unwrap();
+        assert_eq!((rest.as_str(), nsid), (r"a\,nsid=1.img,block=512", Some(3)));
+        assert_eq!(take_nsid("mem").unwrap(), ("mem".to_owned(), None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_panics(spec in "(soft:|qtest:|)[ -~é]{0,40}") {
+            if let Ok(s) = spec.parse::<DriveSpec>() {
+                prop_assert_eq!(s.to_string(), spec);
+            }
+        }
     }
 }

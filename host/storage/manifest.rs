@@ -191,7 +191,9 @@ pub enum ManifestError {
     #[error("the manifest has version {0}, this program reads version {VERSION}: use a newer warpbell")]
     Version(u32),
     /// Damaged.
-    #[error("the manifest is damaged: its checksum is {found:#018x}, its contents have {computed:#018x}; store the data again")]
+    #[error(
+        "the manifest is damaged: its checksum is {found:#018x}, its contents have {computed:#018x}; store the data again"
+    )]
     Checksum {
         /// As written.
         found: u64,
@@ -226,7 +228,9 @@ pub enum ManifestError {
         at: u64,
     },
     /// Data outside the volume.
-    #[error("array `{name}` ends at byte {end}, the volume at {volume}: it was made on a larger one, or with another stripe")]
+    #[error(
+        "array `{name}` ends at byte {end}, the volume at {volume}: it was made on a larger one, or with another stripe"
+    )]
     Beyond {
         /// Which.
         name: String,
@@ -296,7 +300,10 @@ impl Manifest {
                 return refuse(format!("{} elements of {} bytes at byte {}", e.count, e.element_bytes, e.offset));
             }
             if e.offset < MANIFEST_BYTES as u64 || !e.offset.is_multiple_of(ARRAY_ALIGN) {
-                return refuse(format!("it starts at byte {}, not at a multiple of {ARRAY_ALIGN} after the manifest", e.offset));
+                return refuse(format!(
+                    "it starts at byte {}, not at a multiple of {ARRAY_ALIGN} after the manifest",
+                    e.offset
+                ));
             }
         }
         let mut by_name: Vec<&Entry> = entries.iter().collect();

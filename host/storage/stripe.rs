@@ -24,12 +24,12 @@ impl Stripe {
         if self.devices == 1 { least } else { least / self.chunk * self.chunk * self.devices }
     }
 
-    /// Blocks that each of the devices needs so that the volume has this many; `None` if that is beyond 64 bits.
-    pub(super) fn needed(&self, blocks: u64) -> Option<u64> {
+    /// Blocks that each of the devices needs so that the volume has this many.
+    pub(super) fn needed(&self, blocks: u64) -> u64 {
         if self.devices == 1 {
-            return Some(blocks);
+            return blocks;
         }
-        blocks.div_ceil(self.chunk).div_ceil(self.devices).checked_mul(self.chunk)
+        blocks.div_ceil(self.chunk).div_ceil(self.devices).saturating_mul(self.chunk)
     }
 
     /// The device of a block, and the block there.
@@ -73,9 +73,8 @@ mod tests {
     fn the_smallest_device_decides() {
         let s = Stripe { devices: 3, chunk: 8 };
         assert_eq!(s.capacity([100, 47, 64]), 40 * 3);
-        assert_eq!(s.needed(120), Some(40));
-        assert_eq!(s.needed(121), Some(48));
-        assert_eq!(s.needed(u64::MAX), None);
+        assert_eq!(s.needed(120), 40);
+        assert_eq!(s.needed(121), 48);
     }
 
     proptest! {
@@ -86,7 +85,7 @@ mod tests {
             let places: HashSet<_> = (0..capacity).map(|b| s.locate(b)).collect();
             prop_assert_eq!(places.len() as u64, capacity);
             prop_assert!(places.iter().all(|(d, lba)| (*d as u64) < devices && *lba < sizes));
-            prop_assert!(s.capacity(vec![s.needed(capacity).unwrap(); devices as usize]) >= capacity);
+            prop_assert!(s.capacity(vec![s.needed(capacity); devices as usize]) >= capacity);
         }
 
         #[test]

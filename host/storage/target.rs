@@ -86,7 +86,10 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, consent: &Consent) -> Res
     let kind = match std::fs::metadata(path) {
         Ok(m) => m.file_type(),
         Err(e) if e.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
-            let reason = || "it does not exist, and how large it should be is not known; create it first (truncate -s SIZE)".to_owned();
+            let reason = || {
+                "it does not exist, and how large it should be is not known; create it first (truncate -s SIZE)"
+                    .to_owned()
+            };
             let bytes =
                 bytes.ok_or_else(|| StorageError::Spec { spec: path.display().to_string(), reason: reason() })?;
             return NewFile::create(path, bytes).map(Target::New);

@@ -72,13 +72,15 @@ impl QtestConfig {
     /// Reads what follows `qtest:` in the name of a device:
     /// `FILE[,block=512|4096][,blkdebug=FILE][,file=FILE...][,ram=256M][,queues=N][,mdts=N][,serial=TEXT]`.
     ///
-    /// `file=` begins one more namespace, to which the `block=` and `blkdebug=` after it belong. Sizes take K, M and G.
+    /// `file=` begins one more namespace, to which the `block=` and `blkdebug=` after it belong. Sizes take K, M and G. A comma
+    /// that belongs to a name is written `\,`.
     pub fn parse(spec: &str) -> Result<Self, QtestError> {
         let bad = |reason: String| QtestError::Spec { spec: spec.to_owned(), reason };
-        let mut parts = spec.split(',');
+        let mut parts = fields(spec).into_iter();
         let file = parts.next().filter(|f| !f.is_empty()).ok_or_else(|| bad("it names no image file".to_owned()))?;
         let mut config = Self::new(QtestNamespace::new(file));
         for part in parts {
+            let part = part.as_str();
             let (key, value) = part
                 .split_once('=')
                 .filter(|(_, v)| !v.is_empty())
@@ -211,6 +213,22 @@ impl QtestConfig {
     }
 }
 
+/// Splits at commas that no backslash stands before.
+fn fields(spec: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut field = String::new();
+    let mut chars = spec.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => field.push(chars.next_if_eq(&',').unwrap_or('\\')),
+            ',' => out.push(std::mem::take(&mut field)),
+            other => field.push(other),
+        }
+    }
+    out.push(field);
+    out
+}
+
 /// QEMU's option syntax doubles a comma that belongs to a value.
 fn escape(text: &str) -> String {
     text.replace(',', ",,")
@@ -252,6 +270,12 @@ mod tests {
         assert_eq!(c.namespaces[1].blkdebug.as_deref(), Some(Path::new("e.conf")));
         assert_eq!((c.ram_bytes, c.max_queues, c.mdts, c.serial.as_str()), (64 << 20, Some(3), Some(5), "X"));
         assert_eq!(QtestConfig::parse("a.img").unwrap(), QtestConfig::new(QtestNamespace::new("a.img")));
+    }
+
+    #[test]
+    fn names_may_hold_commas() {
+        let c = QtestConfig::parse(r"a\,b\c.img,block=4096").unwrap();
+        assert_eq!((c.namespaces[0].file.to_str(), c.namespaces[0].block_bytes), (Some(r"a,b\c.img"), 4096));
     }
 
     #[test]

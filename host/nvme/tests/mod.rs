@@ -235,7 +235,8 @@ fn a_queue_set_is_laid_out_for_kernels() {
     for i in 0..3 {
         let q = queue_of(&set, i);
         assert_eq!((q.depth, q.log2_depth, q.bounce_bytes, q.index), (16, 4, 16 << 10, i));
-        assert_eq!((q.ticket, q.tail, q.head), (first_ticket, first_ticket, first_ticket));
+        assert_eq!([q.ticket, q.frontier, q.tail, q.head], [first_ticket; 4]);
+        assert_eq!((q.credit, q.tail_lock, q.head_lock), (0, 0, 0));
         let lap = first_ticket >> 4;
         assert!(words(q.slot, 16).iter().all(|w| *w == lap << 3));
         assert!(words(q.mark, 16).iter().all(|w| *w == lap));
@@ -316,7 +317,7 @@ fn a_host_queue_hands_back_an_idle_queue() {
     }
     drop(queue);
     let q = queue_of(&set, 0);
-    assert_eq!((q.ticket, q.tail, q.head), (13, 13, 13));
+    assert_eq!([q.ticket, q.frontier, q.tail, q.head], [13; 4]);
     let laps = [2, 2, 2, 2, 2, 1, 1, 1];
     assert_eq!(words(q.slot, 8), laps.map(|l: u32| l << 3));
     assert_eq!(words(q.mark, 8), laps);

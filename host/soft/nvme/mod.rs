@@ -1,1 +1,272 @@
-//! A software NVMe controller.
+//! A software NVMe controller: registers, admin and I/O queues, PRPs, namespaces in memory or in files, faults on purpose.
+//!
+//! A driver reaches it through [`crate::nvme::Port`] and [`crate::nvme::DmaSpace`] and need not know that there is no
+//! hardware. Doorbells are ordinary memory that service threads poll, so kernels ring them with plain stores. Interrupts
+//! are not delivered: completions are polled.
+//!
+//! ```
+//! use warpbell::soft::nvme::{SoftConfig, SoftController};
+//!
+//! let controller = SoftController::start(SoftConfig::parse("mem:1M,block=4096,threads=1")?)?;
+//! let attachment = controller.attachment();
+//! assert_eq!(attachment.port.name(), "soft:mem 1 MiB");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Threads
+//!
+//! A completion queue and the submission queues that complete to it belong to one service thread: number
+//! `(queue - 1) mod threads`. One more thread keeps the registers and the admin queue; it sleeps most of the time.
+//! The threads end when the last of controller, port and DMA space is dropped.
+
+mod address;
+mod admin;
+mod backend;
+mod config;
+mod copy;
+mod core;
+mod fault;
+mod feature;
+mod identify;
+mod io;
+mod log;
+mod manager;
+mod namespace;
+mod port;
+mod prp;
+mod queue;
+mod service;
+mod spec;
+mod statistics;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
+pub use fault::{Access, FaultPlan, Latency, MediaError, Readiness, Selector, StuckQueue, Trigger};
+pub use spec::SpecError;
+pub use statistics::{QueueStatistics, Statistics};
+
+use self::core::{Core, Doorbells, Mailbox, Registers, lock, queue_bits};
+use crate::nvme::Attachment;
+use address::AddressTable;
+use crossbeam::utils::CachePadded;
+use namespace::Namespace;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Why a software controller could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SoftError {
+    /// Limits that no controller can have.
+    #[error("software controller: {reason}")]
+    Config {
+        /// Which one, and what would do.
+        reason: String,
+    },
+    /// A namespace in memory has no size.
+    #[error("software controller: `mem` has no size here; write `mem:SIZE`, for example mem:64M")]
+    NoSize,
+    /// A size that is not whole blocks, or nothing at all.
+    #[error(
+        "{what}: {bytes} bytes are not a whole number (1 or more) of blocks of {block} bytes; \
+         `truncate -s %{block} FILE` rounds a file up"
+    )]
+    Size {
+        /// Memory, or which file.
+        what: String,
+        /// Its size.
+        bytes: u64,
+        /// Bytes of a logical block.
+        block: u32,
+    },
+    /// No memory for the blocks.
+    #[error("no address space for {bytes} bytes of blocks: {source}")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A file that cannot be used.
+    #[error("{}: {action}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What was being done.
+        action: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A directory, a pipe, or something else without blocks.
+    #[error("{}: neither a regular file nor a block device", path.display())]
+    NotAFile {
+        /// Which path.
+        path: PathBuf,
+    },
+    /// Another controller has the file.
+    #[error("{}: another controller has it locked; end that one, or use a copy", path.display())]
+    Locked {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// O_DIRECT does not work with this file.
+    #[error("{}: {reason}", path.display())]
+    Direct {
+        /// Which file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A thread could not be started.
+    #[error("cannot start service thread {index} of {threads}: {source}; use fewer with `threads=N`")]
+    Thread {
+        /// Which one.
+        index: usize,
+        /// How many there should be.
+        threads: usize,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The specification could not be read.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+}
+
+/// Longest wait for the threads when the last handle is dropped.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The threads' life: ends them when the last clone goes.
+#[derive(Debug)]
+struct Handle {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Handle {
+    fn wake_all(&self) {
+        self.core.wake_manager();
+        self.core.mail.iter().for_each(Mailbox::wake);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.stop.store(true, Ordering::SeqCst);
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        let deadline = Instant::now() + STOP_PATIENCE;
+        while threads.iter().any(|t| !t.is_finished()) && Instant::now() < deadline {
+            self.wake_all();
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        for t in threads {
+            if !t.is_finished() {
+                // It is in a system call that does not return; what it uses stays alive with it.
+                tracing::error!(device = %self.core.name, "a thread did not end within {STOP_PATIENCE:?}");
+            } else if t.join().is_err() {
+                tracing::error!(device = %self.core.name, "a thread ended by a panic");
+            }
+        }
+    }
+}
+
+/// A running software controller. Clones, and what [`SoftController::attachment`] gives, keep it running.
+#[derive(Clone, Debug)]
+pub struct SoftController(Arc<Handle>);
+
+impl SoftController {
+    /// Opens the back ends and starts the threads. The controller is disabled, as after power-on.
+    pub fn start(config: SoftConfig) -> Result<Self, SoftError> {
+        if let Some(reason) = config.complaint() {
+            return Err(SoftError::Config { reason });
+        }
+        let namespaces = config.namespaces.iter().map(Namespace::open).collect::<Result<Vec<_>, _>>()?;
+        let described: Vec<String> = namespaces.iter().map(|n| n.store.describe()).collect();
+        let name = format!("soft:{}", described.join(" + "));
+        let threads = config.service_threads();
+        let pairs = config.max_queue_pairs;
+        let core = Arc::new(Core {
+            registers: Registers {
+                cap: port::capabilities(&config),
+                cc: AtomicU32::new(0),
+                csts: AtomicU32::new(0),
+                interrupt_mask: AtomicU32::new(0),
+                aqa: AtomicU32::new(0),
+                asq: AtomicU64::new(0),
+                acq: AtomicU64::new(0),
+                cc_writes: Mutex::new(Vec::new()),
+            },
+            doorbells: Doorbells::new(pairs, config.doorbell_stride)?,
+            // The manager reads it too.
+            table: Arc::new(AddressTable::new(name.clone(), config.streaming, threads + 1)),
+            mover: copy::Mover::detect(),
+            faulty: config.faults.touches_commands(),
+            stop: AtomicBool::new(false),
+            halt: AtomicU32::new(0),
+            page_shift: AtomicU32::new(12),
+            write_through: AtomicBool::new(false),
+            issued: AtomicU64::new(0),
+            counters: (0..=pairs).map(|_| CachePadded::default()).collect(),
+            errors: Mutex::default(),
+            events: Mutex::default(),
+            mail: (0..threads).map(|_| Mailbox::default()).collect(),
+            manager: OnceLock::new(),
+            existing: [queue_bits(pairs), queue_bits(pairs)],
+            name,
+            namespaces,
+            config,
+        });
+        let handle = Arc::new(Handle { core: core.clone(), threads: Mutex::default() });
+        let mut readers = Vec::with_capacity(threads + 1);
+        for index in 0..=threads {
+            let core = core.clone();
+            let spawned = match index {
+                i if i < threads => {
+                    let service = service::Service::new(core.clone(), i);
+                    std::thread::Builder::new().name(format!("soft-nvme-{i}")).spawn(move || service.run())
+                }
+                _ => {
+                    let manager = manager::Manager::new(core.clone());
+                    std::thread::Builder::new().name("soft-nvme-admin".into()).spawn(move || manager.run())
+                }
+            };
+            let thread = spawned.map_err(|source| SoftError::Thread { index, threads, source })?;
+            readers.push(thread.thread().clone());
+            // Each cell is set once, here.
+            let _ = core.mail.get(index).map_or(&core.manager, |m| &m.thread).set(thread.thread().clone());
+            lock(&handle.threads).push(thread);
+        }
+        core.table.set_readers(readers);
+        tracing::debug!(device = %core.name, threads, "software controller started");
+        Ok(Self(handle))
+    }
+
+    /// Registers and address space for a driver. The controller runs as long as one of them lives.
+    pub fn attachment(&self) -> Attachment {
+        Attachment { port: Arc::new(port::SoftPort(self.0.clone())), dma: Arc::new(port::SoftDma(self.0.clone())) }
+    }
+
+    /// What it is, as in `soft:mem 256 MiB` or `soft:file edges.img 1 GiB (io_uring)`.
+    pub fn name(&self) -> &str {
+        &self.0.core.name
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &SoftConfig {
+        &self.0.core.config
+    }
+
+    /// Threads that serve I/O queues.
+    pub fn service_threads(&self) -> usize {
+        self.0.core.mail.len()
+    }
+
+    /// What the I/O queues did since the start. Counts of running queues may lag by one batch.
+    pub fn statistics(&self) -> Statistics {
+        let counts = self.0.core.counters.iter().enumerate().map(|(i, c)| c.read(i as u16));
+        Statistics { queues: counts.filter(|q| q.commands > 0).collect() }
+    }
+}

@@ -111,8 +111,8 @@ WB_FN uint32_t find(const wb_cache& c, uint32_t set, uint64_t page, uint64_t& fo
 }
 
 // One read was seen: tell CLOCK. Nothing is lost if the tag has changed meanwhile.
-WB_FN void touch(const wb_cache& c, uint32_t entry, uint64_t seen) {
-  order::compare_exchange(tag(c, entry), seen, seen | WB_TAG_REFERENCED);
+WB_FN void touch(const uint64_t* tag, uint64_t seen) {
+  order::compare_exchange_relaxed(const_cast<uint64_t*>(tag), seen, seen | WB_TAG_REFERENCED);
 }
 
 WB_FN void unpin(const wb_cache& c, uint32_t entry, uint32_t count) { order::fetch_add(pins(c, entry), 0u - count); }
@@ -286,7 +286,8 @@ struct errand {
 
 // Submits the commands of those lanes of the mask that have one (all lanes move the data) and leaves their tokens for those who
 // wait. Collective.
-WB_FN void submit(const wb_cache& c, warp::mask_t mask, const errand& e, uint32_t opcode) {
+WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, errand e, uint32_t opcode) {
+  const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
@@ -296,6 +297,9 @@ WB_FN void submit(const wb_cache& c, warp::mask_t mask, const errand& e, uint32_
   // One that could not be started has its tag settled already.
   if (mine && t.in_flight()) order::compare_exchange(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
 }
+
+// Finishes what has completed of the commands that the mask's lanes name. Collective.
+WB_FN_COLD void help(const wb_cache* cache, warp::mask_t mask, token t) { volume(*cache).finish(mask, t); }
 
 // Whether the page's last read failed and nobody has tried again.
 WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
@@ -393,17 +397,17 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   if (acts) frames::look(c, w, read, write);
   const warp::mask_t writers = warp::ballot(mask, write.way != none);
   if (writers) {
-    frames::submit(c, mask, write, nvme::op_write);
+    frames::submit(cache, mask, write, nvme::op_write);
     if (warp::is_leader(mask)) frames::count(c, &wb_stats::write_backs, warp::count(writers));
   }
   const warp::mask_t readers = warp::ballot(mask, read.way != none);
   if (readers) {
-    frames::submit(c, mask, read, nvme::op_read);
+    frames::submit(cache, mask, read, nvme::op_read);
     if (warp::is_leader(mask)) frames::count(c, &wb_stats::fills, warp::count(readers));
   }
   const bool waits = acts && w.status == WB_PENDING;
   if (warp::any(mask, waits)) {
-    frames::volume(c).finish(mask, waits ? frames::useful_token(c, w) : token{});
+    frames::help(cache, mask, waits ? frames::useful_token(c, w) : token{});
     if (waits) frames::lose_patience(c, w);
   }
   const uint32_t leader = warp::leader(w.group);
@@ -414,14 +418,9 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
 
 namespace frames {
 
-// Once the lanes of a group are through with their page.
-WB_FN void let_go(const wb_cache& c, const page_wait& w) {
-  warp::sync(w.group);
-  if (warp::is_leader(w.group)) unpin(c, entry(c, set_of(c, w.page), w.way), warp::count(w.group));
-}
-
+// One group's access, for the counters.
 WB_FN void tally(const wb_cache& c, const page_wait& w, uint32_t accesses) {
-  if (warp::is_leader(w.group)) count(c, w.missed ? &wb_stats::misses : &wb_stats::hits, accesses);
+  count(c, w.missed ? &wb_stats::misses : &wb_stats::hits, accesses);
 }
 
 }  // namespace frames
@@ -430,17 +429,18 @@ WB_FN void tally(const wb_cache& c, const page_wait& w, uint32_t accesses) {
 // lane is served as soon as its page is there. Answers WB_DONE, or the kind of failure, in which case `use` was not called.
 template <class F> WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, uint64_t page, bool writes, F use) {
   page_wait w(*cache, mask, page, writes);
+  const uint32_t set = frames::set_of(*cache, page);
   bool waiting = true;
   do {
     page_turn(cache, mask, w);
-    if (waiting && w.status != WB_PENDING) {
-      waiting = false;
-      if (w.status == WB_DONE) {
-        use(frames::address(*cache, frames::set_of(*cache, page), w.way));
-        frames::let_go(*cache, w);
-      }
+    const bool ended = waiting && w.status != WB_PENDING;
+    if (ended && w.status == WB_DONE) use(frames::address(*cache, set, w.way));
+    warp::sync(mask);
+    if (ended && warp::is_leader(w.group)) {
+      if (w.status == WB_DONE) frames::unpin(*cache, frames::entry(*cache, set, w.way), warp::count(w.group));
       frames::tally(*cache, w, warp::count(w.group));
     }
+    waiting = waiting && !ended;
   } while (warp::any(mask, waiting));
   return w.status;
 }
@@ -453,7 +453,7 @@ WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
   do {
     page_turn(cache, mask, w);
   } while (warp::any(mask, w.status == WB_PENDING));
-  frames::tally(*cache, w, together ? 1 : warp::count(w.group));
+  if (warp::is_leader(w.group)) frames::tally(*cache, w, together ? 1 : warp::count(w.group));
   way = w.way;
   return w.status;
 }
@@ -481,7 +481,7 @@ WB_FN_COLD void request_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
   }
   const warp::mask_t readers = warp::ballot(mask, read.way != frames::none);
   if (readers == 0) return;
-  frames::submit(c, mask, read, nvme::op_read);
+  frames::submit(cache, mask, read, nvme::op_read);
   if (warp::is_leader(mask)) {
     frames::count(c, &wb_stats::fills, warp::count(readers));
     frames::count(c, &wb_stats::prefetches, warp::count(readers));

@@ -1,0 +1,385 @@
+//! Blocks in a file or on a block device.
+
+use super::super::SoftError;
+use super::super::config::FileIo;
+use super::{MAX_VECTORS, Ring, advance, check_size, size_text};
+use crate::wire::nvme::{Status, status};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A mapping is brought into the page cache in pieces of this size, each at its first use.
+const PIECE: u64 = 2 << 20;
+/// Alignment for O_DIRECT where the file system does not tell: sectors of any disk, pages of any memory.
+const DIRECT_ALIGN: usize = 4096;
+/// Zeros are written in pieces of this size where the file system cannot punch holes.
+const ZEROS: usize = 64 << 10;
+
+/// A file that is a namespace.
+#[derive(Debug)]
+pub(in super::super) struct FileStore {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    /// Bytes that are there now; less than `bytes` once somebody has shortened the file.
+    present: AtomicU64,
+    read_only: bool,
+    io: FileIo,
+    /// Alignment of memory and offsets that O_DIRECT asks for; 1 through the page cache.
+    align: usize,
+    map: Option<Map>,
+}
+
+/// A shared read-only mapping of the page cache.
+#[derive(Debug)]
+struct Map {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// One bit for each piece that has been populated.
+    populated: Box<[AtomicU64]>,
+}
+
+// SAFETY: the mapping belongs to the store and is only read by raw copies.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: made in `Map::new`, and nobody uses it after the store.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl Map {
+    fn new(file: &File, bytes: u64) -> io::Result<Self> {
+        let length = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let p =
+            unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let base =
+            NonNull::new(p.cast::<u8>()).filter(|_| p != libc::MAP_FAILED).ok_or_else(io::Error::last_os_error)?;
+        let words = bytes.div_ceil(PIECE).div_ceil(64) as usize;
+        Ok(Self { base, bytes: length, populated: (0..words).map(|_| AtomicU64::new(0)).collect() })
+    }
+
+    #[inline]
+    fn is_populated(&self, piece: u64) -> bool {
+        self.populated[(piece / 64) as usize].load(Ordering::Relaxed) >> (piece % 64) & 1 != 0
+    }
+
+    /// Reads a piece into the page cache. A read error comes back here, where a plain load would raise SIGBUS.
+    #[cold]
+    fn populate(&self, piece: u64) -> io::Result<()> {
+        let start = piece * PIECE;
+        let bytes = (self.bytes as u64 - start).min(PIECE) as usize;
+        let at = self.base.as_ptr().wrapping_add(start as usize);
+        // SAFETY: the range lies within the mapping; MADV_POPULATE_READ changes no contents.
+        if unsafe { libc::madvise(at.cast(), bytes, libc::MADV_POPULATE_READ) } != 0 {
+            let e = io::Error::last_os_error();
+            // EINVAL is a kernel before 5.14, which cannot populate: plain loads fault the pages in.
+            if e.raw_os_error() != Some(libc::EINVAL) {
+                return Err(e);
+            }
+        }
+        self.populated[(piece / 64) as usize].fetch_or(1 << (piece % 64), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl FileStore {
+    pub(in super::super) fn open(path: &Path, io: FileIo, direct: bool, block: u32) -> Result<Self, SoftError> {
+        let failed = |action: &'static str| {
+            let path = path.to_path_buf();
+            move |source| SoftError::File { path, action, source }
+        };
+        // Opening a FIFO would wait for a writer and reading a directory makes no sense, so look before.
+        let kind = std::fs::metadata(path).map_err(failed("looking at it"))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(SoftError::NotAFile { path: path.to_path_buf() });
+        }
+        let flags = libc::O_CLOEXEC | if direct { libc::O_DIRECT } else { 0 };
+        let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+        let (file, read_only) = match open(true) {
+            Ok(f) => (f, false),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS)) => {
+                (open(false).map_err(failed("opening it"))?, true)
+            }
+            Err(e) if direct && e.raw_os_error() == Some(libc::EINVAL) => {
+                return Err(SoftError::Direct {
+                    path: path.to_path_buf(),
+                    reason: "its file system has no O_DIRECT; leave `direct` out".into(),
+                });
+            }
+            Err(e) => return Err(failed("opening it")(e)),
+        };
+        // Readers may share a file; a writer has it alone.
+        let lock = if read_only { libc::LOCK_SH } else { libc::LOCK_EX };
+        // SAFETY: the descriptor is open.
+        if unsafe { libc::flock(file.as_raw_fd(), lock | libc::LOCK_NB) } != 0 {
+            let e = io::Error::last_os_error();
+            return Err(match e.raw_os_error() {
+                Some(libc::EWOULDBLOCK) => SoftError::Locked { path: path.to_path_buf() },
+                _ => failed("locking it")(e),
+            });
+        }
+        let bytes = length(&file).map_err(failed("asking for its size"))?;
+        check_size(&path.display().to_string(), bytes, block)?;
+        let align = if direct { direct_alignment(&file) } else { 1 };
+        if align > block as usize && direct_offset(&file) > block as usize {
+            return Err(SoftError::Direct {
+                path: path.to_path_buf(),
+                reason: format!("O_DIRECT needs blocks of {} bytes, not {block}; use block=4096", direct_offset(&file)),
+            });
+        }
+        let map = match io {
+            FileIo::Mmap => Some(Map::new(&file, bytes).map_err(failed("mapping it"))?),
+            _ => None,
+        };
+        let io = match io {
+            FileIo::Uring => match Ring::new() {
+                Ok(_) => FileIo::Uring,
+                Err(e) => {
+                    tracing::debug!(path = %path.display(), "no io_uring ({e}); using preadv2 and pwritev2");
+                    FileIo::Pread
+                }
+            },
+            other => other,
+        };
+        Ok(Self { file, path: path.into(), bytes, present: AtomicU64::new(bytes), read_only, io, align, map })
+    }
+
+    pub(in super::super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(in super::super) fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    pub(in super::super) fn wants_ring(&self) -> bool {
+        self.io == FileIo::Uring
+    }
+
+    pub(in super::super) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    pub(in super::super) fn describe(&self) -> String {
+        let io = match self.io {
+            FileIo::Uring => "io_uring",
+            FileIo::Pread => "pread",
+            FileIo::Mmap => "mmap",
+        };
+        let direct = if self.align > 1 { ", direct" } else { "" };
+        let read_only = if self.read_only { ", read-only" } else { "" };
+        format!("file {} {} ({io}{direct}{read_only})", self.path.display(), size_text(self.bytes))
+    }
+
+    /// The first byte of the mapping, if there is one.
+    #[inline]
+    pub(in super::super) fn mapping(&self) -> Option<*const u8> {
+        self.map.as_ref().map(|m| m.base.as_ptr().cast_const())
+    }
+
+    /// Where bytes can be read by plain loads; `None` without a mapping.
+    #[inline]
+    pub(in super::super) fn mapped(&self, offset: u64, bytes: usize) -> Result<Option<*const u8>, Status> {
+        let Some(map) = &self.map else { return Ok(None) };
+        let end = offset + bytes as u64;
+        if end > self.present.load(Ordering::Relaxed) {
+            return Err(status::UNRECOVERED_READ_ERROR);
+        }
+        for piece in offset / PIECE..=(end - 1) / PIECE {
+            if !map.is_populated(piece) {
+                self.check();
+                if end > self.present.load(Ordering::Relaxed) || map.populate(piece).is_err() {
+                    return Err(status::UNRECOVERED_READ_ERROR);
+                }
+            }
+        }
+        // SAFETY: `end` is at most the length of the mapping, which `present` never exceeds.
+        Ok(Some(unsafe { map.base.as_ptr().add(offset as usize) }))
+    }
+
+    /// Looks whether the file has become shorter; loads beyond its end would raise SIGBUS.
+    pub(in super::super) fn check(&self) {
+        if self.map.is_some()
+            && let Ok(meta) = self.file.metadata()
+            && meta.is_file()
+        {
+            let now = meta.len().min(self.bytes);
+            if self.present.swap(now, Ordering::Relaxed) > now {
+                tracing::error!(path = %self.path.display(), "the file was cut from {} to {now} bytes", self.bytes);
+            }
+        }
+    }
+
+    /// Whether the kernel takes these buffers for this file as they are.
+    pub(in super::super) fn takes(&self, vectors: &[libc::iovec]) -> bool {
+        self.align == 1
+            || vectors
+                .iter()
+                .all(|v| (v.iov_base as usize).is_multiple_of(self.align) && v.iov_len.is_multiple_of(self.align))
+    }
+
+    /// Reads into the vectors, which it uses up.
+    ///
+    /// # Safety
+    /// Each vector must be memory that may be written.
+    pub(in super::super) unsafe fn read(&self, vectors: &mut Vec<libc::iovec>, offset: u64) -> io::Result<()> {
+        if !self.takes(vectors) {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.aligned(vectors, offset, false, false) };
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.transfer(vectors, offset, false, false) }
+    }
+
+    /// Writes from the vectors, which it uses up; `durable` waits for the medium.
+    ///
+    /// # Safety
+    /// Each vector must be memory that may be read.
+    pub(in super::super) unsafe fn write(
+        &self,
+        vectors: &mut Vec<libc::iovec>,
+        offset: u64,
+        durable: bool,
+    ) -> io::Result<()> {
+        if !self.takes(vectors) {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.aligned(vectors, offset, true, durable) };
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.transfer(vectors, offset, true, durable) }
+    }
+
+    /// # Safety
+    /// Each vector must be memory that may be read (`write`) or written.
+    unsafe fn transfer(
+        &self,
+        vectors: &mut Vec<libc::iovec>,
+        mut offset: u64,
+        write: bool,
+        durable: bool,
+    ) -> io::Result<()> {
+        let flags = if durable { libc::RWF_DSYNC } else { 0 };
+        while !vectors.is_empty() {
+            let count = vectors.len().min(MAX_VECTORS) as libc::c_int;
+            let at = offset as libc::off_t;
+            // SAFETY: `count` vectors are there, and the caller promises the memory that they name.
+            let n = unsafe {
+                match write {
+                    true => libc::pwritev2(self.fd(), vectors.as_ptr(), count, at, flags),
+                    false => libc::preadv2(self.fd(), vectors.as_ptr(), count, at, 0),
+                }
+            };
+            match n {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n if n < 0 => {
+                    let e = io::Error::last_os_error();
+                    if e.kind() != io::ErrorKind::Interrupted {
+                        return Err(e);
+                    }
+                }
+                n => {
+                    offset += n as u64;
+                    advance(vectors, n as usize);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes through an aligned buffer, for pages that begin where O_DIRECT does not allow it.
+    ///
+    /// # Safety
+    /// As [`FileStore::transfer`].
+    unsafe fn aligned(&self, vectors: &[libc::iovec], offset: u64, write: bool, durable: bool) -> io::Result<()> {
+        let bytes: usize = vectors.iter().map(|v| v.iov_len).sum();
+        let mut buffer = vec![0u8; bytes.next_multiple_of(self.align) + self.align];
+        let start = buffer.as_mut_ptr().align_offset(self.align);
+        let base = buffer[start..start + bytes].as_mut_ptr();
+        let whole = || vec![libc::iovec { iov_base: base.cast(), iov_len: bytes }];
+        let copy = |into: bool| {
+            let mut at = 0;
+            for v in vectors.iter() {
+                let (here, there) = (base.wrapping_add(at), v.iov_base.cast::<u8>());
+                let (from, to) = if into { (there, here) } else { (here, there) };
+                // SAFETY: the vectors sum up to `bytes`, which the buffer holds; the caller promises their memory.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, v.iov_len) };
+                at += v.iov_len;
+            }
+        };
+        if write {
+            copy(true);
+            // SAFETY: the buffer is ours.
+            unsafe { self.transfer(&mut whole(), offset, true, durable) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.transfer(&mut whole(), offset, false, false) }?;
+            copy(false);
+            Ok(())
+        }
+    }
+
+    pub(in super::super) fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: the descriptor is open; no pointers are involved.
+        if unsafe { libc::fallocate(self.fd(), mode, offset as libc::off_t, bytes as libc::off_t) } == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        if !matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV)) {
+            return Err(e);
+        }
+        let mut zeros = vec![0u8; ZEROS + DIRECT_ALIGN];
+        let start = zeros.as_mut_ptr().align_offset(DIRECT_ALIGN);
+        let mut at = offset;
+        while at < offset + bytes {
+            let n = (offset + bytes - at).min(ZEROS as u64) as usize;
+            self.file.write_all_at(&zeros[start..start + n], at)?;
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    pub(in super::super) fn flush(&self) -> io::Result<()> {
+        if self.read_only { Ok(()) } else { self.file.sync_data() }
+    }
+}
+
+/// Length of a regular file or a block device.
+fn length(file: &File) -> io::Result<u64> {
+    let meta = file.metadata()?;
+    if meta.is_file() {
+        return Ok(meta.len());
+    }
+    let mut f = file;
+    f.seek(SeekFrom::End(0))
+}
+
+fn statx(file: &File) -> Option<libc::statx> {
+    let mut s = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: an empty path with AT_EMPTY_PATH means the descriptor; `s` is large enough.
+    let r = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, s.as_mut_ptr())
+    };
+    // SAFETY: all fields are integers, and zero is a value for each.
+    let s = unsafe { s.assume_init() };
+    (r == 0 && s.stx_mask & libc::STATX_DIOALIGN != 0 && s.stx_dio_offset_align > 0).then_some(s)
+}
+
+/// Alignment of memory and lengths for O_DIRECT.
+fn direct_alignment(file: &File) -> usize {
+    statx(file).map_or(DIRECT_ALIGN, |s| s.stx_dio_mem_align.max(s.stx_dio_offset_align) as usize)
+}
+
+/// Alignment of file offsets for O_DIRECT.
+fn direct_offset(file: &File) -> usize {
+    statx(file).map_or(512, |s| s.stx_dio_offset_align as usize)
+}

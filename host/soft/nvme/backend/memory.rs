@@ -1,0 +1,110 @@
+//! Blocks in memory: one anonymous mapping that the kernel fills as it is written.
+
+use super::super::SoftError;
+use std::ptr::NonNull;
+
+/// Below this a hole is cheaper to overwrite than to give back.
+const GIVE_BACK: usize = 64 << 10;
+
+/// An anonymous mapping. Unwritten blocks read as zeros and take no memory.
+#[derive(Debug)]
+pub(in super::super) struct MemoryStore {
+    base: NonNull<u8>,
+    bytes: usize,
+    page: usize,
+}
+
+// SAFETY: the mapping belongs to the store and is only reached by raw copies.
+unsafe impl Send for MemoryStore {}
+// SAFETY: concurrent copies of the same blocks race as they do on a disk: the outcome is either, or a mixture.
+unsafe impl Sync for MemoryStore {}
+
+impl MemoryStore {
+    pub(in super::super) fn new(bytes: u64) -> Result<Self, SoftError> {
+        let error = |source| SoftError::Memory { bytes, source };
+        let length = usize::try_from(bytes).map_err(|_| error(std::io::ErrorKind::OutOfMemory.into()))?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+        let p = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let base = NonNull::new(p.cast::<u8>()).filter(|_| p != libc::MAP_FAILED);
+        let base = base.ok_or_else(|| error(std::io::Error::last_os_error()))?;
+        // Random blocks over many gigabytes miss the TLB far less with huge pages. Refusal costs only speed.
+        // SAFETY: the range is the mapping just made.
+        unsafe { libc::madvise(p, length, libc::MADV_HUGEPAGE) };
+        // SAFETY: no pointers are involved.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        Ok(Self { base, bytes: length, page })
+    }
+
+    pub(in super::super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(in super::super) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    #[inline]
+    pub(in super::super) fn at(&self, offset: u64, bytes: usize) -> Option<*mut u8> {
+        let end = (offset as usize).checked_add(bytes)?;
+        // SAFETY: `offset..end` lies within the mapping.
+        (end <= self.bytes).then(|| unsafe { self.base.as_ptr().add(offset as usize) })
+    }
+
+    pub(in super::super) fn zero(&self, offset: u64, bytes: u64) {
+        let Some(start) = self.at(offset, bytes as usize) else { return };
+        let (start, end) = (start as usize, start as usize + bytes as usize);
+        let (first, last) = (start.next_multiple_of(self.page), end / self.page * self.page);
+        let clear = |from: usize, to: usize| {
+            // SAFETY: `start..end` lies within the mapping (`at`), and so do its parts.
+            unsafe { std::ptr::write_bytes(from as *mut u8, 0, to - from) }
+        };
+        if last < first || last - first < GIVE_BACK {
+            return clear(start, end);
+        }
+        clear(start, first);
+        clear(last, end);
+        // SAFETY: whole pages of a private anonymous mapping: they read as zeros afterwards.
+        let given_back = unsafe { libc::madvise(first as *mut _, last - first, libc::MADV_DONTNEED) } == 0;
+        if !given_back {
+            clear(first, last);
+        }
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` and nobody uses it after the store.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unwritten_blocks_are_zero_and_holes_become_zero() {
+        let m = MemoryStore::new(1 << 20).unwrap();
+        let p = m.at(0, 1 << 20).unwrap();
+        assert!(m.at(1 << 20, 1).is_none() && m.at(u64::MAX, 2).is_none());
+        let byte = |i: usize| {
+            // SAFETY: `i` is below the length.
+            unsafe { *p.add(i) }
+        };
+        assert_eq!(byte(777), 0);
+        // SAFETY: the whole store.
+        unsafe { std::ptr::write_bytes(p, 0xaa, 1 << 20) };
+        for (offset, bytes) in [(512u64, 512u64), (5000, 300_000), (0, 4096)] {
+            m.zero(offset, bytes);
+            assert_eq!((byte(offset as usize), byte((offset + bytes) as usize - 1)), (0, 0));
+            assert_eq!(byte((offset + bytes) as usize), 0xaa);
+        }
+        assert_eq!(byte(4999), 0xaa);
+    }
+
+    #[test]
+    fn a_size_that_nobody_has_is_an_error() {
+        assert!(matches!(MemoryStore::new(u64::MAX), Err(SoftError::Memory { .. })));
+    }
+}

@@ -1,0 +1,326 @@
+//! What the software controller is made of.
+
+use super::fault::FaultPlan;
+use super::spec::{self, SpecError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How a file is read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileIo {
+    /// io_uring, batched; `pread` where the kernel refuses it.
+    #[default]
+    Uring,
+    /// `preadv2` and `pwritev2` by the service threads.
+    Pread,
+    /// Reads copy from a mapping of the page cache; writes go through `pwritev2`.
+    Mmap,
+}
+
+/// Whether data goes around the CPU's cache on its way to the pages of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Streaming {
+    /// For pages that a GPU reads.
+    #[default]
+    Auto,
+    /// Always, where the processor can.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Streaming {
+    pub(super) fn wanted(self, gpu: bool) -> bool {
+        match self {
+            Self::Auto => gpu,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// What holds a namespace's blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backing {
+    /// Memory, given out as it is written; gone with the controller.
+    Memory {
+        /// Size; `None` until [`SoftConfig::set_bytes`].
+        bytes: Option<u64>,
+    },
+    /// A regular file or a block device, all of it.
+    File {
+        /// Where.
+        path: PathBuf,
+        /// How.
+        io: FileIo,
+        /// Around the page cache (O_DIRECT).
+        direct: bool,
+    },
+}
+
+/// One namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamespaceConfig {
+    /// What holds the blocks.
+    pub backing: Backing,
+    /// Bytes of a logical block, 512 or 4096.
+    pub block_bytes: u32,
+}
+
+impl NamespaceConfig {
+    /// A namespace of 512-byte blocks.
+    pub fn new(backing: Backing) -> Self {
+        Self { backing, block_bytes: DEFAULT_BLOCK }
+    }
+
+    /// Sets the bytes of a logical block, 512 or 4096.
+    pub fn block_bytes(mut self, bytes: u32) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+}
+
+const DEFAULT_BLOCK: u32 = 512;
+const DEFAULT_QUEUE_ENTRIES: u32 = 4096;
+const DEFAULT_QUEUE_PAIRS: u16 = 128;
+const DEFAULT_TRANSFER: u32 = 2 << 20;
+/// 128 bytes from doorbell to doorbell: two polled by different threads never share a line, nor a pair of lines.
+const DEFAULT_STRIDE: u8 = 5;
+const DEFAULT_READY: Duration = Duration::from_secs(5);
+
+/// What a software controller is made of. Start with [`SoftConfig::memory`], [`SoftConfig::file`] or [`SoftConfig::parse`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SoftConfig {
+    /// Namespaces 1, 2, ...
+    pub namespaces: Vec<NamespaceConfig>,
+    /// Service threads; `None` is half of the processors, so that the program has the others.
+    pub threads: Option<usize>,
+    /// Entries of the largest queue (CAP.MQES + 1), 2 to 65,536.
+    pub max_queue_entries: u32,
+    /// I/O queue pairs, 1 to 4095.
+    pub max_queue_pairs: u16,
+    /// Bytes of the largest transfer (MDTS): a power of two, 4 KiB to 64 MiB.
+    pub max_transfer_bytes: u32,
+    /// Doorbells are `4 << doorbell_stride` bytes apart (CAP.DSTRD), 0 to 10.
+    pub doorbell_stride: u8,
+    /// What CAP.TO promises, in steps of 500 ms up to 127.5 s.
+    pub ready_timeout: Duration,
+    /// Whether data goes around the CPU's cache.
+    pub streaming: Streaming,
+    /// What goes wrong on purpose.
+    pub faults: FaultPlan,
+}
+
+impl SoftConfig {
+    fn empty() -> Self {
+        Self {
+            namespaces: Vec::new(),
+            threads: None,
+            max_queue_entries: DEFAULT_QUEUE_ENTRIES,
+            max_queue_pairs: DEFAULT_QUEUE_PAIRS,
+            max_transfer_bytes: DEFAULT_TRANSFER,
+            doorbell_stride: DEFAULT_STRIDE,
+            ready_timeout: DEFAULT_READY,
+            streaming: Streaming::Auto,
+            faults: FaultPlan::default(),
+        }
+    }
+
+    /// One namespace of `bytes` bytes in memory.
+    pub fn memory(bytes: u64) -> Self {
+        Self::empty().namespace(NamespaceConfig::new(Backing::Memory { bytes: Some(bytes) }))
+    }
+
+    /// One namespace on a file or a block device.
+    pub fn file(path: impl AsRef<Path>) -> Self {
+        Self::file_with(path, FileIo::default(), false)
+    }
+
+    /// As [`SoftConfig::file`], choosing how it is read and written.
+    pub fn file_with(path: impl AsRef<Path>, io: FileIo, direct: bool) -> Self {
+        let path = path.as_ref().to_path_buf();
+        Self::empty().namespace(NamespaceConfig::new(Backing::File { path, io, direct }))
+    }
+
+    pub(super) fn from_namespaces(namespaces: Vec<NamespaceConfig>) -> Self {
+        Self { namespaces, ..Self::empty() }
+    }
+
+    /// Reads what follows `soft:`, for example `mem:64M,block=4096,latency=20us` or `edges.img,io=mmap`.
+    ///
+    /// | key | meaning |
+    /// |---|---|
+    /// | `mem`, `mem:SIZE` | a namespace in memory; without a size, [`SoftConfig::set_bytes`] gives it |
+    /// | `FILE`, `file:FILE` | a namespace on a file or block device; a comma in the name is written `\,` |
+    /// | `file=FILE` | one more namespace on one more file |
+    /// | `namespaces=N` | N namespaces of that size (memory only) |
+    /// | `block=512`, `block=4096` | bytes of a logical block |
+    /// | `io=uring`, `io=pread`, `io=mmap`, `direct` | how files are read and written |
+    /// | `threads=N` | service threads |
+    /// | `entries=N`, `queues=N`, `transfer=SIZE`, `stride=N`, `ready-timeout=TIME` | limits that the controller reports |
+    /// | `streaming=auto`, `always`, `never` | whether data goes around the CPU's cache |
+    /// | `media-error=[read:\|write:]A-B` | blocks that fail; may be given several times |
+    /// | `latency=TIME`, `TIME-TIME`, `exp:TIME` | fixed, uniform or exponential time per command |
+    /// | `lose-completion=every:N` or `A-B` | commands that are never answered |
+    /// | `wrong-phase=every:N` or `A-B` | completions with the wrong phase tag |
+    /// | `lose-doorbell=every:N` | doorbells that are not heard |
+    /// | `stuck-queue=[Q:]after:N` | a queue (or each) that stops after N commands |
+    /// | `fatal=after:N` or `A-B` | controller fatal status |
+    /// | `disappear=after:N` or `A-B` | the device is gone: registers read all ones |
+    /// | `slow-ready=TIME`, `never-ready` | time to CSTS.RDY |
+    /// | `reorder`, `seed=N` | completions in a random order; seed of everything random |
+    ///
+    /// Sizes take `k`, `M`, `G`, `T` (powers of 1024), times `ns`, `us`, `ms`, `s`.
+    pub fn parse(spec: &str) -> Result<Self, SpecError> {
+        spec::parse(spec)
+    }
+
+    /// Adds a namespace.
+    pub fn namespace(mut self, namespace: NamespaceConfig) -> Self {
+        self.namespaces.push(namespace);
+        self
+    }
+
+    /// Sets the bytes of a logical block of every namespace so far, 512 or 4096.
+    pub fn block_bytes(mut self, bytes: u32) -> Self {
+        for n in &mut self.namespaces {
+            n.block_bytes = bytes;
+        }
+        self
+    }
+
+    /// Sets the number of service threads.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Sets the entries of the largest queue, 2 to 65,536.
+    pub fn max_queue_entries(mut self, entries: u32) -> Self {
+        self.max_queue_entries = entries;
+        self
+    }
+
+    /// Sets the number of I/O queue pairs, 1 to 4095.
+    pub fn max_queue_pairs(mut self, pairs: u16) -> Self {
+        self.max_queue_pairs = pairs;
+        self
+    }
+
+    /// Sets the bytes of the largest transfer: a power of two, 4 KiB to 64 MiB.
+    pub fn max_transfer_bytes(mut self, bytes: u32) -> Self {
+        self.max_transfer_bytes = bytes;
+        self
+    }
+
+    /// Sets the doorbell stride: doorbells are `4 << stride` bytes apart.
+    pub fn doorbell_stride(mut self, stride: u8) -> Self {
+        self.doorbell_stride = stride;
+        self
+    }
+
+    /// Sets what CAP.TO promises.
+    pub fn ready_timeout(mut self, timeout: Duration) -> Self {
+        self.ready_timeout = timeout;
+        self
+    }
+
+    /// Sets whether data goes around the CPU's cache.
+    pub fn streaming(mut self, streaming: Streaming) -> Self {
+        self.streaming = streaming;
+        self
+    }
+
+    /// Sets what goes wrong on purpose.
+    pub fn faults(mut self, plan: FaultPlan) -> Self {
+        self.faults = plan;
+        self
+    }
+
+    /// Whether a namespace in memory has no size yet.
+    pub fn needs_bytes(&self) -> bool {
+        self.namespaces.iter().any(|n| n.backing == Backing::Memory { bytes: None })
+    }
+
+    /// Gives each namespace in memory that has no size yet this one, rounded up to whole blocks.
+    pub fn set_bytes(&mut self, size: u64) {
+        for n in &mut self.namespaces {
+            let block = u64::from(n.block_bytes.max(1));
+            if let Backing::Memory { bytes: bytes @ None } = &mut n.backing {
+                *bytes = Some(size.max(1).div_ceil(block).saturating_mul(block));
+            }
+        }
+    }
+
+    /// Service threads that [`super::SoftController::start`] will use.
+    pub fn service_threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() / 2)).max(1)
+    }
+
+    /// The first rule that the limits break, as a sentence.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let namespaces = self.namespaces.len();
+        let checks = [
+            (namespaces == 0, "a controller needs a namespace: give `mem:SIZE` or a file".to_owned()),
+            (namespaces > 1024, format!("{namespaces} namespaces: the limit is 1024")),
+            (
+                !(2..=65_536).contains(&self.max_queue_entries),
+                format!("{} entries for a queue: choose 2 to 65536", self.max_queue_entries),
+            ),
+            (
+                !(1..=4095).contains(&self.max_queue_pairs),
+                format!("{} queue pairs: choose 1 to 4095", self.max_queue_pairs),
+            ),
+            (
+                !self.max_transfer_bytes.is_power_of_two() || !(4096..=64 << 20).contains(&self.max_transfer_bytes),
+                format!("{} bytes as the largest transfer: choose a power of two, 4k to 64M", self.max_transfer_bytes),
+            ),
+            (self.doorbell_stride > 10, format!("doorbell stride {}: choose 0 to 10", self.doorbell_stride)),
+            (
+                self.threads.is_some_and(|t| t == 0 || t > 1024),
+                format!("{} service threads: choose 1 to 1024", self.threads.unwrap_or(0)),
+            ),
+        ];
+        let blocks = self.namespaces.iter().map(|n| n.block_bytes).find(|b| ![512, 4096].contains(b));
+        let blocks = blocks.map(|b| format!("blocks of {b} bytes: choose 512 or 4096"));
+        checks.into_iter().find(|(bad, _)| *bad).map(|(_, text)| text).or(blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_without_a_size_gets_it_later() {
+        let mut c = SoftConfig::parse("mem,block=4096").unwrap();
+        assert!(c.needs_bytes());
+        c.set_bytes(5000);
+        assert!(!c.needs_bytes());
+        assert_eq!(c.namespaces[0].backing, Backing::Memory { bytes: Some(8192) });
+        c.set_bytes(1 << 20);
+        assert_eq!(c.namespaces[0].backing, Backing::Memory { bytes: Some(8192) }, "a given size stays");
+    }
+
+    #[test]
+    fn limits_are_checked() {
+        let ok = SoftConfig::memory(1 << 20);
+        assert_eq!(ok.complaint(), None);
+        for (bad, word) in [
+            (ok.clone().max_queue_entries(1), "entries"),
+            (ok.clone().max_queue_pairs(0), "pairs"),
+            (ok.clone().max_transfer_bytes(5000), "transfer"),
+            (ok.clone().doorbell_stride(11), "stride"),
+            (ok.clone().threads(0), "threads"),
+            (ok.clone().block_bytes(1024), "1024"),
+            (SoftConfig::from_namespaces(Vec::new()), "namespace"),
+        ] {
+            assert!(bad.complaint().unwrap().contains(word), "{:?}", bad.complaint());
+        }
+    }
+}

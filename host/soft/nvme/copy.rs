@@ -1,0 +1,142 @@
+//! Moving blocks from a back end to the pages that a command names, and making them visible before its completion.
+//!
+//! A GPU reads the pages over PCIe, so caching them on the CPU only evicts something useful: stores that go around the
+//! cache are faster there. CPU kernels read the same pages from the cache, so they get ordinary copies.
+
+use std::sync::atomic::{Ordering, fence};
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64 as arch;
+
+/// The widest store around the cache that this processor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mover {
+    Plain,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Mover {
+    pub(super) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") {
+                return Self::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") {
+                return Self::Avx2;
+            }
+        }
+        Self::Plain
+    }
+
+    /// Copies around the cache where the processor and the alignment of `to` allow it. [`publish`] orders it before
+    /// what is stored next.
+    ///
+    /// # Safety
+    /// `from` must be readable and `to` writable for `bytes`, and the two must not overlap.
+    pub(super) unsafe fn stream(self, to: *mut u8, from: *const u8, bytes: usize) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 if (to as usize).is_multiple_of(64) => {
+                // SAFETY: `detect` saw AVX-512F, `to` is aligned, and the caller promises the ranges.
+                unsafe { stream_avx512(to, from, bytes) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 if (to as usize).is_multiple_of(32) => {
+                // SAFETY: `detect` saw AVX2, `to` is aligned, and the caller promises the ranges.
+                unsafe { stream_avx2(to, from, bytes) }
+            }
+            // SAFETY: the caller's promise is the same.
+            _ => unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) },
+        }
+    }
+}
+
+/// # Safety
+/// As [`Mover::stream`]; the processor has AVX-512F and `to` is a multiple of 64.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn stream_avx512(to: *mut u8, from: *const u8, bytes: usize) {
+    const STEP: usize = 64;
+    let whole = bytes / STEP * STEP;
+    let mut i = 0;
+    while i < whole {
+        // SAFETY: `i + 64 <= bytes`, `to + i` is aligned to 64, and the load needs no alignment.
+        unsafe { arch::_mm512_stream_si512(to.add(i).cast(), arch::_mm512_loadu_si512(from.add(i).cast())) };
+        i += STEP;
+    }
+    // SAFETY: the rest of the same ranges.
+    unsafe { std::ptr::copy_nonoverlapping(from.add(whole), to.add(whole), bytes - whole) };
+}
+
+/// # Safety
+/// As [`Mover::stream`]; the processor has AVX2 and `to` is a multiple of 32.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn stream_avx2(to: *mut u8, from: *const u8, bytes: usize) {
+    const STEP: usize = 32;
+    let whole = bytes / STEP * STEP;
+    let mut i = 0;
+    while i < whole {
+        // SAFETY: `i + 32 <= bytes`, `to + i` is aligned to 32, and the load needs no alignment.
+        unsafe { arch::_mm256_stream_si256(to.add(i).cast(), arch::_mm256_loadu_si256(from.add(i).cast())) };
+        i += STEP;
+    }
+    // SAFETY: the rest of the same ranges.
+    unsafe { std::ptr::copy_nonoverlapping(from.add(whole), to.add(whole), bytes - whole) };
+}
+
+/// Orders all data written before it, around the cache or not, before the completion entries that are stored after it.
+pub(super) fn publish() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of x86-64.
+    unsafe {
+        arch::_mm_sfence()
+    };
+    fence(Ordering::Release);
+}
+
+/// Asks for the first lines of a block before they are needed; the processor follows the stream from there.
+pub(super) fn prefetch(from: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..4 {
+        // SAFETY: a prefetch touches no memory architecturally, whatever the address.
+        unsafe { arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(from.wrapping_add(64 * line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mover_copies_every_length_and_alignment() {
+        let from: Vec<u8> = (0..8192u32).map(|i| (i * 7 + i / 251) as u8).collect();
+        #[allow(unused_mut)]
+        let mut movers = vec![Mover::Plain];
+        #[cfg(target_arch = "x86_64")]
+        {
+            movers.extend(is_x86_feature_detected!("avx2").then_some(Mover::Avx2));
+            movers.extend(is_x86_feature_detected!("avx512f").then_some(Mover::Avx512));
+        }
+        for m in movers {
+            for (to, at, bytes) in [(0, 0, 4096), (0, 1, 512), (64, 3, 100), (4, 0, 4092), (32, 8, 33), (0, 0, 0)] {
+                let mut target = [u64::from_ne_bytes([0xee; 8]); 1024];
+                let base = target.as_mut_ptr().cast::<u8>();
+                // The array is only aligned to 8, so the offset is counted from the first multiple of 64.
+                let to = base.align_offset(64) + to;
+                // SAFETY: both ranges lie within their arrays (at most 64 + 64 + 4096 bytes of 8192).
+                unsafe { m.stream(base.add(to), from.as_ptr().add(at), bytes) };
+                publish();
+                let target: &[u8] = bytemuck::cast_slice(&target);
+                assert_eq!(target[to..to + bytes], from[at..at + bytes], "{m:?}");
+                assert!(target[..to].iter().chain(&target[to + bytes..]).all(|b| *b == 0xee), "{m:?} wrote outside");
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What the controller's threads and its users share.
+
+use super::address::AddressTable;
+use super::backend::MemoryStore;
+use super::config::SoftConfig;
+use super::copy::Mover;
+use super::log::{ErrorLog, Event};
+use super::namespace::Namespace;
+use super::statistics::Counters;
+use crate::nvme::DoorbellWindow;
+use crate::wire::nvme::{csts, register};
+use crossbeam::utils::CachePadded;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread::Thread;
+
+/// Why nothing is fetched.
+pub(super) mod halt {
+    /// CSTS.CFS is set.
+    pub const FATAL: u32 = 1;
+    /// The device has disappeared from the bus.
+    pub const GONE: u32 = 2;
+    /// A shutdown was asked for.
+    pub const SHUT_DOWN: u32 = 4;
+}
+
+/// Takes a lock whose holder may have panicked: what the locks here guard is whole between any two statements.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A ring's place in device memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingSetup {
+    pub(super) id: u16,
+    pub(super) address: u64,
+    pub(super) entries: u32,
+}
+
+/// What the manager tells a service thread.
+#[derive(Debug)]
+pub(super) enum Message {
+    AddCq(RingSetup),
+    AddSq(RingSetup, u16),
+    /// Finishes what is in flight, then forgets the queue.
+    RemoveSq(u16, mpsc::Sender<bool>),
+    RemoveCq(u16, mpsc::Sender<bool>),
+    /// Whether the command was still held back and is now aborted.
+    Abort(u16, u16, mpsc::Sender<bool>),
+    /// Finishes what is in flight without answering, then forgets all queues.
+    Reset(mpsc::Sender<bool>),
+    /// Finishes what is in flight.
+    Quiesce(mpsc::Sender<bool>),
+}
+
+/// Messages for one service thread.
+#[derive(Debug, Default)]
+pub(super) struct Mailbox {
+    pub(super) waiting: AtomicBool,
+    pub(super) messages: Mutex<Vec<Message>>,
+    pub(super) thread: OnceLock<Thread>,
+}
+
+impl Mailbox {
+    pub(super) fn send(&self, message: Message) {
+        lock(&self.messages).push(message);
+        self.waiting.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(t) = self.thread.get() {
+            t.unpark();
+        }
+    }
+}
+
+/// Doorbell memory: one 32-bit word for each tail and head, `4 << stride` bytes apart.
+#[derive(Debug)]
+pub(super) struct Doorbells {
+    memory: MemoryStore,
+    stride: u8,
+}
+
+impl Doorbells {
+    pub(super) fn new(queue_pairs: u16, stride: u8) -> Result<Self, super::SoftError> {
+        let bytes = (u64::from(queue_pairs) + 1) * 2 * (4 << stride);
+        Ok(Self { memory: MemoryStore::new(bytes.next_multiple_of(4096))?, stride })
+    }
+
+    pub(super) fn window(&self) -> Option<DoorbellWindow> {
+        let base = NonNull::new(self.memory.base())?;
+        Some(DoorbellWindow { base, bytes: self.memory.bytes(), io_memory: false })
+    }
+
+    /// The word at a register offset; `None` outside the window or between two doorbells.
+    pub(super) fn word(&self, offset: u32) -> Option<&AtomicU32> {
+        let at = offset.checked_sub(register::DOORBELLS)? as usize;
+        if !at.is_multiple_of(4 << self.stride) {
+            return None;
+        }
+        let p = self.memory.at(at as u64, 4)?;
+        // SAFETY: inside the mapping, aligned to 4, and used as an atomic by everybody.
+        Some(unsafe { AtomicU32::from_ptr(p.cast()) })
+    }
+
+    /// Queue and direction (`true`: completion head) of a register offset.
+    pub(super) fn which(&self, offset: u32) -> Option<(u16, bool)> {
+        let index = offset.checked_sub(register::DOORBELLS)? >> (2 + self.stride);
+        Some((u16::try_from(index / 2).ok()?, index % 2 == 1))
+    }
+
+    pub(super) fn sq_tail(&self, queue: u16) -> Option<&AtomicU32> {
+        self.word(register::sq_tail(queue, self.stride))
+    }
+
+    pub(super) fn cq_head(&self, queue: u16) -> Option<&AtomicU32> {
+        self.word(register::cq_head(queue, self.stride))
+    }
+}
+
+/// Registers that threads change.
+#[derive(Debug)]
+pub(super) struct Registers {
+    pub(super) cap: u64,
+    pub(super) cc: AtomicU32,
+    pub(super) csts: AtomicU32,
+    pub(super) interrupt_mask: AtomicU32,
+    pub(super) aqa: AtomicU32,
+    pub(super) asq: AtomicU64,
+    pub(super) acq: AtomicU64,
+    /// Values written to CC that the manager has not seen yet; none may be lost.
+    pub(super) cc_writes: Mutex<Vec<u32>>,
+}
+
+/// What the controller's threads and its users share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) name: String,
+    pub(super) config: SoftConfig,
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) registers: Registers,
+    pub(super) doorbells: Doorbells,
+    pub(super) table: std::sync::Arc<AddressTable>,
+    pub(super) mover: Mover,
+    /// Whether the fault plan concerns commands.
+    pub(super) faulty: bool,
+    pub(super) stop: AtomicBool,
+    /// Bits of [`halt`].
+    pub(super) halt: AtomicU32,
+    /// log2 of CC.MPS in bytes.
+    pub(super) page_shift: AtomicU32,
+    /// The volatile write cache is off: every write waits for the medium.
+    pub(super) write_through: AtomicBool,
+    /// I/O commands so far; counted only under a fault plan.
+    pub(super) issued: AtomicU64,
+    pub(super) counters: Box<[CachePadded<Counters>]>,
+    pub(super) errors: Mutex<ErrorLog>,
+    pub(super) events: Mutex<Vec<Event>>,
+    pub(super) mail: Box<[Mailbox]>,
+    pub(super) manager: OnceLock<Thread>,
+    /// I/O submission and completion queues that exist, one bit each, for writes to doorbells of others.
+    pub(super) existing: [Box<[AtomicU64]>; 2],
+}
+
+impl Core {
+    /// The service thread of a completion queue and of all submission queues that complete to it.
+    pub(super) fn thread_of(&self, cqid: u16) -> &Mailbox {
+        &self.mail[usize::from(cqid.wrapping_sub(1)) % self.mail.len()]
+    }
+
+    pub(super) fn halted(&self) -> u32 {
+        self.halt.load(Ordering::Relaxed)
+    }
+
+    /// Controller fatal status: nothing is served until a reset.
+    pub(super) fn fatal(&self, reason: &str) {
+        if self.halt.fetch_or(halt::FATAL, Ordering::SeqCst) & halt::FATAL == 0 {
+            tracing::debug!(device = %self.name, reason, "controller fatal status");
+            self.registers.csts.fetch_or(csts::CFS, Ordering::SeqCst);
+        }
+    }
+
+    /// Leaves the bus.
+    pub(super) fn disappear(&self) {
+        tracing::debug!(device = %self.name, "the device disappears");
+        self.halt.fetch_or(halt::GONE, Ordering::SeqCst);
+    }
+
+    /// Reports an asynchronous event.
+    pub(super) fn raise(&self, event: Event) {
+        lock(&self.events).push(event);
+        self.wake_manager();
+    }
+
+    pub(super) fn wake_manager(&self) {
+        if let Some(t) = self.manager.get() {
+            t.unpark();
+        }
+    }
+
+    pub(super) fn exists(&self, queue: u16, completion: bool) -> bool {
+        let words = &self.existing[usize::from(completion)];
+        queue == 0
+            || words.get(usize::from(queue / 64)).is_some_and(|w| w.load(Ordering::Relaxed) >> (queue % 64) & 1 != 0)
+    }
+
+    pub(super) fn set_exists(&self, queue: u16, completion: bool, exists: bool) {
+        if let Some(w) = self.existing[usize::from(completion)].get(usize::from(queue / 64)) {
+            match exists {
+                true => w.fetch_or(1 << (queue % 64), Ordering::Relaxed),
+                false => w.fetch_and(!(1 << (queue % 64)), Ordering::Relaxed),
+            };
+        }
+    }
+}
+
+/// Bits for queues 0 to `pairs`.
+pub(super) fn queue_bits(pairs: u16) -> Box<[AtomicU64]> {
+    (0..=pairs / 64).map(|_| AtomicU64::new(0)).collect()
+}

@@ -1,0 +1,408 @@
+//! Faults on purpose: what goes wrong, where and when. The same plan and the same commands give the same faults.
+
+use crate::wire::nvme::{SqEntry, Status, io, status};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Which commands a media error hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads, and compares.
+    Read,
+    /// Writes, and write zeroes.
+    Write,
+    /// Both.
+    Both,
+}
+
+/// Blocks that cannot be read, written, or either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediaError {
+    /// Logical blocks, in every namespace.
+    pub blocks: RangeInclusive<u64>,
+    /// Commands that fail: reads with "unrecovered read error", writes with "write fault".
+    pub access: Access,
+}
+
+/// How long a command takes at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Latency {
+    /// As long as the work takes.
+    #[default]
+    None,
+    /// The same for all.
+    Fixed(Duration),
+    /// Evenly spread between the two.
+    Uniform(Duration, Duration),
+    /// Exponential with this mean.
+    Exponential(Duration),
+}
+
+impl Latency {
+    fn sample(self, random: &mut SmallRng) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Fixed(d) => d,
+            Self::Uniform(low, high) => low + high.saturating_sub(low).mul_f64(random.random::<f64>()),
+            // 1 - x lies in (0, 1], so the logarithm is finite.
+            Self::Exponential(mean) => mean.mul_f64(-(1.0 - random.random::<f64>()).ln()),
+        }
+    }
+}
+
+/// Which commands of a queue are hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Selector {
+    /// Each `n`th command of a queue, counting from one.
+    Every(u64),
+    /// Commands that touch one of these blocks.
+    Blocks(RangeInclusive<u64>),
+}
+
+/// When the whole controller is hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trigger {
+    /// After this many I/O commands over all queues; 0 is as soon as it is enabled.
+    After(u64),
+    /// At the first I/O command that touches one of these blocks.
+    Blocks(RangeInclusive<u64>),
+}
+
+/// A queue from which nothing more is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StuckQueue {
+    /// Submission queue; `None` is each of them.
+    pub queue: Option<u16>,
+    /// Commands that it still serves.
+    pub after: u64,
+}
+
+/// How the controller becomes ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Readiness {
+    /// At once.
+    #[default]
+    Prompt,
+    /// After this time.
+    Slow(Duration),
+    /// Not at all.
+    Never,
+}
+
+/// Reordered completions are spread over this time: a full queue's worth of commands, and short against any time-out.
+const REORDER_WINDOW: Duration = Duration::from_micros(50);
+
+/// What goes wrong. The default is nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct FaultPlan {
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Bad blocks.
+    pub media_errors: Vec<MediaError>,
+    /// Slow commands.
+    pub latency: Latency,
+    /// Commands that are executed and never answered.
+    pub lose_completion: Option<Selector>,
+    /// Completions with the wrong phase tag.
+    pub wrong_phase: Option<Selector>,
+    /// Each `n`th doorbell value that a submission queue sees is ignored, until the next one comes.
+    pub lose_doorbell: Option<u64>,
+    /// A queue that stops.
+    pub stuck_queue: Option<StuckQueue>,
+    /// Controller fatal status (CSTS.CFS).
+    pub fatal: Option<Trigger>,
+    /// Registers read all ones from then on, and nothing moves.
+    pub disappear: Option<Trigger>,
+    /// Time to CSTS.RDY.
+    pub ready: Readiness,
+    /// Completions in a random order.
+    pub reorder: bool,
+}
+
+impl FaultPlan {
+    /// Whether commands need a look at the plan at all.
+    pub(super) fn touches_commands(&self) -> bool {
+        let Self {
+            seed: _,
+            ready: _,
+            media_errors,
+            latency,
+            lose_completion,
+            wrong_phase,
+            lose_doorbell,
+            stuck_queue,
+            fatal,
+            disappear,
+            reorder,
+        } = self;
+        !media_errors.is_empty()
+            || *latency != Latency::None
+            || *reorder
+            || lose_completion.is_some()
+            || wrong_phase.is_some()
+            || lose_doorbell.is_some()
+            || stuck_queue.is_some()
+            || fatal.is_some()
+            || disappear.is_some()
+    }
+}
+
+/// Writes the plan as the keys that [`super::SoftConfig::parse`] reads, each with a comma before it.
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for m in &self.media_errors {
+            let access = match m.access {
+                Access::Read => "read:",
+                Access::Write => "write:",
+                Access::Both => "",
+            };
+            write!(f, ",media-error={access}{}", blocks(&m.blocks))?;
+        }
+        match self.latency {
+            Latency::None => {}
+            Latency::Fixed(d) => write!(f, ",latency={d:?}")?,
+            Latency::Uniform(a, b) => write!(f, ",latency={a:?}-{b:?}")?,
+            Latency::Exponential(mean) => write!(f, ",latency=exp:{mean:?}")?,
+        }
+        for (key, selector) in [("lose-completion", &self.lose_completion), ("wrong-phase", &self.wrong_phase)] {
+            match selector {
+                None => {}
+                Some(Selector::Every(n)) => write!(f, ",{key}=every:{n}")?,
+                Some(Selector::Blocks(b)) => write!(f, ",{key}={}", blocks(b))?,
+            }
+        }
+        if let Some(n) = self.lose_doorbell {
+            write!(f, ",lose-doorbell=every:{n}")?;
+        }
+        match self.stuck_queue {
+            None => {}
+            Some(StuckQueue { queue: None, after }) => write!(f, ",stuck-queue=after:{after}")?,
+            Some(StuckQueue { queue: Some(q), after }) => write!(f, ",stuck-queue={q}:after:{after}")?,
+        }
+        for (key, trigger) in [("fatal", &self.fatal), ("disappear", &self.disappear)] {
+            match trigger {
+                None => {}
+                Some(Trigger::After(n)) => write!(f, ",{key}=after:{n}")?,
+                Some(Trigger::Blocks(b)) => write!(f, ",{key}={}", blocks(b))?,
+            }
+        }
+        match self.ready {
+            Readiness::Prompt => {}
+            Readiness::Slow(d) => write!(f, ",slow-ready={d:?}")?,
+            Readiness::Never => f.write_str(",never-ready")?,
+        }
+        if self.reorder {
+            f.write_str(",reorder")?;
+        }
+        if self.seed != 0 {
+            write!(f, ",seed={}", self.seed)?;
+        }
+        Ok(())
+    }
+}
+
+fn blocks(range: &RangeInclusive<u64>) -> String {
+    format!("{}-{}", range.start(), range.end())
+}
+
+/// The blocks that a command touches, for commands that name blocks in dwords 10 to 12.
+fn touched(e: &SqEntry) -> Option<RangeInclusive<u64>> {
+    matches!(e.opcode(), io::READ | io::WRITE | io::COMPARE | io::WRITE_ZEROES | io::WRITE_UNCORRECTABLE)
+        .then(|| e.slba()..=e.slba().saturating_add(u64::from(e.blocks()) - 1))
+}
+
+fn meet(a: &RangeInclusive<u64>, b: &RangeInclusive<u64>) -> bool {
+    a.start() <= b.end() && b.start() <= a.end()
+}
+
+/// What the plan says about a command before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Run,
+    Fail(Status),
+    Fatal,
+    Disappear,
+}
+
+/// What the plan says about its completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Delivery {
+    pub(super) delay: Duration,
+    pub(super) lost: bool,
+    pub(super) wrong_phase: bool,
+}
+
+/// The plan's state for one submission queue.
+#[derive(Debug)]
+pub(super) struct QueueFaults {
+    random: SmallRng,
+    fetched: u64,
+    completed: u64,
+    doorbells: u64,
+    seen_tail: u32,
+    ignored_tail: Option<u32>,
+    stuck_after: Option<u64>,
+}
+
+impl QueueFaults {
+    pub(super) fn new(plan: &FaultPlan, queue: u16) -> Self {
+        Self {
+            random: SmallRng::seed_from_u64(plan.seed ^ u64::from(queue).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            fetched: 0,
+            completed: 0,
+            doorbells: 0,
+            seen_tail: 0,
+            ignored_tail: None,
+            stuck_after: plan.stuck_queue.filter(|s| s.queue.is_none_or(|q| q == queue)).map(|s| s.after),
+        }
+    }
+
+    /// Whether a doorbell value gets through.
+    pub(super) fn hears(&mut self, plan: &FaultPlan, tail: u32) -> bool {
+        if let Some(n) = plan.lose_doorbell
+            && tail != self.seen_tail
+        {
+            self.seen_tail = tail;
+            self.doorbells += 1;
+            self.ignored_tail = self.doorbells.is_multiple_of(n).then_some(tail);
+        }
+        self.ignored_tail != Some(tail)
+    }
+
+    /// Commands that may still be fetched.
+    pub(super) fn allowance(&self) -> u32 {
+        self.stuck_after.map_or(u32::MAX, |n| n.saturating_sub(self.fetched).min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// Looks at a fetched command, the `nth` of the controller.
+    pub(super) fn fetch(&mut self, plan: &FaultPlan, e: &SqEntry, nth: u64) -> Verdict {
+        self.fetched += 1;
+        let range = touched(e);
+        let hit = |t: &Option<Trigger>| match t {
+            None => false,
+            Some(Trigger::After(n)) => nth > *n,
+            Some(Trigger::Blocks(b)) => range.as_ref().is_some_and(|r| meet(r, b)),
+        };
+        if hit(&plan.disappear) {
+            return Verdict::Disappear;
+        }
+        if hit(&plan.fatal) {
+            return Verdict::Fatal;
+        }
+        let Some(range) = range else { return Verdict::Run };
+        let writes = matches!(e.opcode(), io::WRITE | io::WRITE_ZEROES);
+        let reads = matches!(e.opcode(), io::READ | io::COMPARE);
+        for m in plan.media_errors.iter().filter(|m| meet(&m.blocks, &range)) {
+            if reads && m.access != Access::Write {
+                return Verdict::Fail(status::UNRECOVERED_READ_ERROR);
+            }
+            if writes && m.access != Access::Read {
+                return Verdict::Fail(status::WRITE_FAULT);
+            }
+        }
+        Verdict::Run
+    }
+
+    /// Looks at the command's completion.
+    pub(super) fn complete(&mut self, plan: &FaultPlan, e: &SqEntry) -> Delivery {
+        self.completed += 1;
+        let nth = self.completed;
+        let hit = |s: &Option<Selector>| match s {
+            None => false,
+            Some(Selector::Every(n)) => nth.is_multiple_of(*n),
+            Some(Selector::Blocks(b)) => touched(e).is_some_and(|r| meet(&r, b)),
+        };
+        let reorder = match plan.reorder {
+            true => REORDER_WINDOW.mul_f64(self.random.random::<f64>()),
+            false => Duration::ZERO,
+        };
+        Delivery {
+            delay: plan.latency.sample(&mut self.random) + reorder,
+            lost: hit(&plan.lose_completion),
+            wrong_phase: hit(&plan.wrong_phase),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(slba: u64, blocks: u32) -> SqEntry {
+        let mut e = SqEntry::new(io::READ, 1, 1);
+        e.set_range(slba, blocks);
+        e
+    }
+
+    #[test]
+    fn media_errors_hit_every_overlap_and_nothing_else() {
+        let plan = FaultPlan {
+            media_errors: vec![MediaError { blocks: 100..=107, access: Access::Read }],
+            ..FaultPlan::default()
+        };
+        let mut q = QueueFaults::new(&plan, 1);
+        for (slba, n, bad) in [(99, 1, false), (99, 2, true), (107, 1, true), (108, 1, false), (0, 65_536, true)] {
+            let expected = if bad { Verdict::Fail(status::UNRECOVERED_READ_ERROR) } else { Verdict::Run };
+            assert_eq!(q.fetch(&plan, &read(slba, n), 1), expected, "{slba}+{n}");
+        }
+        let mut write = read(100, 1);
+        write.cdw0 = (write.cdw0 & !0xff) | u32::from(io::WRITE);
+        assert_eq!(q.fetch(&plan, &write, 1), Verdict::Run);
+        assert_eq!(q.fetch(&plan, &SqEntry::new(io::FLUSH, 1, 1), 1), Verdict::Run);
+    }
+
+    #[test]
+    fn every_nth_is_counted_per_queue() {
+        let plan = FaultPlan { lose_completion: Some(Selector::Every(3)), ..FaultPlan::default() };
+        let mut a = QueueFaults::new(&plan, 1);
+        let lost: Vec<bool> = (0..7).map(|_| a.complete(&plan, &read(0, 1)).lost).collect();
+        assert_eq!(lost, [false, false, true, false, false, true, false]);
+        assert!(!QueueFaults::new(&plan, 2).complete(&plan, &read(0, 1)).lost);
+    }
+
+    #[test]
+    fn a_lost_doorbell_is_forgotten_when_the_next_one_rings() {
+        let plan = FaultPlan { lose_doorbell: Some(2), ..FaultPlan::default() };
+        let mut q = QueueFaults::new(&plan, 1);
+        assert!(q.hears(&plan, 4));
+        assert!(!q.hears(&plan, 6));
+        assert!(!q.hears(&plan, 6));
+        assert!(q.hears(&plan, 9));
+    }
+
+    #[test]
+    fn latencies_repeat_with_the_seed() {
+        let plan = |seed| FaultPlan {
+            seed,
+            latency: Latency::Uniform(Duration::from_micros(10), Duration::from_micros(90)),
+            ..FaultPlan::default()
+        };
+        let sample = |seed| {
+            let p = plan(seed);
+            let mut q = QueueFaults::new(&p, 3);
+            (0..32).map(|_| q.complete(&p, &read(0, 1)).delay).collect::<Vec<_>>()
+        };
+        assert_eq!(sample(5), sample(5));
+        assert_ne!(sample(5), sample(6));
+        assert!(sample(5).iter().all(|d| (10..=90).contains(&d.as_micros())));
+    }
+
+    #[test]
+    fn stuck_queues_serve_what_they_may() {
+        let plan = FaultPlan { stuck_queue: Some(StuckQueue { queue: Some(2), after: 2 }), ..FaultPlan::default() };
+        let mut q = QueueFaults::new(&plan, 2);
+        assert_eq!(q.allowance(), 2);
+        q.fetch(&plan, &read(0, 1), 1);
+        q.fetch(&plan, &read(0, 1), 2);
+        assert_eq!(q.allowance(), 0);
+        assert_eq!(QueueFaults::new(&plan, 1).allowance(), u32::MAX);
+    }
+}

@@ -1,0 +1,357 @@
+//! The manager thread: the register state machine (enable, reset, shutdown), the admin queue, asynchronous events.
+
+use super::address::{Range, Snapshot};
+use super::core::{Core, Mailbox, Message, RingSetup, halt, lock};
+use super::fault::{Readiness, Trigger};
+use super::feature::Features;
+use super::identify;
+use super::log::{Event, Kind};
+use super::prp::{Extent, Hints};
+use super::queue::{Answer, Cq, Sq};
+use crate::wire::nvme::{SqEntry, Status, cc, csts, status};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Largest CC.MPS: pages of 64 KiB (CAP.MPSMAX).
+pub(super) const MPS_MAX: u32 = 4;
+/// Longest wait for a service thread, which may be in a slow system call.
+const THREAD_PATIENCE: Duration = Duration::from_secs(5);
+/// How often that wait looks whether the controller is being dropped.
+const SLICE: Duration = Duration::from_millis(10);
+/// Admin commands per round.
+const BATCH: u32 = 16;
+/// How often the files are looked at.
+const FILE_CHECK: Duration = Duration::from_millis(100);
+
+/// Ring memory and what it was created with.
+pub(super) struct AdminQueues {
+    pub(super) sq: Sq,
+    pub(super) cq: Cq,
+}
+
+pub(super) struct Manager {
+    pub(super) core: Arc<Core>,
+    /// Which reader of the address table this is.
+    reader: usize,
+    pub(super) table: Arc<Snapshot>,
+    pub(super) admin: Option<AdminQueues>,
+    /// Completion queue of each I/O submission queue.
+    pub(super) sqs: BTreeMap<u16, u16>,
+    /// I/O completion queues and how many submission queues use each.
+    pub(super) cqs: BTreeMap<u16, usize>,
+    pub(super) features: Features,
+    /// Identifiers of Asynchronous Event Requests that wait.
+    pub(super) event_requests: Vec<u16>,
+    pending: Vec<Event>,
+    /// Kinds that were reported and whose log page has not been read since.
+    pub(super) masked: Vec<Kind>,
+    pub(super) hints: Hints,
+    pub(super) extents: Vec<Extent>,
+    cc: u32,
+    ready_at: Option<Instant>,
+    pub(super) started: Instant,
+    checked: Instant,
+}
+
+// SAFETY: the extents are plain addresses, used by the thread that has the manager.
+unsafe impl Send for Manager {}
+
+impl Manager {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        let now = Instant::now();
+        Self {
+            reader: core.mail.len(),
+            table: core.table.snapshot(),
+            admin: None,
+            sqs: BTreeMap::new(),
+            cqs: BTreeMap::new(),
+            features: Features::new(core.config.max_queue_pairs, identify::has_write_cache(&core)),
+            event_requests: Vec::new(),
+            pending: Vec::new(),
+            masked: Vec::new(),
+            hints: Hints::none(),
+            extents: Vec::new(),
+            cc: 0,
+            ready_at: None,
+            started: now,
+            checked: now,
+            core,
+        }
+    }
+
+    /// Manages until the controller stops.
+    pub(super) fn run(mut self) {
+        let mut idle = 0u32;
+        while !self.core.stop.load(Ordering::Relaxed) {
+            if self.round() {
+                idle = 0;
+                continue;
+            }
+            idle = idle.saturating_add(1);
+            match idle {
+                0..100 => std::thread::yield_now(),
+                100..1000 => std::thread::park_timeout(Duration::from_micros(50)),
+                // A doorbell that is stored without a register write wakes nobody.
+                _ if self.admin.is_some() => std::thread::park_timeout(Duration::from_micros(500)),
+                _ => std::thread::park_timeout(FILE_CHECK),
+            }
+        }
+    }
+
+    /// Does what there is to do. Whether that was anything.
+    fn round(&mut self) -> bool {
+        if self.core.table.generation() != self.table.generation {
+            self.refresh();
+        }
+        let writes = std::mem::take(&mut *lock(&self.core.registers.cc_writes));
+        let mut busy = !writes.is_empty();
+        for value in writes {
+            self.configure(value);
+        }
+        if self.ready_at.is_some_and(|t| t <= Instant::now()) {
+            self.ready_at = None;
+            self.core.registers.csts.fetch_or(csts::RDY, Ordering::SeqCst);
+        }
+        let events = std::mem::take(&mut *lock(&self.core.events));
+        for e in events {
+            self.note(e);
+        }
+        if self.checked.elapsed() > FILE_CHECK {
+            self.checked = Instant::now();
+            self.core.namespaces.iter().for_each(|n| n.store.check());
+        }
+        if self.core.halted() == 0 && self.core.registers.csts.load(Ordering::Relaxed) & csts::RDY != 0 {
+            self.report_events();
+            busy |= self.serve();
+        }
+        busy
+    }
+
+    fn refresh(&mut self) {
+        self.table = self.core.table.snapshot();
+        self.hints = Hints::none();
+        let table = &*self.table;
+        if self.admin.as_mut().is_some_and(|a| !(a.sq.resolve(table) && a.cq.resolve(table))) {
+            self.admin = None;
+            self.core.fatal("the memory of the admin queues was unmapped");
+        }
+        self.core.table.announce(self.reader, self.table.generation);
+    }
+
+    /// A write to CC (NVMe Base 2.1, 3.1.4.5).
+    fn configure(&mut self, value: u32) {
+        let old = std::mem::replace(&mut self.cc, value);
+        match (old & cc::EN != 0, value & cc::EN != 0) {
+            (false, true) => self.enable(),
+            (true, false) => self.reset(),
+            _ => {}
+        }
+        if value & cc::SHN_MASK != 0 && old & cc::SHN_MASK != value & cc::SHN_MASK {
+            self.shut_down();
+        }
+    }
+
+    fn enable(&mut self) {
+        let core = self.core.clone();
+        let r = &core.registers;
+        let aqa = r.aqa.load(Ordering::SeqCst);
+        let setup = |address: u64, size: u32| RingSetup { id: 0, address, entries: (size & 0xfff) + 1 };
+        let sq = setup(r.asq.load(Ordering::SeqCst), aqa);
+        let cq = setup(r.acq.load(Ordering::SeqCst), aqa >> 16);
+        let mps = self.cc >> 7 & 0xf;
+        let complaint = [
+            (mps > MPS_MAX, "CC.MPS is larger than CAP.MPSMAX"),
+            (self.cc >> 4 & 7 != 0, "CC.CSS is not the NVM command set"),
+            (self.cc >> 11 & 7 != 0, "CC.AMS is not round robin"),
+            (sq.entries < 2 || cq.entries < 2, "AQA names a queue of one entry"),
+            ((sq.address | cq.address) & 0xfff != 0, "ASQ or ACQ is not aligned to a page"),
+        ];
+        if let Some((_, reason)) = complaint.iter().find(|(bad, _)| *bad) {
+            return core.fatal(reason);
+        }
+        core.page_shift.store(12 + mps, Ordering::SeqCst);
+        self.clear_doorbell(0);
+        self.refresh();
+        match (Sq::new(sq, 0, None, &self.table), Cq::new(cq, &self.table)) {
+            (Some(sq), Some(cq)) => self.admin = Some(AdminQueues { sq, cq }),
+            _ => return core.fatal("ASQ or ACQ is not mapped"),
+        }
+        let plan = &core.config.faults;
+        if plan.disappear == Some(Trigger::After(0)) {
+            return core.disappear();
+        }
+        if plan.fatal == Some(Trigger::After(0)) {
+            return core.fatal("fault plan");
+        }
+        self.ready_at = match plan.ready {
+            Readiness::Prompt => Some(Instant::now()),
+            Readiness::Slow(d) => Some(Instant::now() + d),
+            Readiness::Never => None,
+        };
+    }
+
+    /// Controller reset: all queues are gone (NVMe Base 2.1, 3.7.2).
+    fn reset(&mut self) {
+        let core = self.core.clone();
+        let stuck = core.mail.iter().filter(|m| !self.ask(m, Message::Reset)).count();
+        self.admin = None;
+        self.ready_at = None;
+        for id in std::mem::take(&mut self.sqs).into_keys() {
+            core.set_exists(id, false, false);
+            self.clear_doorbell(id);
+        }
+        for id in std::mem::take(&mut self.cqs).into_keys() {
+            core.set_exists(id, true, false);
+            self.clear_doorbell(id);
+        }
+        self.clear_doorbell(0);
+        self.event_requests.clear();
+        self.pending.clear();
+        self.masked.clear();
+        self.features = Features::new(core.config.max_queue_pairs, identify::has_write_cache(&core));
+        core.write_through.store(false, Ordering::SeqCst);
+        if stuck > 0 {
+            return core.fatal("a service thread did not finish its commands in time");
+        }
+        core.halt.fetch_and(halt::GONE, Ordering::SeqCst);
+        core.registers.csts.store(0, Ordering::SeqCst);
+    }
+
+    /// Shutdown notification (NVMe Base 2.1, 3.6.1): finish, flush, say so.
+    fn shut_down(&mut self) {
+        let core = self.core.clone();
+        core.registers.csts.fetch_or(1 << 2, Ordering::SeqCst);
+        core.halt.fetch_or(halt::SHUT_DOWN, Ordering::SeqCst);
+        for m in &core.mail {
+            self.ask(m, Message::Quiesce);
+        }
+        for n in &core.namespaces {
+            if let Err(s) = n.store.flush() {
+                tracing::error!(device = %core.name, "flush at shutdown: {s}");
+            }
+        }
+        let done = |s: u32| Some(s & !csts::SHST_MASK | csts::SHST_COMPLETE);
+        // The closure always gives a value, so the update always happens.
+        let _ = core.registers.csts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, done);
+    }
+
+    /// Sends a message that is answered, and waits for that.
+    pub(super) fn ask(&self, to: &Mailbox, message: impl FnOnce(mpsc::Sender<bool>) -> Message) -> bool {
+        let (sender, answer) = mpsc::channel();
+        to.send(message(sender));
+        let deadline = Instant::now() + THREAD_PATIENCE;
+        while Instant::now() < deadline && !self.core.stop.load(Ordering::Relaxed) {
+            match answer.recv_timeout(SLICE) {
+                Ok(a) => return a,
+                Err(mpsc::RecvTimeoutError::Timeout) => to.wake(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        false
+    }
+
+    /// Doorbells are 0 when their queue begins.
+    pub(super) fn clear_doorbell(&self, queue: u16) {
+        let d = &self.core.doorbells;
+        for word in [d.sq_tail(queue), d.cq_head(queue)].into_iter().flatten() {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        if event.kind() == Kind::Error {
+            lock(&self.core.errors).event();
+        }
+        if !self.pending.contains(&event) {
+            self.pending.push(event);
+        }
+    }
+
+    pub(super) fn raise(&mut self, event: Event) {
+        self.note(event);
+    }
+
+    /// Completes requests with events whose kind is not masked.
+    fn report_events(&mut self) {
+        while let Some(at) = self.pending.iter().position(|e| !self.masked.contains(&e.kind())) {
+            let Some(admin) = &mut self.admin else { return };
+            if self.event_requests.is_empty() || admin.cq.room(1, &self.core) == 0 {
+                return;
+            }
+            let cid = self.event_requests.remove(0);
+            let event = self.pending.remove(at);
+            self.masked.push(event.kind());
+            let answer = Answer { status: status::SUCCESS, result: event.result() };
+            admin.cq.post(0, admin.sq.head(), cid, answer, false);
+        }
+    }
+
+    /// Takes commands from the admin queue. Whether there were any.
+    fn serve(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..BATCH {
+            let Some(admin) = &mut self.admin else { break };
+            // Two places: a command may complete an event request besides itself.
+            if admin.sq.available(&self.core) == 0 || admin.cq.room(2, &self.core) < 1 {
+                break;
+            }
+            any = true;
+            let e = admin.sq.peek(0);
+            admin.sq.consume();
+            let outcome = self.execute(&e);
+            let answer = match outcome {
+                Ok(None) => continue,
+                Ok(Some(result)) => Answer { status: status::SUCCESS, result },
+                Err(status) => {
+                    lock(&self.core.errors).admin(&e, status);
+                    Answer { status, result: 0 }
+                }
+            };
+            self.post(e.cid(), answer);
+        }
+        any
+    }
+
+    pub(super) fn post(&mut self, cid: u16, answer: Answer) {
+        if let Some(admin) = &mut self.admin {
+            super::copy::publish();
+            admin.cq.post(0, admin.sq.head(), cid, answer, false);
+        }
+    }
+
+    /// Whether another completion has a place.
+    pub(super) fn has_room(&mut self, places: u32) -> bool {
+        self.admin.as_mut().is_some_and(|a| a.cq.room(places, &self.core) >= places)
+    }
+
+    /// Whether a ring's memory is mapped, in one piece.
+    pub(super) fn reaches(&mut self, address: u64, bytes: usize) -> bool {
+        if self.core.table.generation() != self.table.generation {
+            self.refresh();
+        }
+        self.table.resolve(address, bytes, &mut Range::none()).is_some()
+    }
+
+    /// CC.IOSQES and CC.IOCQES are what this controller has.
+    pub(super) fn entry_sizes_fit(&self, completion: bool) -> bool {
+        match completion {
+            true => self.cc >> 20 & 0xf == 4,
+            false => self.cc >> 16 & 0xf == 6,
+        }
+    }
+
+    /// Walks a command's pages.
+    pub(super) fn walk(&mut self, e: &SqEntry, bytes: usize) -> Result<(), Status> {
+        let shift = self.core.page_shift.load(Ordering::Relaxed);
+        super::prp::walk(&self.table, &mut self.hints, shift, (e.prp1, e.prp2), bytes, &mut self.extents)
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.core.table.retire(self.reader);
+    }
+}

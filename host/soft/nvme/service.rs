@@ -1,0 +1,495 @@
+//! A service thread: polls the doorbells of its queues, runs what they announce, posts the completions.
+//!
+//! The loop takes no lock, allocates nothing and does no read-modify-write per command. What is rare (new queues, changed
+//! mappings, faults) is looked at once per round, through one shared word each.
+
+use super::address::Snapshot;
+use super::backend::{Finished, Ring, Store};
+use super::config::FileIo;
+use super::copy;
+use super::core::{Core, Message, RingSetup, halt, lock};
+use super::fault::{QueueFaults, Verdict};
+use super::io::{self, Context, Outcome};
+use super::namespace::Span;
+use super::prp::Extent;
+use super::queue::{Answer, Cq, Sq};
+use crate::wire::nvme::{SqEntry, Status, status};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Commands that are taken from one queue before the next queue gets a look.
+const BATCH: u32 = 64;
+/// Completions that share one store fence.
+const GROUP: usize = 8;
+/// Longest nap of a thread that has queues: what the first command after a pause may wait.
+const NAP: Duration = Duration::from_micros(50);
+/// Longest nap of a thread without queues; messages wake it.
+const LONG_NAP: Duration = Duration::from_millis(100);
+/// Idle rounds that only spin, where there is a processor for every thread.
+const SPINS: u32 = 20_000;
+/// Idle rounds that let somebody else run.
+const YIELDS: u32 = 1_000;
+/// Exactness of naps; the default of 50 us would double them.
+const TIMER_SLACK_NS: libc::c_ulong = 1_000;
+
+/// A completion that waits for its time.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    due: Instant,
+    order: u64,
+    sqid: u16,
+    cid: u16,
+    status: u16,
+    wrong_phase: bool,
+}
+
+/// How long nothing has happened.
+#[derive(Debug)]
+struct Idle {
+    rounds: u32,
+    spins: u32,
+}
+
+impl Idle {
+    fn new(core: &Core) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        // Kernels on CPU threads need the processors more than an idle poll does.
+        let plenty = processors >= 4 && core.mail.len() < processors;
+        Self { rounds: 0, spins: if plenty { SPINS } else { 0 } }
+    }
+
+    fn rest(&mut self, longest: Duration) {
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds <= self.spins {
+            std::hint::spin_loop();
+        } else if self.rounds <= self.spins + YIELDS && longest <= NAP {
+            std::thread::yield_now();
+        } else {
+            std::thread::park_timeout(longest);
+        }
+    }
+}
+
+/// Completions of one batch that are not stored yet.
+struct Group {
+    entries: [(u16, Status); GROUP],
+    count: usize,
+}
+
+impl Group {
+    #[inline]
+    fn add(&mut self, cid: u16, status: Status) -> bool {
+        self.entries[self.count] = (cid, status);
+        self.count += 1;
+        self.count == GROUP
+    }
+
+    /// Stores them, after their data.
+    #[inline]
+    fn post(&mut self, sq: &Sq, cq: &mut Cq, wrote: &mut bool) {
+        if std::mem::take(wrote) {
+            copy::publish();
+        }
+        for (cid, status) in &self.entries[..self.count] {
+            cq.post(sq.id(), sq.head(), *cid, Answer { status: *status, result: 0 }, false);
+        }
+        self.count = 0;
+    }
+}
+
+pub(super) struct Service {
+    core: Arc<Core>,
+    index: usize,
+    table: Arc<Snapshot>,
+    sqs: Vec<Sq>,
+    cqs: Vec<Cq>,
+    extents: Vec<Extent>,
+    vectors: Vec<libc::iovec>,
+    ring: Option<Ring>,
+    held: BinaryHeap<Reverse<Held>>,
+    order: u64,
+}
+
+// SAFETY: the vectors and extents are plain addresses, used by the thread that has the service.
+unsafe impl Send for Service {}
+
+impl Service {
+    pub(super) fn new(core: Arc<Core>, index: usize) -> Self {
+        let wants_ring = core.namespaces.iter().any(|n| matches!(&n.store, Store::File(f) if f.wants_ring()));
+        let ring = wants_ring.then(Ring::new).and_then(|r| {
+            r.inspect_err(|e| tracing::warn!(device = %core.name, "no {:?} in thread {index}: {e}", FileIo::Uring)).ok()
+        });
+        Self {
+            table: core.table.snapshot(),
+            sqs: Vec::new(),
+            cqs: Vec::new(),
+            extents: Vec::with_capacity(core.config.max_transfer_bytes as usize / 4096 + 2),
+            vectors: Vec::new(),
+            ring,
+            held: BinaryHeap::new(),
+            order: 0,
+            core,
+            index,
+        }
+    }
+
+    /// Serves until the controller stops.
+    pub(super) fn run(mut self) {
+        // SAFETY: sets a property of the calling thread; no pointers are involved.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
+        let core = self.core.clone();
+        let mut idle = Idle::new(&core);
+        while !core.stop.load(Ordering::Relaxed) {
+            if core.mail[self.index].waiting.load(Ordering::Acquire) {
+                self.read_mail();
+            }
+            if core.table.generation() != self.table.generation {
+                self.refresh();
+            }
+            let mut done = 0;
+            if core.halted() == 0 {
+                for i in 0..self.sqs.len() {
+                    done += self.serve(i);
+                }
+            }
+            done += self.reap() + self.deliver();
+            match done {
+                0 => idle.rest(self.patience()),
+                _ => idle.rounds = 0,
+            }
+        }
+    }
+
+    /// How long the thread may sleep when there is nothing to do.
+    fn patience(&self) -> Duration {
+        match self.held.peek() {
+            Some(Reverse(h)) => h.due.saturating_duration_since(Instant::now()).min(NAP),
+            None if self.sqs.is_empty() => LONG_NAP,
+            None => NAP,
+        }
+    }
+
+    /// Takes a batch from one queue. Answers how many commands it held.
+    fn serve(&mut self, index: usize) -> usize {
+        let core = &*self.core;
+        let sq = &mut self.sqs[index];
+        let available = sq.available(core);
+        if available == 0 {
+            return 0;
+        }
+        let cq = &mut self.cqs[sq.cq];
+        let wanted = available.min(BATCH);
+        let mut count = wanted.min(cq.room(wanted, core));
+        if let Some(r) = &self.ring {
+            count = count.min(r.room() as u32);
+        }
+        if count == 0 {
+            return 0;
+        }
+        let sqid = sq.id();
+        let mut tally = std::mem::take(&mut sq.tally);
+        let mut hints = std::mem::replace(&mut sq.hints, super::prp::Hints::none());
+        let mut context = Context {
+            core,
+            table: &self.table,
+            page_shift: core.page_shift.load(Ordering::Relaxed),
+            hints: &mut hints,
+            tally: &mut tally,
+            extents: &mut self.extents,
+            vectors: &mut self.vectors,
+            ring: self.ring.as_mut(),
+            sqid,
+            wrote: false,
+        };
+        let mut group = Group { entries: [(0, status::SUCCESS); GROUP], count: 0 };
+        let mut next = sq.peek(0);
+        let mut taken = 0;
+        while taken < count {
+            let e = next;
+            if taken + 1 < count {
+                next = sq.peek(1);
+                io::prefetch(core, &next);
+            }
+            sq.consume();
+            taken += 1;
+            context.tally.command();
+            let outcome = match (core.faulty, &mut sq.faults) {
+                (true, Some(f)) => {
+                    match f.fetch(&core.config.faults, &e, core.issued.fetch_add(1, Ordering::Relaxed) + 1) {
+                        Verdict::Run => io::execute(&mut context, &e),
+                        Verdict::Fail(status) => Outcome::Done(status),
+                        Verdict::Fatal => {
+                            core.fatal("fault plan");
+                            break;
+                        }
+                        Verdict::Disappear => {
+                            core.disappear();
+                            break;
+                        }
+                    }
+                }
+                _ => io::execute(&mut context, &e),
+            };
+            match outcome {
+                Outcome::InFlight => cq.held += 1,
+                Outcome::Done(status) => {
+                    if !status.is_success() {
+                        context.tally.error();
+                        lock(&core.errors).command(sqid, &e, status);
+                    }
+                    if core.faulty {
+                        cq.held += 1;
+                        self.order += 1;
+                        hold(&mut self.held, core, sq, cq, &e, status, self.order);
+                    } else if group.add(e.cid(), status) {
+                        group.post(sq, cq, &mut context.wrote);
+                    }
+                }
+            }
+        }
+        group.post(sq, cq, &mut context.wrote);
+        sq.hints = hints;
+        sq.tally = tally;
+        core.counters[usize::from(sqid)].publish(&mut sq.tally);
+        if let Some(r) = &mut self.ring {
+            r.submit();
+        }
+        taken as usize
+    }
+
+    /// Answers commands whose system calls have ended. How many there were.
+    fn reap(&mut self) -> usize {
+        let Some(ring) = &mut self.ring else { return 0 };
+        if ring.in_flight() == 0 {
+            return 0;
+        }
+        // What was queued while the kernel was busy.
+        ring.submit();
+        let core = &*self.core;
+        let mut count = 0;
+        loop {
+            let finish = |r: &mut super::backend::Request, done: usize| {
+                let Store::File(file) = &core.namespaces[r.namespace].store else { return Ok(()) };
+                let offset = r.offset + done as u64;
+                // SAFETY: the vectors still name what `push` was given, which stays valid until the request is reaped.
+                unsafe {
+                    match r.direction {
+                        super::backend::Direction::Write { durable } => file.write(&mut r.vectors, offset, durable),
+                        _ => file.read(&mut r.vectors, offset),
+                    }
+                }
+            };
+            let Some(Finished { request, result }) = ring.reap(finish) else { break };
+            count += 1;
+            let ns = &core.namespaces[request.namespace];
+            let span = Span {
+                slba: request.offset >> ns.block_shift,
+                blocks: (request.bytes >> ns.block_shift) as u64,
+                offset: request.offset,
+                bytes: request.bytes,
+            };
+            let status = io::finished(ns, request.direction, &span, &result).err().unwrap_or(status::SUCCESS);
+            let queue = self.sqs.iter_mut().find(|q| q.id() == request.sqid);
+            if let Some(sq) = queue {
+                let cq = &mut self.cqs[sq.cq];
+                if !status.is_success() {
+                    sq.tally.error();
+                    lock(&core.errors).command(request.sqid, &request.entry, status);
+                }
+                if core.faulty {
+                    self.order += 1;
+                    hold(&mut self.held, core, sq, cq, &request.entry, status, self.order);
+                } else {
+                    cq.held -= 1;
+                    if core.halted() & (halt::FATAL | halt::GONE) == 0 {
+                        copy::publish();
+                        cq.post(request.sqid, sq.head(), request.cid, Answer { status, result: 0 }, false);
+                    }
+                }
+            }
+            ring.recycle(request.vectors);
+        }
+        count
+    }
+
+    /// Posts the completions whose time has come. How many there were.
+    fn deliver(&mut self) -> usize {
+        if self.held.is_empty() {
+            return 0;
+        }
+        let now = Instant::now();
+        let mut count = 0;
+        while let Some(Reverse(h)) = self.held.peek()
+            && h.due <= now
+            && let Some(Reverse(h)) = self.held.pop()
+        {
+            self.post_held(&h);
+            count += 1;
+        }
+        count
+    }
+
+    fn post_held(&mut self, h: &Held) {
+        let Some(sq) = self.sqs.iter().find(|q| q.id() == h.sqid) else { return };
+        let cq = &mut self.cqs[sq.cq];
+        cq.held -= 1;
+        if self.core.halted() & (halt::FATAL | halt::GONE) == 0 {
+            copy::publish();
+            let answer = Answer { status: Status(h.status), result: 0 };
+            cq.post(h.sqid, sq.head(), h.cid, answer, h.wrong_phase);
+        }
+    }
+
+    /// Waits until the kernel has none of a queue's commands, or of any.
+    fn drain(&mut self, sqid: Option<u16>) {
+        loop {
+            let Some(ring) = &mut self.ring else { return };
+            let left = sqid.map_or_else(|| ring.in_flight(), |q| ring.in_flight_of(q));
+            if left == 0 {
+                return;
+            }
+            ring.wait();
+            self.reap();
+        }
+    }
+
+    /// Takes the present address table, and says so once nothing uses the old one.
+    fn refresh(&mut self) {
+        let table = self.core.table.snapshot();
+        if table.unmapped != self.table.unmapped {
+            self.drain(None);
+        }
+        self.table = table;
+        let table = &*self.table;
+        let lost = self.sqs.iter_mut().filter_map(|q| (!q.resolve(table)).then_some(())).count()
+            + self.cqs.iter_mut().filter_map(|q| (!q.resolve(table)).then_some(())).count();
+        if lost > 0 {
+            // Rings without memory cannot be served, nor can the driver be told through them.
+            self.core.fatal("the memory of a queue was unmapped");
+            self.forget(|_| true);
+        }
+        self.core.table.announce(self.index, self.table.generation);
+    }
+
+    /// Drops queues by completion queue.
+    fn forget(&mut self, which: impl Fn(u16) -> bool) {
+        self.sqs.retain(|q| !which(q.cqid));
+        self.cqs.retain(|q| !which(q.id()));
+        self.relink();
+    }
+
+    /// Finds the completion queues again after the list has changed.
+    fn relink(&mut self) {
+        let cqs = &self.cqs;
+        self.sqs.retain_mut(|q| {
+            let at = cqs.iter().position(|c| c.id() == q.cqid);
+            q.cq = at.unwrap_or_default();
+            at.is_some()
+        });
+        let sqs = &self.sqs;
+        self.held.retain(|Reverse(h)| sqs.iter().any(|q| q.id() == h.sqid));
+    }
+
+    fn read_mail(&mut self) {
+        let core = self.core.clone();
+        let mail = &core.mail[self.index];
+        mail.waiting.store(false, Ordering::SeqCst);
+        let messages = std::mem::take(&mut *lock(&mail.messages));
+        // New queues lie in memory that may have been mapped after the last look.
+        self.refresh();
+        for m in messages {
+            match m {
+                Message::AddCq(setup) => match Cq::new(setup, &self.table) {
+                    Some(q) => self.cqs.push(q),
+                    None => core.fatal("the memory of a new completion queue was unmapped"),
+                },
+                Message::AddSq(setup, cqid) => self.add_sq(setup, cqid),
+                Message::RemoveSq(id, reply) => {
+                    self.drain(Some(id));
+                    while let Some(h) = self.take_held(|h| h.sqid == id) {
+                        self.post_held(&h);
+                    }
+                    self.sqs.retain(|q| q.id() != id);
+                    self.relink();
+                    answer(&reply, true);
+                }
+                Message::RemoveCq(id, reply) => {
+                    self.forget(|q| q == id);
+                    answer(&reply, true);
+                }
+                Message::Abort(sqid, cid, reply) => {
+                    let found = self.take_held(|h| h.sqid == sqid && h.cid == cid);
+                    if let Some(h) = &found {
+                        self.post_held(&Held { status: status::ABORT_REQUESTED.0, ..*h });
+                    }
+                    answer(&reply, found.is_some());
+                }
+                Message::Reset(reply) => {
+                    self.drain(None);
+                    self.forget(|_| true);
+                    answer(&reply, true);
+                }
+                Message::Quiesce(reply) => {
+                    self.drain(None);
+                    while let Some(h) = self.take_held(|_| true) {
+                        self.post_held(&h);
+                    }
+                    answer(&reply, true);
+                }
+            }
+        }
+    }
+
+    fn add_sq(&mut self, setup: RingSetup, cqid: u16) {
+        let faults = self.core.faulty.then(|| QueueFaults::new(&self.core.config.faults, setup.id));
+        match Sq::new(setup, cqid, faults, &self.table) {
+            Some(q) => self.sqs.push(q),
+            None => self.core.fatal("the memory of a new submission queue was unmapped"),
+        }
+        self.relink();
+    }
+
+    fn take_held(&mut self, which: impl Fn(&Held) -> bool) -> Option<Held> {
+        let mut all = std::mem::take(&mut self.held).into_vec();
+        let at = all.iter().position(|Reverse(h)| which(h));
+        let found = at.map(|i| all.swap_remove(i).0);
+        self.held = all.into();
+        found
+    }
+}
+
+/// Keeps a completion back as the fault plan says, or loses it.
+fn hold(
+    held: &mut BinaryHeap<Reverse<Held>>,
+    core: &Core,
+    sq: &mut Sq,
+    cq: &mut Cq,
+    e: &SqEntry,
+    status: Status,
+    order: u64,
+) {
+    let sqid = sq.id();
+    let delivery = sq.faults.as_mut().map(|f| f.complete(&core.config.faults, e)).unwrap_or_default();
+    if delivery.lost {
+        cq.held -= 1;
+        return;
+    }
+    let due = Instant::now() + delivery.delay;
+    held.push(Reverse(Held { due, order, sqid, cid: e.cid(), status: status.0, wrong_phase: delivery.wrong_phase }));
+}
+
+/// Answers the manager, which may have given up.
+fn answer(reply: &std::sync::mpsc::Sender<bool>, value: bool) {
+    let _ = reply.send(value);
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // The kernel must not write to memory that is about to be given back.
+        self.drain(None);
+        self.core.table.retire(self.index);
+    }
+}

@@ -1,0 +1,261 @@
+//! A driver small enough to be obviously right, over the public seam alone: registers, rings, PRPs.
+
+use crate::memory::{DmaRegion, Space};
+use crate::nvme::Attachment;
+use crate::soft::nvme::{SoftConfig, SoftController};
+use crate::wire::nvme::{Cap, CqEntry, SqEntry, Status, admin, cc, csts, register, status};
+use std::time::{Duration, Instant};
+
+pub const PAGE: usize = 4096;
+/// Far longer than anything here takes; only a hang reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for something that must happen.
+pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !happened() {
+        assert!(Instant::now() < end, "still waiting for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// One queue pair.
+pub struct Pair {
+    pub id: u16,
+    pub sq: DmaRegion,
+    pub cq: DmaRegion,
+    pub entries: u32,
+    pub tail: u32,
+    pub head: u32,
+    pub phase: bool,
+    /// Store doorbells to memory, as kernels do, instead of writing the register.
+    pub by_memory: bool,
+    next_cid: u16,
+}
+
+impl Pair {
+    /// Places an entry without ringing.
+    pub fn place(&mut self, e: SqEntry) {
+        self.sq.region.set(self.tail as usize * 64, e).unwrap();
+        self.tail = (self.tail + 1) % self.entries;
+    }
+
+    pub fn ring(&self, driver: &Driver) {
+        driver.doorbell(register::sq_tail(self.id, driver.stride), self.tail, self.by_memory);
+    }
+
+    /// The next completion, if it is there.
+    pub fn poll(&mut self, driver: &Driver) -> Option<CqEntry> {
+        let at = self.cq.host().unwrap().as_ptr().cast::<CqEntry>().wrapping_add(self.head as usize);
+        // SAFETY: inside the region; the controller may write it at any time, hence volatile.
+        let e = unsafe { at.read_volatile() };
+        if e.phase() != self.phase {
+            return None;
+        }
+        // The data behind a completion is read after it.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        self.head += 1;
+        if self.head == self.entries {
+            self.head = 0;
+            self.phase = !self.phase;
+        }
+        driver.doorbell(register::cq_head(self.id, driver.stride), self.head, self.by_memory);
+        Some(e)
+    }
+
+    pub fn wait(&mut self, driver: &Driver) -> CqEntry {
+        let mut e = None;
+        until("a completion", || {
+            e = self.poll(driver);
+            e.is_some()
+        });
+        e.unwrap()
+    }
+
+    pub fn cid(&mut self) -> u16 {
+        self.next_cid = self.next_cid.wrapping_add(1);
+        self.next_cid
+    }
+
+    /// Submits one command and waits for it.
+    pub fn run(&mut self, driver: &Driver, mut e: SqEntry) -> CqEntry {
+        let cid = self.cid();
+        e.cdw0 = e.cdw0 & 0xffff | u32::from(cid) << 16;
+        self.place(e);
+        self.ring(driver);
+        let c = self.wait(driver);
+        assert_eq!((c.cid(), c.sqid()), (cid, self.id));
+        c
+    }
+
+    pub fn status(&mut self, driver: &Driver, e: SqEntry) -> Status {
+        self.run(driver, e).status()
+    }
+}
+
+/// A controller that is enabled, with its admin queue.
+pub struct Driver {
+    pub attachment: Attachment,
+    pub stride: u8,
+    pub admin: Option<Pair>,
+}
+
+impl Driver {
+    /// Attaches to a controller without enabling it.
+    pub fn new(controller: &SoftController) -> Self {
+        let attachment = controller.attachment();
+        let stride = Cap(attachment.port.read64(register::CAP).unwrap()).doorbell_stride();
+        Self { attachment, stride, admin: None }
+    }
+
+    /// Starts a controller and enables it.
+    pub fn start(config: SoftConfig) -> (SoftController, Self) {
+        let c = SoftController::start(config).unwrap();
+        let mut d = Self::new(&c);
+        d.enable();
+        (c, d)
+    }
+
+    pub fn read(&self, offset: u32) -> u32 {
+        self.attachment.port.read32(offset).unwrap()
+    }
+
+    pub fn write(&self, offset: u32, value: u32) {
+        self.attachment.port.write32(offset, value).unwrap();
+    }
+
+    pub fn doorbell(&self, offset: u32, value: u32, by_memory: bool) {
+        if !by_memory {
+            return self.write(offset, value);
+        }
+        let w = self.attachment.port.doorbells().unwrap();
+        let at = (offset - register::DOORBELLS) as usize;
+        assert!(at + 4 <= w.bytes);
+        // SAFETY: inside the window, aligned, and an atomic for everybody.
+        let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(w.base.as_ptr().add(at).cast()) };
+        word.store(value, std::sync::atomic::Ordering::Release);
+    }
+
+    pub fn memory(&self, bytes: usize) -> DmaRegion {
+        self.attachment.dma.allocate(&Space::cpu(), bytes).unwrap()
+    }
+
+    pub fn pair_memory(&self, id: u16, entries: u32) -> Pair {
+        let sq = self.memory(entries as usize * 64);
+        let cq = self.memory(entries as usize * 16);
+        Pair { id, sq, cq, entries, tail: 0, head: 0, phase: true, by_memory: id % 2 == 1, next_cid: 0 }
+    }
+
+    /// Sets AQA, ASQ and ACQ and EN, without waiting.
+    pub fn begin(&mut self, entries: u32) {
+        let pair = self.pair_memory(0, entries);
+        self.write(register::AQA, (entries - 1) << 16 | (entries - 1));
+        self.attachment.port.write64(register::ASQ, pair.sq.iova).unwrap();
+        self.attachment.port.write64(register::ACQ, pair.cq.iova).unwrap();
+        self.write(register::CC, cc::EN | cc::IOSQES_64 | cc::IOCQES_16);
+        self.admin = Some(pair);
+    }
+
+    pub fn enable(&mut self) {
+        self.begin(32);
+        until("CSTS.RDY", || self.read(register::CSTS) & csts::RDY != 0);
+    }
+
+    pub fn disable(&mut self) {
+        self.write(register::CC, 0);
+        until("CSTS.RDY to clear", || self.read(register::CSTS) & csts::RDY == 0);
+        self.admin = None;
+    }
+
+    pub fn admin(&mut self, e: SqEntry) -> CqEntry {
+        let mut a = self.admin.take().unwrap();
+        let c = a.run(self, e);
+        self.admin = Some(a);
+        c
+    }
+
+    pub fn admin_status(&mut self, e: SqEntry) -> Status {
+        self.admin(e).status()
+    }
+
+    /// Identify, by CNS.
+    pub fn identify(&mut self, cns: u8, nsid: u32) -> Result<Vec<u8>, Status> {
+        let page = self.memory(PAGE);
+        let mut e = SqEntry::new(admin::IDENTIFY, 0, nsid);
+        (e.prp1, e.cdw10) = (page.iova, u32::from(cns));
+        match self.admin_status(e) {
+            s if s.is_success() => Ok(page.region.get_slice(0, PAGE).unwrap()),
+            s => Err(s),
+        }
+    }
+
+    pub fn create_cq(&self, p: &Pair) -> SqEntry {
+        let mut e = SqEntry::new(admin::CREATE_CQ, 0, 0);
+        e.prp1 = p.cq.iova;
+        e.cdw10 = u32::from(p.id) | (p.entries - 1) << 16;
+        e.cdw11 = 1;
+        e
+    }
+
+    pub fn create_sq(&self, p: &Pair) -> SqEntry {
+        let mut e = SqEntry::new(admin::CREATE_SQ, 0, 0);
+        e.prp1 = p.sq.iova;
+        e.cdw10 = u32::from(p.id) | (p.entries - 1) << 16;
+        e.cdw11 = 1 | u32::from(p.id) << 16;
+        e
+    }
+
+    pub fn delete(&self, opcode: u8, id: u16) -> SqEntry {
+        SqEntry { cdw10: u32::from(id), ..SqEntry::new(opcode, 0, 0) }
+    }
+
+    /// An I/O queue pair of its own.
+    pub fn pair(&mut self, id: u16, entries: u32) -> Pair {
+        let p = self.pair_memory(id, entries);
+        let (cq, sq) = (self.create_cq(&p), self.create_sq(&p));
+        assert_eq!(self.admin_status(cq), status::SUCCESS);
+        assert_eq!(self.admin_status(sq), status::SUCCESS);
+        p
+    }
+}
+
+/// A command over blocks with its data in consecutive pages of a region; the PRP list, if it needs one, is at `list`.
+pub fn command(
+    opcode: u8,
+    slba: u64,
+    blocks: u32,
+    bytes: usize,
+    data: &DmaRegion,
+    list: Option<(&DmaRegion, usize)>,
+) -> SqEntry {
+    let mut e = SqEntry::new(opcode, 0, 1);
+    e.set_range(slba, blocks);
+    e.prp1 = data.iova;
+    let pages = bytes.div_ceil(PAGE);
+    match (pages, list) {
+        (0 | 1, _) => {}
+        (2, _) => e.prp2 = data.iova + PAGE as u64,
+        (_, Some((region, begin))) => {
+            e.prp2 = region.iova + begin as u64;
+            let mut at = begin;
+            for i in 1..pages {
+                if at % PAGE == PAGE - 8 && i != pages - 1 {
+                    let next = at / PAGE * PAGE + PAGE;
+                    region.region.set(at, region.iova + next as u64).unwrap();
+                    at = next;
+                }
+                region.region.set(at, data.iova + (i * PAGE) as u64).unwrap();
+                at += 8;
+            }
+        }
+        _ => panic!("{bytes} bytes need a list"),
+    }
+    e
+}
+
+/// Bytes that say which block they belong to.
+pub fn pattern(slba: u64, bytes: usize, salt: u64) -> Vec<u8> {
+    let words: Vec<u64> =
+        (0..bytes as u64 / 8).map(|i| (slba << 20 ^ i ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    bytemuck::cast_slice(&words).to_vec()
+}

@@ -1,0 +1,214 @@
+//! Each fault of the plan, as a driver meets it.
+
+use super::driver::*;
+use crate::soft::nvme::{SoftConfig, SoftController};
+use crate::wire::nvme::*;
+use std::time::{Duration, Instant};
+
+fn start(faults: &str) -> (SoftController, Driver) {
+    Driver::start(SoftConfig::parse(&format!("mem:1M,threads=1,{faults}")).unwrap())
+}
+
+fn read(d: &Driver, slba: u64) -> (SqEntry, crate::memory::DmaRegion) {
+    let data = d.memory(PAGE);
+    (command(io::READ, slba, 1, 512, &data, None), data)
+}
+
+/// Completion identifiers in the order in which they come; stops when none comes for a while.
+fn drain(p: &mut Pair, d: &Driver) -> Vec<u16> {
+    let mut got = Vec::new();
+    let mut last = Instant::now();
+    while last.elapsed() < Duration::from_millis(300) {
+        match p.poll(d) {
+            Some(c) => {
+                got.push(c.cid());
+                last = Instant::now();
+            }
+            None => std::thread::yield_now(),
+        }
+    }
+    got
+}
+
+#[test]
+fn media_errors() {
+    let (c, mut d) = start("media-error=100-107,media-error=write:200");
+    let mut p = d.pair(1, 16);
+    let (e, _data) = read(&d, 0);
+    let at = |opcode: u8, slba: u64| {
+        let mut e = SqEntry { cdw0: u32::from(opcode), ..e };
+        e.set_range(slba, 1);
+        e
+    };
+    for (opcode, slba, expected) in [
+        (io::READ, 99, status::SUCCESS),
+        (io::READ, 100, status::UNRECOVERED_READ_ERROR),
+        (io::WRITE, 107, status::WRITE_FAULT),
+        (io::WRITE, 108, status::SUCCESS),
+        (io::READ, 200, status::SUCCESS),
+        (io::WRITE, 200, status::WRITE_FAULT),
+    ] {
+        assert_eq!(p.status(&d, at(opcode, slba)), expected, "{opcode} {slba}");
+    }
+    until("published counts", || c.statistics().total().errors == 3);
+}
+
+#[test]
+fn latency_delays_and_waiting_commands_can_be_aborted() {
+    let (_c, mut d) = start("latency=30ms");
+    let mut p = d.pair(1, 16);
+    let (e, _data) = read(&d, 0);
+    let begin = Instant::now();
+    assert_eq!(p.status(&d, e), status::SUCCESS);
+    assert!(begin.elapsed() >= Duration::from_millis(30));
+    drop((p, d));
+    let (_c, mut d) = start("latency=1h".replace("1h", "3600s").as_str());
+    let mut p = d.pair(1, 16);
+    let (mut e, _data) = read(&d, 0);
+    e.cdw0 |= 5 << 16;
+    p.place(e);
+    p.ring(&d);
+    let abort = SqEntry { cdw10: 1 | 5 << 16, ..SqEntry::new(admin::ABORT, 0, 0) };
+    until("the abort", || d.admin(abort).result == 0);
+    let c = p.wait(&d);
+    assert_eq!((c.cid(), c.status()), (5, status::ABORT_REQUESTED));
+    assert_eq!(d.admin(abort).result, 1, "nothing left to abort");
+    // What still waits is finished when its queue is deleted.
+    p.place(e);
+    p.ring(&d);
+    let delete = d.delete(admin::DELETE_SQ, 1);
+    until("the command to be fetched", || p.sq.region.get::<u32>(0).is_ok() && _c.statistics().total().commands == 2);
+    assert_eq!(d.admin_status(delete), status::SUCCESS);
+    assert_eq!(p.wait(&d).cid(), 5);
+}
+
+#[test]
+fn lost_completions_do_not_come() {
+    let (_c, mut d) = start("lose-completion=every:3");
+    let mut p = d.pair(1, 32);
+    for cid in 1..=12 {
+        p.place(SqEntry::new(io::FLUSH, cid, 1));
+    }
+    p.ring(&d);
+    assert_eq!(drain(&mut p, &d), [1, 2, 4, 5, 7, 8, 10, 11]);
+    drop((p, d));
+    let (_c, mut d) = start("lose-completion=7");
+    let mut p = d.pair(1, 32);
+    let (e, _data) = read(&d, 0);
+    for slba in 5..9u16 {
+        let mut e = SqEntry { cdw0: u32::from(io::READ) | u32::from(slba) << 16, ..e };
+        e.set_range(slba.into(), 1);
+        p.place(e);
+    }
+    p.ring(&d);
+    assert_eq!(drain(&mut p, &d), [5, 6, 8]);
+}
+
+#[test]
+fn a_lost_doorbell_is_made_up_for_by_the_next() {
+    let (_c, mut d) = start("lose-doorbell=every:2");
+    let mut p = d.pair(1, 32);
+    for (cid, expected) in [(1, vec![1]), (2, vec![]), (3, vec![2, 3])] {
+        p.place(SqEntry::new(io::FLUSH, cid, 1));
+        p.ring(&d);
+        assert_eq!(drain(&mut p, &d), expected);
+    }
+}
+
+#[test]
+fn a_stuck_queue_leaves_the_others_alone() {
+    let (_c, mut d) = start("stuck-queue=2:after:3");
+    let (mut one, mut two) = (d.pair(1, 16), d.pair(2, 16));
+    for cid in 0..6 {
+        two.place(SqEntry::new(io::FLUSH, cid, 1));
+    }
+    two.ring(&d);
+    assert_eq!(drain(&mut two, &d), [0, 1, 2]);
+    assert_eq!(one.status(&d, SqEntry::new(io::FLUSH, 0, 1)), status::SUCCESS);
+    let delete = d.delete(admin::DELETE_SQ, 2);
+    assert_eq!(d.admin_status(delete), status::SUCCESS);
+}
+
+#[test]
+fn fatal_status_stops_everything_until_a_reset() {
+    for (faults, good) in [("fatal=after:3", 3), ("fatal=40-50", 5)] {
+        let (_c, mut d) = start(faults);
+        let mut p = d.pair(1, 16);
+        let (e, _data) = read(&d, 0);
+        for i in 0..good {
+            assert_eq!(p.status(&d, e), status::SUCCESS, "{faults} {i}");
+        }
+        let mut bad = e;
+        bad.set_range(45, 1);
+        p.place(bad);
+        p.ring(&d);
+        until("CSTS.CFS", || d.read(register::CSTS) & csts::CFS != 0);
+        assert_eq!(drain(&mut p, &d), [0u16; 0]);
+        d.disable();
+        d.enable();
+        d.identify(cns::CONTROLLER, 0).unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_disappears_reads_all_ones() {
+    let (_c, mut d) = start("disappear=after:2");
+    let mut p = d.pair(1, 16);
+    for cid in 0..4 {
+        p.place(SqEntry::new(io::FLUSH, cid, 1));
+    }
+    p.ring(&d);
+    until("the device to disappear", || d.read(register::CSTS) == u32::MAX);
+    assert_eq!(d.attachment.port.read64(register::CAP).unwrap(), u64::MAX);
+    d.write(register::CC, 0);
+    assert_eq!(d.read(register::CC), u32::MAX);
+    // Unmapping still works, so nothing leaks and nothing hangs.
+    drop((p, d));
+}
+
+#[test]
+fn readiness_can_be_slow_or_never_come() {
+    let c = SoftController::start(SoftConfig::parse("mem:1M,threads=1,slow-ready=60ms").unwrap()).unwrap();
+    let mut d = Driver::new(&c);
+    let begin = Instant::now();
+    d.enable();
+    assert!(begin.elapsed() >= Duration::from_millis(60));
+    let c = SoftController::start(SoftConfig::parse("mem:1M,threads=1,never-ready").unwrap()).unwrap();
+    let mut d = Driver::new(&c);
+    d.begin(16);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(d.read(register::CSTS), 0);
+    d.write(register::CC, 0);
+}
+
+#[test]
+fn a_wrong_phase_hides_a_completion() {
+    let (_c, mut d) = start("wrong-phase=every:2");
+    let mut p = d.pair(1, 16);
+    for cid in 1..=2 {
+        p.place(SqEntry::new(io::FLUSH, cid, 1));
+    }
+    p.ring(&d);
+    assert_eq!(drain(&mut p, &d), [1]);
+    let hidden: CqEntry = p.cq.region.get(16).unwrap();
+    assert_eq!((hidden.cid(), hidden.phase()), (2, false));
+}
+
+#[test]
+fn reordering_answers_everything_once_in_another_order() {
+    let (_c, mut d) = start("reorder,seed=11");
+    let mut p = d.pair(1, 64);
+    let mut disorder = 0;
+    for lap in 0..10u16 {
+        let cids: Vec<u16> = (0..50).map(|i| lap * 50 + i).collect();
+        for cid in &cids {
+            p.place(SqEntry::new(io::FLUSH, *cid, 1));
+        }
+        p.ring(&d);
+        let mut got: Vec<u16> = cids.iter().map(|_| p.wait(&d).cid()).collect();
+        disorder += usize::from(!got.is_sorted());
+        got.sort();
+        assert_eq!(got, cids);
+    }
+    assert!(disorder > 0, "500 completions came in order");
+}
