@@ -1,5 +1,6 @@
 //! The algorithms against plain serial ones, on graphs of every awkward shape.
 
+use super::import::Precision;
 use super::*;
 use crate::engine::Engine;
 use std::collections::{BinaryHeap, VecDeque};
@@ -334,6 +335,39 @@ fn wrong_calls_are_errors() {
     }
     let limited = SsspOptions { delta: None, rounds: 1 };
     assert!(matches!(sssp(&graph, 0, &limited), Err(GraphError::TooManyRounds { rounds: 1, .. })));
+}
+
+/// Runs all algorithms on a placed graph, and the verifiers on what they say.
+fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
+    let found = bfs(graph, source, &BfsOptions::default()).unwrap();
+    verify::bfs_parents(csr, source, &found.depth, found.parent.as_deref().unwrap()).unwrap();
+    verify::components(csr, &components(graph, &ComponentsOptions::default()).unwrap().label).unwrap();
+    let ranked = pagerank(graph, &PageRankOptions::default()).unwrap();
+    assert!(ranked.converged);
+    verify::pagerank(csr, None, verify::PageRank::default(), &ranked.rank).unwrap();
+    let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;
+    match &distances {
+        Distances::Integer(d) => verify::sssp(csr, source, verify::Distances::U64(d)).unwrap(),
+        Distances::Real(d) => verify::sssp(csr, source, verify::Distances::F64(d)).unwrap(),
+    }
+}
+
+#[test]
+fn enron_and_generated_graphs_pass_the_verifiers() {
+    let engine = Engine::cpu().unwrap();
+    let enron = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/email-enron.txt");
+    let inputs = [
+        (enron, WeightMode::RandomIntegers, Precision::Single),
+        ("kron:10", WeightMode::RandomReals, Precision::Single),
+        ("urand:10", WeightMode::RandomReals, Precision::Double),
+    ];
+    for (input, weights, precision) in inputs {
+        let options = LoadOptions { weights, precision, ..LoadOptions::default() };
+        let mut csr = input.parse::<Input>().unwrap().load(&options).unwrap().csr;
+        hub::order_by_degree(&mut csr);
+        let graph = GraphOnEngine::place(&engine, &csr, Placement::Pinned, Needs::ALL).unwrap();
+        verify_all(&csr, &graph, 1);
+    }
 }
 
 /// The graph kernels at other warp widths, compiled when the test runs: a thread for each lane, as slow as it sounds.
