@@ -36,7 +36,7 @@ class flusher {
       const bool mine = begin(t, other);
       write(t, mine);
       if (warp::all(warp::full(), done_)) return;
-      frames::volume(c_).finish(warp::full(), other);
+      frames::help(&c_, warp::full(), other);
       const verdict v = left.spent();
       if (!done_ && v != verdict::go_on) {
         if (v == verdict::timed_out) frames::report(c_, t & WB_TAG_WRITING ? WB_TIMED_OUT : WB_NO_FRAME, t >> WB_TAG_PAGE_SHIFT);
@@ -137,7 +137,7 @@ WB_FN void drop(const wb_cache& c, bool inside, uint32_t entry, uint64_t first, 
       }
     }
     if (warp::all(warp::full(), done)) return;
-    frames::volume(c).finish(warp::full(), other);
+    frames::help(&c, warp::full(), other);
     const verdict v = left.spent();
     if (!done && v != verdict::go_on) {
       if (v == verdict::timed_out) {

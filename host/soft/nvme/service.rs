@@ -364,9 +364,9 @@ impl Service {
         }
         self.table = table;
         let table = &*self.table;
-        let all = self.sqs.iter_mut().fold(true, |ok, q| q.resolve(table) && ok);
-        let all = self.cqs.iter_mut().fold(all, |ok, q| q.resolve(table) && ok);
-        if !all {
+        let lost = self.sqs.iter_mut().filter_map(|q| (!q.resolve(table)).then_some(())).count()
+            + self.cqs.iter_mut().filter_map(|q| (!q.resolve(table)).then_some(())).count();
+        if lost > 0 {
             // Rings without memory cannot be served, nor can the driver be told through them.
             self.core.fatal("the memory of a queue was unmapped");
             self.forget(|_| true);

@@ -255,7 +255,7 @@ pub fn command(
 
 /// Bytes that say which block they belong to.
 pub fn pattern(slba: u64, bytes: usize, salt: u64) -> Vec<u8> {
-    (0..bytes / 8)
-        .flat_map(|i| ((slba << 20 ^ i as u64 ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes())
-        .collect()
+    let words: Vec<u64> =
+        (0..bytes as u64 / 8).map(|i| (slba << 20 ^ i ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    bytemuck::cast_slice(&words).to_vec()
 }
