@@ -7,7 +7,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`graph`] | graph import, generators, BFS, components, PageRank, shortest paths, verifiers |
-//! | [`bench`] | measuring programs and their reports |
+//! | [`mod@bench`] | measuring programs and their reports |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller with fault injection |
 //! | [`nvme`] | the driver: registers, admin queue, queue pairs, namespaces |

@@ -1,4 +1,8 @@
 // The examples' kernels as one image: what a program with its own kernels has in place of kernels/all.cu.
 #include <warpbell/kernel.h>
 
+#include "array_sum.cu"
+#include "async_read.cu"
+#include "raw_read.cu"
+
 WB_IMAGE(warpbell_examples_image)

@@ -34,18 +34,18 @@ impl<C: Serialize, R: Serialize> Report<C, R> {
     pub fn new(command: &'static str, config: C, engine: &Engine, path: Option<PathReport>, results: R) -> Self {
         Self { schema: SCHEMA, command, config, environment: Environment::of(engine), path, results }
     }
+}
 
-    /// Writes the report: to standard output for `-`, or to a file that appears whole or not at all.
-    pub fn write(&self, to: &Path) -> io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        if to == Path::new("-") {
-            let mut out = io::stdout().lock();
-            out.write_all(&text)?;
-            return out.flush();
-        }
-        write_whole(to, |out| out.write_all(&text))
+/// Writes JSON: to standard output for `-`, or to a file that appears whole or not at all.
+pub fn write_json(value: &impl Serialize, to: &Path) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    if to == Path::new("-") {
+        let mut out = io::stdout().lock();
+        out.write_all(&text)?;
+        return out.flush();
     }
+    write_whole(to, |out| out.write_all(&text))
 }
 
 /// Writes a file that appears whole or not at all: into a temporary file beside it, which then takes its name.
@@ -85,10 +85,16 @@ pub struct Environment {
     pub version: &'static str,
     /// `cpu` or `gpu`.
     pub engine: &'static str,
-    /// The engine in words, with the reason when `auto` had to choose.
-    pub engine_description: String,
+    /// The engine in words.
+    pub engine_name: String,
+    /// Why it was chosen over another, if there was a choice.
+    pub engine_note: Option<String>,
     /// Threads that run at once.
     pub engine_threads: usize,
+    /// Lanes in a warp.
+    pub warp_width: u32,
+    /// The GPU, if kernels run on one.
+    pub gpu: Option<crate::cuda::DeviceInfo>,
     /// GPU generations that this program has machine code for.
     pub image_archs: &'static str,
     /// Processor cores that this process may use.
@@ -104,11 +110,15 @@ pub struct Environment {
 impl Environment {
     /// Of the machine this runs on, with kernels on `engine`.
     pub fn of(engine: &Engine) -> Self {
+        let info = engine.info();
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            engine: engine.kind(),
-            engine_description: engine.to_string(),
-            engine_threads: engine.threads(),
+            engine: info.kind,
+            engine_name: info.name,
+            engine_note: info.note,
+            engine_threads: info.threads,
+            warp_width: info.warp_width,
+            gpu: info.gpu,
             image_archs: env!("WARPBELL_IMAGE_ARCHS"),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             os: std::env::consts::OS,
@@ -121,16 +131,9 @@ impl Environment {
 /// How commands and data travelled.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathReport {
-    /// Device names, in the order of the stripe.
-    pub devices: Vec<String>,
-    /// `soft`, `qtest`, ...
-    pub device: String,
-    /// Where queues and doorbell records are: `host` or `gpu`.
-    pub queues: String,
-    /// Where the device puts data: `direct` or `bounce`.
-    pub landing: String,
-    /// Who rings the doorbell: `gpu`, `cpu-engine` or `cpu`.
-    pub doorbell: String,
+    /// Devices, queues, landing, doorbell.
+    #[serde(flatten)]
+    pub path: crate::storage::Path,
     /// I/O queue pairs on each device.
     pub queue_pairs: u32,
     /// Entries in each queue.
@@ -165,16 +168,6 @@ impl Spread {
     }
 }
 
-/// The mean for rates (Graph500, "Output": TEPS are averaged harmonically). `None` without values.
-pub fn harmonic_mean(rates: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (mut n, mut sum) = (0u32, 0.0);
-    for r in rates {
-        n += 1;
-        sum += 1.0 / r;
-    }
-    (n > 0).then(|| f64::from(n) / sum)
-}
-
 /// Whole nanoseconds, as JSON has times.
 pub fn nanoseconds(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
@@ -185,12 +178,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spreads_and_means() {
+    fn spreads_have_their_middle() {
         assert_eq!(Spread::of([]), None);
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
-        assert_eq!(harmonic_mean([]), None);
-        assert_eq!(harmonic_mean([1.0, 2.0, 2.0]), Some(1.5));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Why the program ends before its time.
@@ -48,6 +49,32 @@ macro_rules! say {
     ($($t:tt)*) => { $crate::output::line(format_args!($($t)*)) };
 }
 pub(crate) use say;
+
+/// Lines for people, unless standard output is for a program.
+pub struct Text {
+    quiet: bool,
+}
+
+impl Text {
+    /// Lines beside a report that `--json` asks for: none when the report itself goes to standard output.
+    pub fn beside(json: Option<&Path>) -> Self {
+        Self { quiet: json == Some(Path::new("-")) }
+    }
+
+    /// Prints one line.
+    pub fn line(&self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
+        if self.quiet { Ok(()) } else { line(text) }
+    }
+}
+
+/// Writes a report as `--json` asks.
+pub fn write_json(value: &impl serde::Serialize, to: &Path) -> Result<(), Failure> {
+    match warpbell::bench::report::write_json(value, to) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
+        Err(e) => Err(Failure::about(to.display(), e)),
+    }
+}
 
 /// Whether standard error is a terminal, so that a progress bar makes sense.
 pub fn has_terminal() -> bool {

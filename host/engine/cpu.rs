@@ -95,18 +95,20 @@ impl fmt::Debug for CpuImage {
     }
 }
 
-/// The kernels that ship with the crate.
-pub(super) fn shipped_image() -> Result<CpuImage, EngineError> {
-    #[cfg(cpu_image)]
-    {
-        unsafe extern "C" {
-            fn warpbell_image() -> *const c_void;
+impl CpuImage {
+    /// The kernels that ship with the crate.
+    pub fn shipped() -> Result<Self, EngineError> {
+        #[cfg(cpu_image)]
+        {
+            unsafe extern "C" {
+                fn warpbell_image() -> *const c_void;
+            }
+            // SAFETY: `kernels/all.cu` defines the symbol with WB_IMAGE.
+            unsafe { Self::from_symbol(warpbell_image) }
         }
-        // SAFETY: `kernels/all.cu` defines the symbol with WB_IMAGE.
-        unsafe { CpuImage::from_symbol(warpbell_image) }
+        #[cfg(not(cpu_image))]
+        Err(EngineError::NoCpuImage)
     }
-    #[cfg(not(cpu_image))]
-    Err(EngineError::NoCpuImage)
 }
 
 #[derive(Debug)]

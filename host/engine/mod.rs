@@ -48,13 +48,18 @@ impl Engine {
     pub fn auto() -> Result<Self, EngineError> {
         match Self::gpu(0) {
             Ok(gpu) => Ok(gpu),
-            Err(reason) => Self::cpu_with(0, &cpu::shipped_image()?, Some(reason.to_string())),
+            Err(reason) => {
+                // Why, without what to do about it: there is an engine.
+                let reason = reason.to_string();
+                let why = reason.split("; ").next().unwrap_or_default().to_owned();
+                Self::cpu_with(0, &CpuImage::shipped()?, Some(why))
+            }
         }
     }
 
     /// CPU threads, as many as the machine has cores.
     pub fn cpu() -> Result<Self, EngineError> {
-        Self::cpu_with(0, &cpu::shipped_image()?, None)
+        Self::cpu_with(0, &CpuImage::shipped()?, None)
     }
 
     /// `threads` CPU threads (0: as many as there are cores) with kernels from `image`.
@@ -157,6 +162,11 @@ impl Engine {
     /// How long one wait inside a kernel may last.
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
         self.0.control.set_deadline(deadline)
+    }
+
+    /// Whether no kernel of this engine runs now.
+    pub fn is_idle(&self) -> bool {
+        *self.0.active.lock().unwrap_or_else(|e| e.into_inner()) == 0
     }
 
     /// Asks the runs in flight to end and refuses every later launch with [`EngineError::Cancelled`]. For an interrupt from

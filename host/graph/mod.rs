@@ -1,1 +1,36 @@
 //! Graphs on storage: import, generators, algorithms, verifiers.
+//!
+//! Everything works on one definition of a graph, [`Csr`]: a *simple* graph. Edges that an input names more than once
+//! count once (with their smallest weight), self-loops are dropped unless they are asked for, and an undirected edge is
+//! stored once for each of its ends. Kernels, verifiers and written results all mean this graph.
+
+mod build;
+pub mod csr;
+pub mod generate;
+pub mod hub;
+pub mod ids;
+pub mod import;
+pub mod input;
+pub mod output;
+pub mod teps;
+pub mod verify;
+
+pub use csr::{Csr, CsrError, CsrOptions, NeighbourOrder, Neighbours, VertexId, Weights};
+pub use ids::Ids;
+pub use import::{ImportError, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, WeightMode};
+pub use input::Input;
+
+mod bfs;
+mod components;
+mod edges;
+mod pagerank;
+mod sssp;
+
+pub use bfs::{Bfs, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
+pub use components::{Components, ComponentsOptions, ComponentsResult, PhaseReport, components};
+pub use edges::{DEFAULT_LAUNCH_LIMIT, GraphError, GraphOnEngine, Needs, Placement};
+pub use pagerank::{IterationReport, PageRank, PageRankOptions, PageRankResult, pagerank};
+pub use sssp::{BucketReport, Distances, Sssp, SsspOptions, SsspResult, sssp};
+
+#[cfg(test)]
+mod algorithm_tests;

@@ -1,5 +1,27 @@
 //! The NVMe driver: registers, admin queue, namespaces, I/O queue pairs.
+//!
+//! [`Controller::new`] takes an [`Attachment`] and looks at it; [`Controller::enable`] brings the controller up;
+//! [`Controller::create_queues`] gives a [`QueueSet`] that kernels submit to; [`HostQueue`] submits from the host.
 
+mod admin;
+mod commands;
+mod controller;
+mod doorbell;
+mod error;
+mod host_io;
+mod layout;
+mod namespace;
 mod port;
+pub mod qtest;
+mod queue_ids;
+mod queues;
+#[cfg(test)]
+mod tests;
 
+pub use controller::{Controller, Disabled, Ready};
+pub use doorbell::DoorbellPath;
+pub use error::NvmeError;
+pub use host_io::{HostQueue, HostQueueOptions};
+pub use namespace::Namespace;
 pub use port::{Attachment, DmaSpace, DoorbellWindow, Port, PortError};
+pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};

@@ -1,1 +1,40 @@
 //! From a namespace to `array[i]`: volumes, page cache, arrays.
+//!
+//! [`Drive::open`] enables a controller; [`Volume::on`] puts one or several drives behind queues that kernels submit to;
+//! [`Volume::store`] writes arrays under a [`Manifest`] that names them. A [`Cache`] keeps pages of a volume near the kernels, which
+//! reach them through [`Array`]s.
+
+mod array;
+mod builder;
+mod cache;
+mod checksum;
+mod drive;
+mod error;
+mod geometry;
+mod host_io;
+mod load;
+mod manifest;
+mod path;
+mod stats;
+mod stripe;
+mod target;
+mod volume;
+mod window;
+
+pub use array::{Array, LentArray};
+pub use builder::VolumeBuilder;
+pub use cache::{Cache, CacheBuilder, LentCache, Occupancy};
+pub use checksum::Checksum;
+pub use drive::{Drive, DriveSpec};
+pub use error::StorageError;
+pub use load::{Plan, VolumeWriter};
+pub use manifest::{
+    ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, NAME_BYTES,
+};
+pub use path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice};
+pub use stats::Stats;
+pub use target::Consent;
+pub use volume::{LentVolume, Volume};
+pub use window::{DataBuffer, Window};
+
+use window::Windows;

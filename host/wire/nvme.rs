@@ -1,6 +1,8 @@
 //! NVMe: registers, queue entries, identify data and status codes (NVMe Base Specification 2.1, NVM Command Set 1.1).
 //! All integers on the wire are little-endian.
 
+pub mod identify;
+
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 
@@ -322,6 +324,10 @@ impl Status {
     /// Status code.
     pub const fn sc(self) -> u8 {
         self.0 as u8
+    }
+    /// Type and code alone, to compare with the constants of [`status`].
+    pub const fn without_flags(self) -> Self {
+        Self(self.0 & 0x7ff)
     }
     /// Neither code nor type set.
     pub const fn is_success(self) -> bool {

@@ -1,2 +1,171 @@
-// Array loads against plain loads.
+// Array loads against plain loads of the same elements in the same order. Each kernel leaves a sum for each thread, so the host
+// can see that both read the same and that it is right: element i is expected to be i * `factor`.
+//
+//   random    each thread, `count` elements anywhere
+//   runs      each warp, `count` times one run of consecutive elements, as long as the warp is wide, starting anywhere
+//   stride    all warps side by side through the array, element by element
+//   segments  each warp, its own part of the array from end to end: element by element, through a page handle, by chunks
+#include <warpbell/array.cuh>
 #include <warpbell/kernel.h>
+#include <warpbell/warp.cuh>
+
+namespace array_bench {
+
+using namespace warpbell;
+
+// xorshift64 (Marsaglia, 2003), seeded by the golden ratio's multiples; the host repeats it to check sums.
+WB_FN uint64_t seed(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15ull; }
+WB_FN uint64_t next(uint64_t& x) {
+  x ^= x << 13;
+  x ^= x >> 7;
+  x ^= x << 17;
+  return x;
+}
+// 0 to n - 1 from the upper half of a random word; n is below 2^32.
+WB_FN uint64_t below(uint64_t random, uint64_t n) { return (random >> 32) * n >> 32; }
+
+// What plain kernels read from: the shape of an array session over a pointer.
+template <class T> struct plain {
+  const T* data;
+  WB_FN T load(uint64_t i) const { return data[i]; }
+};
+
+template <class S> WB_FN uint64_t random(S& source, uint64_t n, uint32_t count) {
+  uint64_t x = seed(warp::thread_index()), sum = 0;
+  for (uint32_t k = 0; k < count; ++k) sum += source.load(below(next(x), n));
+  return sum;
+}
+
+template <class S> WB_FN uint64_t runs(S& source, uint64_t n, uint32_t count) {
+  uint64_t x = seed(warp::index()), sum = 0;
+  for (uint32_t k = 0; k < count; ++k) sum += source.load(below(next(x), n - warp::width + 1) + warp::lane());
+  return sum;
+}
+
+template <class S> WB_FN uint64_t stride(S& source, uint64_t n) {
+  uint64_t sum = 0;
+  for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) sum += source.load(i);
+  return sum;
+}
+
+// A warp's part of n elements: whole multiples of `grain`, so that no two warps share a page of that many elements.
+struct part {
+  uint64_t first, last;
+  WB_FN part(uint64_t n, uint32_t grain) {
+    const uint64_t grains = (n + grain - 1) / grain, warps = warp::total(), w = warp::index();
+    first = grains * w / warps * grain;
+    last = grains * (w + 1) / warps * grain;
+    if (last > n) last = n;
+  }
+};
+
+template <class S> WB_FN uint64_t segment(S& source, part p) {
+  uint64_t sum = 0;
+  for (uint64_t i = p.first + warp::lane(); i < p.last; i += warp::width) sum += source.load(i);
+  return sum;
+}
+
+template <class T> WB_FN uint64_t by_handle(array<T>& a, part p) {
+  uint64_t sum = 0;
+  auto page = a.pin(p.first + warp::lane());
+  for (uint64_t i = p.first + warp::lane(); i < p.last; i += warp::width) sum += page.load(i);
+  return sum;
+}
+
+template <class T> WB_FN uint64_t by_chunk(array<T>& a, part p) {
+  uint64_t sum = 0;
+  a.for_each_chunk(p.first, p.last, [&](T v) { sum += v; });
+  return sum;
+}
+
+WB_FN void leave(uint64_t* out, uint64_t sum) { out[warp::thread_index()] = sum; }
+
+}  // namespace array_bench
+
+// data[i] = i * factor, in plain memory and in an array.
+WB_KERNEL void wb_array_fill_plain(uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint64_t factor) {
+  using namespace warpbell;
+  for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) data[i] = i * factor;
+}
+WB_EXPORT(wb_array_fill_plain)
+
+WB_KERNEL void wb_array_fill(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint64_t factor,
+                             WB_PARAM uint32_t grain) {
+  using namespace warpbell;
+  auto a = data.open();
+  const array_bench::part p(n, grain);
+  if (p.first + warp::lane() >= p.last) return;
+  auto page = a.pin(p.first + warp::lane());
+  for (uint64_t i = p.first + warp::lane(); i < p.last; i += warp::width) page.store(i, i * factor);
+}
+WB_EXPORT(wb_array_fill)
+
+// Plain kernels take the elements' address, array kernels the array; otherwise each pair has the same parameters.
+WB_KERNEL void wb_array_plain_random(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t count,
+                                     uint64_t* out) {
+  array_bench::plain<uint64_t> s{data};
+  array_bench::leave(out, array_bench::random(s, n, count));
+}
+WB_EXPORT(wb_array_plain_random)
+
+WB_KERNEL void wb_array_random(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t count,
+                               uint64_t* out) {
+  auto s = data.open();
+  array_bench::leave(out, array_bench::random(s, n, count));
+}
+WB_EXPORT(wb_array_random)
+
+WB_KERNEL void wb_array_plain_runs(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t count, uint64_t* out) {
+  array_bench::plain<uint64_t> s{data};
+  array_bench::leave(out, array_bench::runs(s, n, count));
+}
+WB_EXPORT(wb_array_plain_runs)
+
+WB_KERNEL void wb_array_runs(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t count,
+                             uint64_t* out) {
+  auto s = data.open();
+  array_bench::leave(out, array_bench::runs(s, n, count));
+}
+WB_EXPORT(wb_array_runs)
+
+WB_KERNEL void wb_array_plain_stride(const uint64_t* data, WB_PARAM uint64_t n, uint64_t* out) {
+  array_bench::plain<uint64_t> s{data};
+  array_bench::leave(out, array_bench::stride(s, n));
+}
+WB_EXPORT(wb_array_plain_stride)
+
+WB_KERNEL void wb_array_stride(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, uint64_t* out) {
+  auto s = data.open();
+  array_bench::leave(out, array_bench::stride(s, n));
+}
+WB_EXPORT(wb_array_stride)
+
+WB_KERNEL void wb_array_plain_segment(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
+                                      uint64_t* out) {
+  array_bench::plain<uint64_t> s{data};
+  array_bench::leave(out, array_bench::segment(s, array_bench::part(n, grain)));
+}
+WB_EXPORT(wb_array_plain_segment)
+
+WB_KERNEL void wb_array_segment(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
+                                uint64_t* out) {
+  auto s = data.open();
+  array_bench::leave(out, array_bench::segment(s, array_bench::part(n, grain)));
+}
+WB_EXPORT(wb_array_segment)
+
+WB_KERNEL void wb_array_handle(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
+                               uint64_t* out) {
+  auto s = data.open();
+  const array_bench::part p(n, grain);
+  array_bench::leave(out, p.first + warpbell::warp::lane() < p.last ? array_bench::by_handle(s, p) : 0);
+}
+WB_EXPORT(wb_array_handle)
+
+WB_KERNEL void wb_array_chunk(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
+                              uint64_t* out) {
+  auto s = data.open();
+  const array_bench::part p(n, grain);
+  array_bench::leave(out, array_bench::by_chunk(s, p));
+}
+WB_EXPORT(wb_array_chunk)

@@ -29,14 +29,15 @@ struct dim3 {
 namespace warpbell {
 namespace cpu {
 
-// Lanes of one mask exchanging one 64-bit value each. Keyed by the mask's lowest lane.
+// Lanes of one mask exchanging one 64-bit value each. Keyed by the mask's lowest lane and its size.
 struct rendezvous {
   std::atomic<uint32_t> arrived{0};
   std::atomic<uint32_t> generation{0};
 };
 
 struct warp_state {
-  rendezvous meeting[WB_WARP_WIDTH];
+  // A mask may meet while lanes outside it wait in a larger one with the same lowest lane: their sizes tell them apart.
+  rendezvous meeting[WB_WARP_WIDTH][WB_WARP_WIDTH + 1];
   std::atomic<uint64_t> value[WB_WARP_WIDTH] = {};
 };
 
@@ -81,8 +82,10 @@ inline void barrier(std::atomic<uint32_t>& arrived, std::atomic<uint32_t>& gener
 
 inline void sync(uint32_t mask) {
   if constexpr (WB_WARP_WIDTH > 1) {
-    rendezvous& m = here().warp->meeting[__builtin_ctz(mask)];
-    barrier(m.arrived, m.generation, static_cast<uint32_t>(__builtin_popcount(mask)));
+    const uint32_t count = static_cast<uint32_t>(__builtin_popcount(mask));
+    if (count == 1) return;
+    rendezvous& m = here().warp->meeting[__builtin_ctz(mask)][count];
+    barrier(m.arrived, m.generation, count);
   }
 }
 

@@ -53,12 +53,18 @@ typedef struct wb_record {
   uint64_t tag;         // address of a cache tag to settle, or 0
   uint64_t lba;         // for the error log
   uint32_t bytes;       // bytes to move
-  uint32_t opcode_blocks;  // opcode in bits 31:24, logical blocks in 23:0
+  uint32_t opcode_blocks;  // opcode in bits 31:24, WB_RECORD_PRIVATE in 23, logical blocks in 22:0
 } wb_record;
+
+#define WB_RECORD_OPCODE_SHIFT 24
+#define WB_RECORD_PRIVATE 0x00800000u  // only the thread that submitted it may finish it
+#define WB_RECORD_BLOCKS_MASK 0x007fffffu
 
 // One I/O queue pair. `depth` is a power of two from 2 to 65536 (NVMe Base 2.1, 3.3.3.1).
 //
-// slot[i] is a word that names a lap and a state: lap << 3 | state; see ring.cuh.
+// slot[i] is a word that names a lap and a state: lap << 3 | state; see ring.cuh. A fresh queue is all zeroes from `slot` to
+// `outcome` and in its hot words; one that continues at another ticket t has `ticket`, `frontier`, `tail` and `head` equal
+// to t, and in each slot the lap of the next ticket that falls on it, in `slot` (shifted) and in `mark`.
 typedef struct wb_queue {
   uint64_t sq;              // submission ring, depth * 64 bytes
   uint64_t cq;              // completion ring, depth * 16 bytes
@@ -78,12 +84,14 @@ typedef struct wb_queue {
   uint32_t index;           // within the device, from 0
   uint32_t reserved0[4];
   // Hot words, a 128-byte line each.
-  uint32_t ticket;          // next free ticket, free-running
-  uint32_t reserved1[31];
-  uint32_t tail_lock;       // held by the thread that publishes
+  uint32_t ticket;          // next ticket, free-running
+  uint32_t frontier;        // tickets before it have had a free slot, free-running
+  uint32_t credit;          // i32: tickets that may be taken at once, frontier - ticket when nobody is at it
+  uint32_t reserved1[29];
+  uint32_t tail_lock;       // 0, or how many tried since the warp that publishes took it; one 64-bit word with `tail`
   uint32_t tail;            // tickets published so far
   uint32_t reserved2[30];
-  uint32_t head_lock;       // held by the warp that polls
+  uint32_t head_lock;       // 1 while a warp polls; one 64-bit word with `head`
   uint32_t head;            // completions consumed so far, free-running
   uint32_t reserved3[30];
 } wb_queue;
@@ -203,6 +211,9 @@ static_assert(sizeof(wb_error_log) == 32 + 32 * WB_ERROR_LOG_ENTRIES + 4 * WB_ER
 static_assert(sizeof(wb_control) == 64, "wb_control");
 static_assert(sizeof(wb_record) == 32, "wb_record");
 static_assert(sizeof(wb_queue) == 512, "wb_queue");
+static_assert(offsetof(wb_queue, tail_lock) % 8 == 0 && offsetof(wb_queue, tail) == offsetof(wb_queue, tail_lock) + 4 &&
+                  offsetof(wb_queue, head_lock) % 8 == 0 && offsetof(wb_queue, head) == offsetof(wb_queue, head_lock) + 4,
+              "each lock and its counter are one 64-bit word");
 static_assert(offsetof(wb_queue, ticket) == 128 && offsetof(wb_queue, tail_lock) == 256 && offsetof(wb_queue, head_lock) == 384,
               "wb_queue's hot words are a line apart");
 static_assert(sizeof(wb_stats) == 128, "wb_stats");
@@ -235,6 +246,7 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_queue, bounce));
   h = fold(h, offsetof(wb_queue, depth));
   h = fold(h, offsetof(wb_queue, ticket));
+  h = fold(h, offsetof(wb_queue, credit));
   h = fold(h, offsetof(wb_queue, tail));
   h = fold(h, offsetof(wb_queue, head));
   h = fold(h, sizeof(wb_stats));

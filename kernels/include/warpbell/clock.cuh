@@ -3,6 +3,7 @@
 
 #include <warpbell/abi.h>
 #include <warpbell/order.cuh>
+#include <warpbell/warp.cuh>
 
 namespace warpbell {
 
@@ -34,7 +35,27 @@ class patience {
     return look();
   }
 
+  // The same for lanes that wait together: one of them looks, all of them get its verdict.
+  WB_FN verdict spent(warp::mask_t mask) {
+    if ((++turns_ & (look_every - 1)) != 0) {
+      if (turns_ > spin_turns) order::relax(pause_ns);
+      return verdict::go_on;
+    }
+    uint32_t seen = 0;
+    if (warp::is_leader(mask)) {
+      seen = static_cast<uint32_t>(look());
+      if (late_) seen |= late_bit;
+    }
+    seen = warp::shuffle(mask, seen, warp::leader(mask));
+    late_ = (seen & late_bit) != 0;
+    return static_cast<verdict>(seen & ~late_bit);
+  }
+
+  // Whether half of the time is gone.
+  WB_FN bool late() const { return late_; }
+
  private:
+  static constexpr uint32_t late_bit = 0x80000000u;
   static constexpr uint32_t look_every = 64;  // turns between two looks at the clock
   static constexpr uint32_t spin_turns = WB_GPU ? 32 : 0;
   static constexpr uint32_t pause_ns = 40;
@@ -45,6 +66,8 @@ class patience {
       started_ = now;
     } else if (now - started_ > control_->deadline_ns) {
       return verdict::timed_out;
+    } else if (now - started_ > control_->deadline_ns / 2) {
+      late_ = true;
     }
     if (order::load_relaxed(reinterpret_cast<const uint32_t*>(control_->abort))) return verdict::stopped;
     if (order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control_->stop))) return verdict::stopped;
@@ -54,6 +77,7 @@ class patience {
   const wb_control* control_;
   uint64_t started_ = 0;
   uint32_t turns_ = 0;
+  bool late_ = false;
 };
 
 }  // namespace warpbell

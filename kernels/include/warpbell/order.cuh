@@ -57,6 +57,7 @@ WB_ORDER_STORE(store_release, "st.release.gpu.global")
 WB_ORDER_STORE(store_relaxed_sys, "st.relaxed.sys.global")
 WB_ORDER_STORE(store_release_sys, "st.release.sys.global")
 WB_ORDER_RMW(fetch_add_relaxed, "atom.relaxed.gpu.global.add", "u32", "u64")
+WB_ORDER_RMW(fetch_add_acquire, "atom.acquire.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_add, "atom.acq_rel.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_or, "atom.acq_rel.gpu.global.or", "b32", "b64")
 WB_ORDER_RMW(fetch_and, "atom.acq_rel.gpu.global.and", "b32", "b64")
@@ -99,6 +100,9 @@ WB_FN uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t
                : "memory");
   return old;
 }
+WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
 
 #undef WB_ORDER_LOAD
 #undef WB_ORDER_STORE
@@ -117,6 +121,15 @@ WB_FN void mmio_store(uint32_t* reg, uint32_t v) {
 WB_FN quad load_quad_sys(const void* p) {
   quad q;
   asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
+               : "l"(p)
+               : "memory");
+  return q;
+}
+// The same, and what the device wrote before it is seen by what follows.
+WB_FN quad load_quad_acquire_sys(const void* p) {
+  quad q;
+  asm volatile("ld.acquire.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w)
                : "l"(p)
                : "memory");
@@ -141,6 +154,7 @@ template <class T> WB_FN void store_release(T* p, T v) { __atomic_store_n(p, v, 
 template <class T> WB_FN void store_relaxed_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN void store_release_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 template <class T> WB_FN T fetch_add_relaxed(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+template <class T> WB_FN T fetch_add_acquire(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQUIRE); }
 template <class T> WB_FN T fetch_add(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T fetch_or(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T fetch_and(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL); }
@@ -152,6 +166,7 @@ template <class T> WB_FN T compare_exchange_relaxed(T* p, T expected, T desired)
   __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }
+WB_FN void add_relaxed(uint64_t* p, uint64_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
   __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return expected;
@@ -184,6 +199,7 @@ WB_FN quad load_quad_sys(const void* p) {
   q.z = __atomic_load_n(s + 2, __ATOMIC_RELAXED);
   return q;
 }
+WB_FN quad load_quad_acquire_sys(const void* p) { return load_quad_sys(p); }
 WB_FN void store_quad(void* p, quad q) {
   uint32_t* d = static_cast<uint32_t*>(p);
   __atomic_store_n(d, q.x, __ATOMIC_RELAXED);
@@ -292,6 +308,21 @@ template <class T> WB_FN T load_data(const T* p) {
 template <class T> WB_FN void store_data(T* p, const T& v) {
   using word = typename detail::word<sizeof(T)>::type;
   detail::relaxed_store(reinterpret_cast<word*>(p), detail::bits_of<word>(v));
+}
+
+// Adds atomically, relaxed; answers the value before. 4 or 8 byte integers, float, double.
+template <class T> WB_FN T add_data(T* p, T v) {
+#if WB_GPU
+  if constexpr (T(0.5) != T(0)) {
+    return atomicAdd(p, v);
+  } else {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomic addition takes 4 or 8 bytes");
+    return static_cast<T>(fetch_add_relaxed(reinterpret_cast<typename detail::word<sizeof(T)>::type*>(p),
+                                            static_cast<typename detail::word<sizeof(T)>::type>(v)));
+  }
+#else
+  return atomicAdd(p, v);
+#endif
 }
 
 // Keeps loads before it before accesses after it.

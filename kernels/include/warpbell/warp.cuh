@@ -82,6 +82,12 @@ template <class T> WB_FN T sum(mask_t m, T v) {
   return s;
 }
 
+// How many of the mask's lanes say yes before the first that says no.
+WB_FN uint32_t prefix(mask_t m, bool p) {
+  mask_t no = m & ~ballot(m, p);
+  return no ? popcount(m & ((1u << first(no)) - 1u)) : popcount(m);
+}
+
 // This thread's place in the whole grid, counted in warps. Blocks are whole warps.
 WB_FN uint32_t warps_per_block() { return (blockDim.x + width - 1) / width; }
 WB_FN uint32_t index() { return blockIdx.x * warps_per_block() + threadIdx.x / width; }

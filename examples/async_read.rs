@@ -1,0 +1,48 @@
+//! Asynchronous reads with tokens: every thread keeps four reads in flight and adds up the oldest.
+//!
+//! ```text
+//! $ cargo run --example async_read
+//! engine cpu (2 threads; ...)
+//! device soft:mem  queues host  landing direct  doorbell cpu-engine
+//! 4096 blocks, four in flight for each thread: sum 137438691328, correct
+//! ```
+//!
+//! `--engine gpu` runs the same kernel on a GPU, `--device soft:FILE` or `--device qtest:FILE` on another device.
+
+mod support;
+
+use std::error::Error;
+use std::time::Duration;
+use warpbell::args;
+use warpbell::memory::Place;
+use warpbell::storage::{Consent, Drive, Volume};
+
+const BYTES: u64 = 2 << 20;
+/// `ahead` in async_read.cu.
+const IN_FLIGHT: usize = 4;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let engine = support::engine()?;
+    let drive = Drive::create(&support::option("device", "soft:mem")?, BYTES, &Consent::none())?;
+    let volume = Volume::on(&engine, [drive]).build()?;
+    println!("{}", volume.path());
+
+    let words: Vec<u32> = (0..BYTES as u32 / 4).collect();
+    volume.write_blocks(0, bytemuck::cast_slice(&words))?;
+    let blocks = BYTES / volume.block_bytes() as u64;
+
+    let grid = engine.grid(128, 1);
+    let threads = grid.blocks as usize * grid.threads as usize;
+    let tiles = volume.allocate_data(threads * IN_FLIGHT * volume.block_bytes())?;
+    let sum = engine.allocate(Place::Device, 8)?;
+    let run = engine.launch("async_read", grid, args!(volume.lend(), &tiles, &sum, blocks))?;
+    run.finish_within(Duration::from_secs(30))?;
+
+    let found: u64 = sum.get(0)?;
+    let expected: u64 = words.iter().map(|w| u64::from(*w)).sum();
+    if found != expected {
+        return Err(format!("the kernel's sum is {found}, it should be {expected}").into());
+    }
+    println!("{blocks} blocks, four in flight for each thread: sum {found}, correct");
+    Ok(())
+}

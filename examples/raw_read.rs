@@ -1,0 +1,48 @@
+//! A raw read from a kernel: every thread asks for blocks of its own, no cache in between.
+//!
+//! ```text
+//! $ cargo run --example raw_read
+//! engine cpu (2 threads; ...)
+//! device soft:mem  queues host  landing direct  doorbell cpu-engine
+//! 4096 blocks of 512 bytes read by the kernel in 4096 commands: correct
+//! ```
+//!
+//! `--engine gpu` runs the same kernel on a GPU, `--device soft:FILE` or `--device qtest:FILE` on another device.
+
+mod support;
+
+use std::error::Error;
+use std::time::Duration;
+use warpbell::args;
+use warpbell::memory::Place;
+use warpbell::storage::{Consent, Drive, Volume};
+
+const BYTES: u64 = 2 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let engine = support::engine()?;
+    let drive = Drive::create(&support::option("device", "soft:mem")?, BYTES, &Consent::none())?;
+    let volume = Volume::on(&engine, [drive]).build()?;
+    println!("{}", volume.path());
+
+    let words: Vec<u32> = (0..BYTES as u32 / 4).collect();
+    volume.write_blocks(0, bytemuck::cast_slice(&words))?;
+    let blocks = BYTES / volume.block_bytes() as u64;
+
+    let grid = engine.grid(128, 1);
+    let threads = grid.blocks as usize * grid.threads as usize;
+    // Memory that the devices reach: where data lands directly, they write to it.
+    let buffer = volume.allocate_data(threads * volume.block_bytes())?;
+    let sums = engine.allocate(Place::Device, blocks as usize * 8)?;
+    let run = engine.launch("raw_read", grid, args!(volume.lend(), &buffer, &sums, blocks))?;
+    run.finish_within(Duration::from_secs(30))?;
+
+    let found = sums.get_slice::<u64>(0, blocks as usize)?;
+    let expected = words.chunks(volume.block_bytes() / 4).map(|b| b.iter().map(|w| u64::from(*w)).sum::<u64>());
+    if !found.iter().copied().eq(expected) {
+        return Err("the kernel read something else than was written".into());
+    }
+    let (size, commands) = (volume.block_bytes(), volume.stats()?.reads);
+    println!("{blocks} blocks of {size} bytes read by the kernel in {commands} commands: correct");
+    Ok(())
+}

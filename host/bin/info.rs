@@ -1,0 +1,136 @@
+//! `warpbell info`: the machine in the words that the other commands print.
+
+use crate::args::InfoArgs;
+use crate::output::{Failure, say};
+use serde::Serialize;
+use std::path::PathBuf;
+use warpbell::bench::report::SCHEMA;
+use warpbell::bench::units::Bytes;
+use warpbell::cuda::DeviceInfo;
+use warpbell::engine::Engine;
+use warpbell::pci::{NvmeFunction, nvme_functions};
+
+#[derive(Serialize)]
+struct Info {
+    schema: u32,
+    command: &'static str,
+    version: &'static str,
+    cores: usize,
+    cpu_warp_width: Option<u32>,
+    image_archs: Vec<&'static str>,
+    gpus: Vec<Gpu>,
+    /// Why there is none.
+    no_gpu: Option<String>,
+    nvme: Vec<NvmeFunction>,
+    qemu: Option<PathBuf>,
+    headers: &'static str,
+}
+
+#[derive(Serialize)]
+struct Gpu {
+    #[serde(flatten)]
+    device: DeviceInfo,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<Link>,
+}
+
+/// What NVML knows beyond the driver API.
+#[derive(Serialize)]
+struct Link {
+    bar1_bytes: u64,
+    pcie_generation: u32,
+    pcie_width: u32,
+}
+
+pub fn run(args: &InfoArgs) -> Result<(), Failure> {
+    let info = gather();
+    if let Some(path) = &args.json {
+        return crate::output::write_json(&info, path);
+    }
+    say!("warpbell {}", info.version)?;
+    match info.cpu_warp_width {
+        Some(width) => say!("engine cpu     {} threads, warp width {width}", info.cores)?,
+        None => say!("engine cpu     no: built without the CPU image")?,
+    }
+    if let Some(reason) = &info.no_gpu {
+        say!("engine gpu     no: {reason}")?;
+    }
+    for gpu in &info.gpus {
+        let d = &gpu.device;
+        let bdf = d.bdf.map(|b| format!(" {b}")).unwrap_or_default();
+        say!("engine gpu     {d}{bdf}  memory {}  L2 {}", Bytes(d.memory_bytes as u64), Bytes(d.l2_bytes as u64))?;
+        let yes = |b: bool| if b { "yes" } else { "no" };
+        let (rdma, dma_buf) = (yes(d.gpu_direct_rdma), yes(d.dma_buf));
+        say!("               writes ordering {}  GPUDirect RDMA {rdma}  dma-buf {dma_buf}", d.writes_ordering)?;
+        if let Some(l) = &gpu.link {
+            let bar1 = Bytes(l.bar1_bytes);
+            say!("               BAR1 {bar1}  PCIe generation {} x{}", l.pcie_generation, l.pcie_width)?;
+        }
+        if !info.image_archs.is_empty() && !runs_on(&info.image_archs, d.generation()) {
+            say!("               the image has no code for sm_{}: build with WARPBELL_CUDA_ARCHS", d.generation())?;
+        }
+    }
+    match &info.image_archs[..] {
+        [] => say!("image gpu      no: nvcc was not found at build time; set NVCC or CUDA_HOME and build again")?,
+        archs => say!("image gpu      {}", archs.iter().map(|a| format!("sm_{a}")).collect::<Vec<_>>().join(" "))?,
+    }
+    say!("device soft    yes: queues host, landing bounce on a gpu and direct on cpu, doorbell by the kernels")?;
+    match &info.qemu {
+        Some(path) => say!("device qtest   yes: {}, doorbell cpu", path.display())?,
+        None => say!("device qtest   no: qemu-system-x86_64 is not installed (apt install qemu-system-x86)")?,
+    }
+    for f in &info.nvme {
+        let driver = f.driver.as_deref().unwrap_or("no driver");
+        let group = f.iommu_group.as_deref().map_or("no IOMMU".to_owned(), |g| format!("IOMMU group {g}"));
+        say!("device nvme    {} ({driver}, {group}): this version drives no real controller", f.bdf)?;
+    }
+    if info.nvme.is_empty() {
+        say!("device nvme    none")?;
+    }
+    say!("headers        {}", info.headers)
+}
+
+/// Whether machine code, or PTX of the newest generation, serves this one: code runs on its own major generation from its minor
+/// upwards, PTX on everything newer.
+fn runs_on(archs: &[&str], generation: u32) -> bool {
+    let archs: Vec<u32> = archs.iter().filter_map(|a| a.parse().ok()).collect();
+    let newest = archs.iter().max();
+    archs.iter().any(|a| a / 10 == generation / 10 && *a <= generation) || newest.is_some_and(|n| *n <= generation)
+}
+
+fn gather() -> Info {
+    let (gpus, no_gpu) = match DeviceInfo::all() {
+        Ok(all) if all.is_empty() => (Vec::new(), Some("the CUDA driver finds none".to_owned())),
+        Ok(all) => (all, None),
+        Err(e) => (Vec::new(), Some(e.to_string())),
+    };
+    let nvml = nvml_wrapper::Nvml::init().ok();
+    let gpus =
+        gpus.into_iter().map(|device| Gpu { link: nvml.as_ref().and_then(|n| link(n, &device)), device }).collect();
+    Info {
+        schema: SCHEMA,
+        command: "info",
+        version: env!("CARGO_PKG_VERSION"),
+        cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        cpu_warp_width: Engine::cpu().ok().map(|e| e.info().warp_width),
+        image_archs: env!("WARPBELL_IMAGE_ARCHS").split_whitespace().collect(),
+        gpus,
+        no_gpu,
+        nvme: nvme_functions(),
+        qemu: find_on_path("qemu-system-x86_64"),
+        headers: warpbell::INCLUDE_DIR,
+    }
+}
+
+fn link(nvml: &nvml_wrapper::Nvml, device: &DeviceInfo) -> Option<Link> {
+    let d = nvml.device_by_pci_bus_id(device.bdf?.to_string()).ok()?;
+    Some(Link {
+        bar1_bytes: d.bar1_memory_info().ok()?.total,
+        pcie_generation: d.current_pcie_link_gen().ok()?,
+        pcie_width: d.current_pcie_link_width().ok()?,
+    })
+}
+
+fn find_on_path(program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|d| d.join(program)).find(|p| p.is_file())
+}

@@ -1,0 +1,455 @@
+//! The algorithms against plain serial ones, on graphs of every awkward shape.
+
+use super::import::Precision;
+use super::*;
+use crate::engine::Engine;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A graph to try, by name.
+struct Shape {
+    name: &'static str,
+    csr: Csr,
+}
+
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |bound| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % bound
+    }
+}
+
+/// Edges whose ends crowd at small numbers, as in a power-law graph.
+fn skewed(vertices: u64, edges: usize, seed: u64) -> Vec<(u64, u64)> {
+    let mut next = random(seed);
+    let mut pick = move || {
+        let bound = next(vertices) + 1;
+        let bound = next(bound) + 1;
+        next(bound)
+    };
+    (0..edges).map(|_| (pick(), pick())).collect()
+}
+
+fn uniform(vertices: u64, edges: usize, seed: u64) -> Vec<(u64, u64)> {
+    let mut next = random(seed);
+    (0..edges).map(|_| (next(vertices), next(vertices))).collect()
+}
+
+fn shapes() -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    for directed in [false, true] {
+        for wide in [false, true] {
+            let options = CsrOptions { directed, wide, keep_self_loops: true };
+            // Wide ones by number, the others by degree, so that both orders are searched.
+            let mut add = |name, vertices, edges: &[(u64, u64)]| {
+                let mut csr = Csr::from_edges(vertices, edges, options).unwrap();
+                if !wide {
+                    hub::order_by_degree(&mut csr);
+                }
+                shapes.push(Shape { name, csr });
+            };
+            add("one vertex", 1, &[]);
+            add("no edges", 70, &[]);
+            add("self-loops", 3, &[(0, 0), (1, 1), (1, 2)]);
+            add("duplicate edges", 4, &[(0, 1), (0, 1), (1, 0), (2, 3), (2, 3)]);
+            add("path", 70, &(0..69).map(|v| (v, v + 1)).collect::<Vec<_>>());
+            add("path, numbers scattered", 67, &(0..66).map(|v| (v * 25 % 67, (v + 1) * 25 % 67)).collect::<Vec<_>>());
+            // Lists of several pieces.
+            add("star", 5000, &(1..5000).map(|v| (0, v)).collect::<Vec<_>>());
+            add("two stars, far ends", 6000, &(2..6000).map(|v| (6000 - v % 2 - 1, v - 1)).collect::<Vec<_>>());
+            add("skewed, with isolated vertices", 3000, &skewed(2500, 20_000, 1));
+            add("uniform", 2000, &uniform(2000, 16_000, 2));
+            add("sparse, many components", 4000, &uniform(4000, 2500, 3));
+        }
+    }
+    shapes
+}
+
+fn sources(csr: &Csr) -> Vec<u64> {
+    let mut next = random(csr.arcs() + 17);
+    let mut sources: Vec<u64> = (0..3).map(|_| next(csr.vertices())).collect();
+    sources.push(0);
+    sources
+}
+
+fn in_edges(csr: &Csr) -> Csr {
+    csr.transpose()
+}
+
+fn serial_depths(csr: &Csr, source: u64) -> Vec<u32> {
+    let mut depth = vec![UNREACHED; csr.vertices() as usize];
+    depth[source as usize] = 0;
+    let mut queue = VecDeque::from([source]);
+    while let Some(v) = queue.pop_front() {
+        for n in csr.neighbours_of(v) {
+            if depth[n as usize] == UNREACHED {
+                depth[n as usize] = depth[v as usize] + 1;
+                queue.push_back(n);
+            }
+        }
+    }
+    depth
+}
+
+fn check_bfs(shape: &Shape, graph: &GraphOnEngine, options: &BfsOptions) {
+    let csr = &shape.csr;
+    let backward = in_edges(csr);
+    let mut search = Bfs::new(graph, options).unwrap();
+    for source in sources(csr) {
+        let result = search.run(source).unwrap();
+        let expected = serial_depths(csr, source);
+        assert_eq!(result.depth, expected, "{}, source {source}", shape.name);
+        assert_eq!(result.reached, expected.iter().filter(|d| **d != UNREACHED).count() as u64);
+        let parents = result.parent.unwrap();
+        for v in 0..csr.vertices() {
+            let (parent, depth) = (parents[v as usize], expected[v as usize]);
+            match depth {
+                UNREACHED => assert_eq!(parent, u64::MAX),
+                0 => assert_eq!(parent, source),
+                d => {
+                    assert!(backward.neighbours_of(v).any(|u| u == parent), "{}: {parent} -> {v}", shape.name);
+                    assert_eq!(expected[parent as usize] + 1, d, "{}: {parent} -> {v}", shape.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn depths_and_parents_are_those_of_a_serial_search() {
+    let engine = Engine::cpu().unwrap();
+    for shape in shapes() {
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::BFS).unwrap();
+        for alpha in [0, 15] {
+            check_bfs(&shape, &graph, &BfsOptions { alpha, ..BfsOptions::default() });
+        }
+        // Bottom-up from the start, and never back.
+        check_bfs(&shape, &graph, &BfsOptions { alpha: u64::MAX, beta: u64::MAX, parents: true });
+    }
+}
+
+#[test]
+fn a_directed_graph_without_in_edges_is_searched_top_down() {
+    let engine = Engine::cpu().unwrap();
+    let needs = Needs { inward: false, ..Needs::BFS };
+    for shape in shapes().into_iter().filter(|s| s.csr.directed()) {
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Pinned, needs).unwrap();
+        check_bfs(&shape, &graph, &BfsOptions { alpha: u64::MAX, ..BfsOptions::default() });
+    }
+}
+
+fn serial_components(csr: &Csr) -> Vec<u64> {
+    let mut label: Vec<u64> = (0..csr.vertices()).collect();
+    fn root(label: &mut [u64], mut v: u64) -> u64 {
+        while label[v as usize] != v {
+            label[v as usize] = label[label[v as usize] as usize];
+            v = label[v as usize];
+        }
+        v
+    }
+    for v in 0..csr.vertices() {
+        for n in csr.neighbours_of(v) {
+            let (a, b) = (root(&mut label, v), root(&mut label, n));
+            label[a.max(b) as usize] = a.min(b);
+        }
+    }
+    (0..csr.vertices()).map(|v| root(&mut label, v)).collect()
+}
+
+#[test]
+fn labels_are_the_smallest_vertices_of_components() {
+    let engine = Engine::cpu().unwrap();
+    for shape in shapes() {
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::COMPONENTS).unwrap();
+        let expected = serial_components(&shape.csr);
+        for giant in [0.0, 0.5, 2.0] {
+            let options = ComponentsOptions { giant, ..ComponentsOptions::default() };
+            let result = components(&graph, &options).unwrap();
+            assert_eq!(result.label, expected, "{}", shape.name);
+            let roots = expected.iter().enumerate().filter(|&(v, l)| v as u64 == *l).count();
+            assert_eq!(result.components, roots as u64, "{}", shape.name);
+        }
+    }
+}
+
+fn serial_ranks(csr: &Csr, damping: f64, iterations: u32) -> Vec<f64> {
+    let n = csr.vertices() as usize;
+    let mut rank = vec![1.0 / n as f64; n];
+    for _ in 0..iterations {
+        let dangling: f64 = (0..n).filter(|&v| csr.degree(v as u64) == 0).map(|v| rank[v]).sum();
+        let mut next = vec![(1.0 - damping + damping * dangling) / n as f64; n];
+        for v in 0..n as u64 {
+            let share = damping * rank[v as usize] / csr.degree(v).max(1) as f64;
+            csr.neighbours_of(v).for_each(|u| next[u as usize] += share);
+        }
+        rank = next;
+    }
+    rank
+}
+
+#[test]
+fn ranks_are_those_of_the_power_method() {
+    let engine = Engine::cpu().unwrap();
+    for shape in shapes() {
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::PAGERANK).unwrap();
+        for (tolerance, close) in [(None, 1e-12), (Some(1e-30), 1e-12), (Some(1e-3), 1e-3)] {
+            let options = PageRankOptions { tolerance, iterations: 12, ..PageRankOptions::default() };
+            let result = pagerank(&graph, &options).unwrap();
+            let ran = result.iterations.len() as u32;
+            let expected = serial_ranks(&shape.csr, options.damping, ran);
+            let apart: f64 = expected.iter().zip(&result.rank).map(|(a, b)| (a - b).abs()).sum();
+            // Single-precision contributions are right to 2^-24 each.
+            let single = if close > 1e-6 { 1e-6 } else { close };
+            assert!(apart < single, "{}: {apart}", shape.name);
+            let sum: f64 = result.rank.iter().sum();
+            assert!((sum - 1.0).abs() < 1e-6, "{}: the ranks sum to {sum}", shape.name);
+            if let Some(t) = tolerance {
+                assert_eq!(result.converged, result.iterations.last().unwrap().change < t);
+            }
+        }
+    }
+}
+
+fn serial_distances<D: Copy + PartialOrd>(
+    csr: &Csr,
+    source: u64,
+    [zero, far]: [D; 2],
+    through: impl Fn(D, usize) -> D,
+) -> Vec<D> {
+    struct Entry<D>(D, u64);
+    impl<D: PartialOrd> PartialEq for Entry<D> {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+    impl<D: PartialOrd> Eq for Entry<D> {}
+    impl<D: PartialOrd> PartialOrd for Entry<D> {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+    impl<D: PartialOrd> Ord for Entry<D> {
+        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+            other.0.partial_cmp(&self.0).unwrap()
+        }
+    }
+    let mut distance = vec![far; csr.vertices() as usize];
+    distance[source as usize] = zero;
+    let mut heap = BinaryHeap::from([Entry(zero, source)]);
+    while let Some(Entry(d, v)) = heap.pop() {
+        if d > distance[v as usize] {
+            continue;
+        }
+        for i in csr.range(v) {
+            let (n, d) = (csr.neighbours().get(i), through(d, i));
+            if d < distance[n as usize] {
+                distance[n as usize] = d;
+                heap.push(Entry(d, n));
+            }
+        }
+    }
+    distance
+}
+
+#[test]
+fn integer_distances_are_dijkstras() {
+    let engine = Engine::cpu().unwrap();
+    for (largest, delta) in [(1, None), (255, Some(40.0)), (u32::MAX, Some(1e9))] {
+        for shape in shapes() {
+            let mut next = random(5);
+            let mut edges = Vec::new();
+            for v in 0..shape.csr.vertices() {
+                edges.extend(shape.csr.neighbours_of(v).map(|n| (v, n, (next(u64::from(largest)) + 1) as u32)));
+            }
+            let wide = shape.csr.neighbours().as_u64().is_some();
+            let options = CsrOptions { directed: shape.csr.directed(), keep_self_loops: true, wide };
+            let csr = Csr::from_weighted_edges(shape.csr.vertices(), &edges, options).unwrap();
+            let Some(Weights::U32(weights)) = csr.weights() else { panic!("integer weights") };
+            let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::SSSP).unwrap();
+            let mut search = Sssp::new(&graph, &SsspOptions { delta, rounds: 0 }).unwrap();
+            for source in sources(&csr).into_iter().take(2) {
+                let result = search.run(source).unwrap();
+                let expected = serial_distances(&csr, source, [0, u64::MAX], |d, i| d + u64::from(weights[i]));
+                assert_eq!(result.distance, Distances::Integer(expected), "{} from {source}", shape.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn real_distances_are_dijkstras() {
+    let engine = Engine::cpu().unwrap();
+    for shape in shapes() {
+        let mut next = random(6);
+        let mut edges = Vec::new();
+        for v in 0..shape.csr.vertices() {
+            // Some weights are 0: whole plateaus of equal distances.
+            edges.extend(shape.csr.neighbours_of(v).map(|n| (v, n, next(1000) as f32 / 997.0)));
+        }
+        let wide = shape.csr.neighbours().as_u64().is_some();
+        let options = CsrOptions { directed: shape.csr.directed(), keep_self_loops: true, wide };
+        let csr = Csr::from_real_edges(shape.csr.vertices(), &edges, options).unwrap();
+        let Some(Weights::F32(weights)) = csr.weights() else { panic!("real weights") };
+        let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::SSSP).unwrap();
+        for delta in [None, Some(1e-9), Some(1e9)] {
+            // Every distance in a range of its own.
+            if delta.is_some_and(|d| d < 1.0) && csr.vertices() > 100 {
+                continue;
+            }
+            let mut search = Sssp::new(&graph, &SsspOptions { delta, rounds: 0 }).unwrap();
+            let source = sources(&csr)[0];
+            let result = search.run(source).unwrap();
+            let expected = serial_distances(&csr, source, [0.0, f64::INFINITY], |d, i| d + f64::from(weights[i]));
+            assert_eq!(result.distance, Distances::Real(expected), "{} from {source}", shape.name);
+        }
+    }
+}
+
+#[test]
+fn a_graph_without_weights_counts_edges() {
+    let engine = Engine::cpu().unwrap();
+    let csr = Csr::from_edges(500, &skewed(500, 3000, 9), CsrOptions::default()).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::ALL).unwrap();
+    let depth = bfs(&graph, 3, &BfsOptions::default()).unwrap().depth;
+    let hops = depth.iter().map(|&d| if d == UNREACHED { u64::MAX } else { u64::from(d) }).collect();
+    assert_eq!(sssp(&graph, 3, &SsspOptions::default()).unwrap().distance, Distances::Integer(hops));
+}
+
+#[test]
+fn wrong_calls_are_errors() {
+    let engine = Engine::cpu().unwrap();
+    let csr = Csr::from_edges(4, &[(0, 1), (1, 2)], CsrOptions { directed: true, ..CsrOptions::default() }).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::COMPONENTS).unwrap();
+    let no_vertex = bfs(&graph, 4, &BfsOptions::default());
+    assert!(matches!(no_vertex, Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
+    assert!(matches!(sssp(&graph, 0, &SsspOptions::default()), Err(GraphError::NotPlaced { .. })));
+    assert!(matches!(pagerank(&graph, &PageRankOptions::default()), Err(GraphError::NotPlaced { .. })));
+    for damping in [-0.1, 1.1, f64::NAN] {
+        let options = PageRankOptions { damping, ..PageRankOptions::default() };
+        assert!(matches!(pagerank(&graph, &options), Err(GraphError::Parameter { name: "damping", .. })));
+    }
+    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::ALL).unwrap();
+    for delta in [0.0, -1.0, f64::INFINITY] {
+        let options = SsspOptions { delta: Some(delta), rounds: 0 };
+        assert!(matches!(sssp(&graph, 0, &options), Err(GraphError::Parameter { name: "delta", .. })));
+    }
+    let limited = SsspOptions { delta: None, rounds: 1 };
+    assert!(matches!(sssp(&graph, 0, &limited), Err(GraphError::TooManyRounds { rounds: 1, .. })));
+}
+
+/// Runs all algorithms on a placed graph, and the verifiers on what they say.
+fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
+    let found = bfs(graph, source, &BfsOptions::default()).unwrap();
+    verify::bfs_parents(csr, source, &found.depth, found.parent.as_deref().unwrap()).unwrap();
+    verify::components(csr, &components(graph, &ComponentsOptions::default()).unwrap().label).unwrap();
+    let ranked = pagerank(graph, &PageRankOptions::default()).unwrap();
+    assert!(ranked.converged);
+    verify::pagerank(csr, None, verify::PageRank::default(), &ranked.rank).unwrap();
+    let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;
+    match &distances {
+        Distances::Integer(d) => verify::sssp(csr, source, verify::Distances::U64(d)).unwrap(),
+        Distances::Real(d) => verify::sssp(csr, source, verify::Distances::F64(d)).unwrap(),
+    }
+}
+
+#[test]
+fn enron_and_generated_graphs_pass_the_verifiers() {
+    let engine = Engine::cpu().unwrap();
+    let enron = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/email-enron.txt");
+    let inputs = [
+        (enron, WeightMode::RandomIntegers, Precision::Single),
+        ("kron:10", WeightMode::RandomReals, Precision::Single),
+        ("urand:10", WeightMode::RandomReals, Precision::Double),
+    ];
+    for (input, weights, precision) in inputs {
+        let options = LoadOptions { weights, precision, ..LoadOptions::default() };
+        let mut csr = input.parse::<Input>().unwrap().load(&options).unwrap().csr;
+        hub::order_by_degree(&mut csr);
+        let graph = GraphOnEngine::place(&engine, &csr, Placement::Pinned, Needs::ALL).unwrap();
+        verify_all(&csr, &graph, 1);
+    }
+}
+
+/// The graph kernels at other warp widths, compiled when the test runs: a thread for each lane, as slow as it sounds.
+mod widths {
+    use super::*;
+    use crate::engine::CpuImage;
+    use std::ffi::{CString, c_void};
+    use std::path::Path;
+    use std::process::Command;
+
+    fn image(width: u32, folder: &Path) -> CpuImage {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let source = folder.join("graph.cpp");
+        let kernels = ["bfs", "components", "pagerank", "sssp"].map(|k| {
+            let file = root.join(format!("kernels/graph/{k}.cu"));
+            format!("#include \"{}\"\n", file.display())
+        });
+        std::fs::write(&source, format!("{}WB_IMAGE(graph_image)\n", kernels.concat())).unwrap();
+        let library = folder.join(format!("graph{width}.so"));
+        let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+        let output = Command::new(compiler)
+            .args(["-std=c++20", "-O0", "-shared", "-fPIC", "-fno-gnu-unique", "-Wno-unknown-pragmas"])
+            .arg(format!("-DWB_WARP_WIDTH={width}"))
+            .arg("-I")
+            .arg(root.join("kernels/include"))
+            .arg("-o")
+            .args([&library, &source])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let path = CString::new(library.to_str().unwrap()).unwrap();
+        // SAFETY: the library was compiled a moment ago from this crate's sources, has no initialisers but those that list
+        // its kernels, and is never closed.
+        unsafe {
+            let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+            assert!(!handle.is_null(), "{library:?} cannot be loaded");
+            let symbol = libc::dlsym(handle, c"graph_image".as_ptr());
+            assert!(!symbol.is_null());
+            let symbol = std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(symbol);
+            CpuImage::from_symbol(symbol).unwrap()
+        }
+    }
+
+    fn check_all(engine: &Engine, shape: &Shape) {
+        let csr = &shape.csr;
+        let graph = GraphOnEngine::place(engine, csr, Placement::Gpu, Needs::ALL).unwrap();
+        for alpha in [0, u64::MAX] {
+            let options = BfsOptions { alpha, beta: u64::MAX, ..BfsOptions::default() };
+            let source = sources(csr)[0];
+            let result = bfs(&graph, source, &options).unwrap();
+            assert_eq!(result.depth, serial_depths(csr, source), "{}", shape.name);
+        }
+        let options = ComponentsOptions { giant: 2.0, rounds: 1 };
+        assert_eq!(components(&graph, &options).unwrap().label, serial_components(csr), "{}", shape.name);
+        let options = PageRankOptions { tolerance: None, iterations: 2, ..PageRankOptions::default() };
+        let apart: f64 = serial_ranks(csr, 0.85, 2)
+            .iter()
+            .zip(pagerank(&graph, &options).unwrap().rank)
+            .map(|(a, b)| (a - b).abs())
+            .sum();
+        assert!(apart < 1e-12, "{}: {apart}", shape.name);
+        let source = sources(csr)[0];
+        let hops = serial_distances(csr, source, [0, u64::MAX], |d, _| d + 1);
+        let found = sssp(&graph, source, &SsspOptions { delta: Some(2.0), rounds: 0 }).unwrap();
+        assert_eq!(found.distance, Distances::Integer(hops), "{}", shape.name);
+    }
+
+    #[test]
+    fn every_warp_width_gives_the_same_answers() {
+        let folder = tempfile::tempdir().unwrap();
+        for width in [4, 32] {
+            let image = image(width, folder.path());
+            assert_eq!(image.warp_width(), width);
+            let engine = Engine::cpu_with(2, &image, None).unwrap();
+            let options = CsrOptions { keep_self_loops: true, ..CsrOptions::default() };
+            let check = |name, vertices, edges: &[(u64, u64)]| {
+                check_all(&engine, &Shape { name, csr: Csr::from_edges(vertices, edges, options).unwrap() });
+            };
+            check("skewed", 100, &skewed(90, 600, 4));
+            // One list of several pieces, or at least one that the whole warp walks.
+            let star = if width == 4 { 2100 } else { 150 };
+            check("star", star, &(1..star).map(|v| (0, v)).collect::<Vec<_>>());
+        }
+    }
+}

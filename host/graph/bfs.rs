@@ -1,0 +1,270 @@
+//! Breadth-first search, direction-optimising, level by level.
+
+use super::edges::{GraphError, GraphOnEngine, Launcher, Lists, Report, kernel_parameters};
+use crate::args;
+use crate::memory::{Place, Region};
+use bytemuck::{Pod, Zeroable};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Depth of a vertex that the search did not reach.
+pub const UNREACHED: u32 = u32::MAX;
+
+/// How a level found its vertices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From each vertex of the frontier along its edges.
+    TopDown,
+    /// From each unreached vertex back to the frontier.
+    BottomUp,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TopDown => "top-down",
+            Self::BottomUp => "bottom-up",
+        })
+    }
+}
+
+/// How to search.
+#[derive(Clone, Debug)]
+pub struct BfsOptions {
+    /// Record parents as well as depths.
+    pub parents: bool,
+    /// Go bottom-up when the frontier's edges are more than the unexplored ones over `alpha` (GAP: 15); 0 stays top-down.
+    pub alpha: u64,
+    /// Go top-down again when the frontier shrinks below the vertices over `beta` (GAP: 18), and below the number of
+    /// vertices that are left: those few would read fewer lists than the frontier.
+    pub beta: u64,
+}
+
+impl Default for BfsOptions {
+    fn default() -> Self {
+        Self { parents: true, alpha: 15, beta: 18 }
+    }
+}
+
+/// One level of a search.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct LevelReport {
+    /// Depth of the vertices that it found.
+    pub level: u32,
+    /// How.
+    pub direction: Direction,
+    /// Vertices that it started from.
+    pub frontier: u64,
+    /// Vertices found.
+    pub found: u64,
+    /// Edges looked at.
+    pub scanned: u64,
+    /// Of the vertices found, those that needed no edge, because their best-connected neighbour was in the frontier.
+    pub hub_hits: u64,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BfsResult {
+    /// Edges between the source and each vertex, or [`UNREACHED`].
+    pub depth: Vec<u32>,
+    /// Each vertex's predecessor; the source is its own; `u64::MAX` where it was not reached.
+    pub parent: Option<Vec<u64>>,
+    /// Level by level.
+    pub levels: Vec<LevelReport>,
+    /// Vertices reached, with the source.
+    pub reached: u64,
+    /// Wall-clock time from clearing the depths to the last level's end; results are then in the engine's memory.
+    pub elapsed: Duration,
+}
+
+impl BfsResult {
+    /// Edges looked at.
+    pub fn scanned(&self) -> u64 {
+        self.levels.iter().map(|l| l.scanned).sum()
+    }
+}
+
+/// `wb_bfs` of `kernels/graph/bfs.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Parameters {
+    offset: u64,
+    hub: u64,
+    isolated: u64,
+    seen: u64,
+    seen_next: u64,
+    depth: u64,
+    parent: u64,
+    queue: u64,
+    queue_next: u64,
+    items: u64,
+    tally: u64,
+    report: u64,
+    vertices: u64,
+    source: u64,
+    level: u32,
+    hub_leads: u32,
+}
+kernel_parameters!(Parameters, 120);
+
+// Sums of a step.
+const ITEMS: usize = 0;
+const FOUND: usize = 1;
+const DEGREES: usize = 2;
+const SCANNED: usize = 3;
+const HUB_HITS: usize = 4;
+
+/// A search with its memory, for any number of sources.
+#[derive(Debug)]
+pub struct Bfs<'g> {
+    graph: &'g GraphOnEngine,
+    options: BfsOptions,
+    launcher: Launcher<'g>,
+    depth: Region,
+    parent: Option<Region>,
+    seen: [Region; 2],
+    queue: [Region; 2],
+}
+
+/// Searches from one source.
+pub fn bfs(graph: &GraphOnEngine, source: u64, options: &BfsOptions) -> Result<BfsResult, GraphError> {
+    Bfs::new(graph, options)?.run(source)
+}
+
+impl<'g> Bfs<'g> {
+    /// Allocates what searches need.
+    pub fn new(graph: &'g GraphOnEngine, options: &BfsOptions) -> Result<Self, GraphError> {
+        if graph.out.edges.is_none() {
+            return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
+        }
+        let vertices = graph.vertices as usize;
+        let device = |bytes| graph.engine.allocate(Place::Device, bytes);
+        let bitmap = || device(vertices.div_ceil(32) * 4);
+        let queue = || device(graph.queue_items() * 2 * graph.id_bytes());
+        Ok(Self {
+            graph,
+            options: options.clone(),
+            launcher: Launcher::new(graph)?,
+            depth: device(vertices * size_of::<u32>())?,
+            parent: if options.parents { Some(device(vertices * graph.id_bytes())?) } else { None },
+            seen: [bitmap()?, bitmap()?],
+            queue: [queue()?, queue()?],
+        })
+    }
+
+    /// Searches from a source and brings depths and parents to the host.
+    pub fn run(&mut self, source: u64) -> Result<BfsResult, GraphError> {
+        self.graph.check_source(source)?;
+        self.launcher.reset()?;
+        let started = Instant::now();
+        let (levels, reached) = self.search(source)?;
+        let elapsed = started.elapsed();
+        Ok(BfsResult {
+            depth: self.depth.get_slice(0, self.graph.vertices as usize)?,
+            parent: self.parent.as_ref().map(|p| self.graph.read_ids(p)).transpose()?,
+            levels,
+            reached,
+            elapsed,
+        })
+    }
+
+    fn parameters(&self, lists: &Lists, source: u64) -> Parameters {
+        Parameters {
+            offset: lists.offset.address(),
+            hub: lists.hub.address(),
+            isolated: self.graph.isolated.address(),
+            seen: 0,
+            seen_next: 0,
+            depth: self.depth.address(),
+            parent: self.parent.as_ref().map_or(0, Region::address),
+            queue: 0,
+            queue_next: 0,
+            items: 0,
+            tally: self.launcher.tally_address(),
+            report: self.launcher.report_address(),
+            vertices: self.graph.vertices,
+            source,
+            level: 0,
+            hub_leads: u32::from(lists.hub_leads),
+        }
+    }
+
+    fn search(&self, source: u64) -> Result<(Vec<LevelReport>, u64), GraphError> {
+        let graph = self.graph;
+        let ids = graph.id_suffix();
+        let outward = &graph.out;
+        let inward = if graph.directed { graph.inward.as_ref() } else { Some(outward) };
+        let seen = [self.seen[0].address(), self.seen[1].address()];
+        let queue = [self.queue[0].address(), self.queue[1].address()];
+        let forward = self.parameters(outward, source);
+        let backward = inward.map(|lists| self.parameters(lists, source));
+
+        let (mut now, mut turn) = (0, 0);
+        let start = Parameters { seen: seen[0], queue_next: queue[0], ..forward };
+        let first = self.launcher.step(&format!("wb_bfs_start_{ids}"), args!(start))?;
+        let (mut items, mut degrees, mut frontier) = (first.sum[ITEMS], first.sum[DEGREES], 1);
+        let (mut unexplored, mut reached, mut bottom_up) = (graph.arcs, 1, false);
+        let mut levels = Vec::new();
+        for level in 1..UNREACHED {
+            let started = Instant::now();
+            if !bottom_up {
+                if items == 0 {
+                    break;
+                }
+                bottom_up = backward.is_some() && self.options.alpha != 0 && degrees > unexplored / self.options.alpha;
+                unexplored = unexplored.saturating_sub(degrees);
+            }
+            let (direction, report) = match (bottom_up, inward, backward) {
+                (true, Some(lists), Some(backward)) => {
+                    let p = Parameters { seen: seen[now], seen_next: seen[1 - now], level, ..backward };
+                    now = 1 - now;
+                    (Direction::BottomUp, self.over(lists, "wb_bfs_bottom_up", p)?)
+                }
+                _ => {
+                    let (from, to) = (queue[turn], queue[1 - turn]);
+                    let p = Parameters { seen: seen[now], queue: from, queue_next: to, items, level, ..forward };
+                    turn = 1 - turn;
+                    let report = self.over(outward, "wb_bfs_top_down", p)?;
+                    (items, degrees) = (report.sum[ITEMS], report.sum[DEGREES]);
+                    (Direction::TopDown, report)
+                }
+            };
+            let found = report.sum[FOUND];
+            reached += found;
+            let small = found < frontier && found <= graph.vertices / self.options.beta.max(1);
+            if bottom_up && found != 0 && small && found < graph.connected.saturating_sub(reached) {
+                // The frontier has become small, also beside the vertices that a bottom-up step would look at: make a queue of it.
+                let p = Parameters { seen: seen[now], seen_next: seen[1 - now], queue_next: queue[turn], ..forward };
+                let report = self.launcher.step(&format!("wb_bfs_collect_{ids}"), args!(p))?;
+                (items, degrees, bottom_up) = (report.sum[ITEMS], report.sum[DEGREES], false);
+            }
+            levels.push(LevelReport {
+                level,
+                direction,
+                frontier,
+                found,
+                scanned: report.sum[SCANNED],
+                hub_hits: report.sum[HUB_HITS],
+                elapsed: started.elapsed(),
+            });
+            frontier = found;
+            if found == 0 {
+                break;
+            }
+        }
+        Ok((levels, reached))
+    }
+
+    /// One step that reads edges.
+    fn over(&self, lists: &Lists, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
+        let Some(edges) = &lists.edges else {
+            return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
+        };
+        self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
+    }
+}

@@ -1,0 +1,207 @@
+//! Connected components: hubs first, a sample, then only what is left.
+
+use super::edges::{GraphError, GraphOnEngine, Launcher, Report, kernel_parameters};
+use crate::args;
+use crate::memory::{Place, Region};
+use bytemuck::{Pod, Zeroable};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// How to look for components.
+#[derive(Clone, Debug)]
+pub struct ComponentsOptions {
+    /// Rounds that link one neighbour of every vertex, at most (Afforest: 2). They stop as soon as `giant` is reached.
+    pub rounds: u32,
+    /// Share of the sample that must agree on a component before the other vertices are read in full.
+    pub giant: f64,
+}
+
+impl Default for ComponentsOptions {
+    fn default() -> Self {
+        Self { rounds: 2, giant: 0.5 }
+    }
+}
+
+/// One phase of the work.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PhaseReport {
+    /// What it did.
+    pub name: &'static str,
+    /// Edges looked at.
+    pub scanned: u64,
+    /// Trees that were left.
+    pub trees: u64,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+/// The components of a graph; of a directed one its weakly connected components.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ComponentsResult {
+    /// For each vertex the smallest vertex of its component.
+    pub label: Vec<u64>,
+    /// Number of components.
+    pub components: u64,
+    /// Phase by phase.
+    pub phases: Vec<PhaseReport>,
+    /// Wall-clock time; labels are then in the engine's memory.
+    pub elapsed: Duration,
+}
+
+impl ComponentsResult {
+    /// Edges looked at.
+    pub fn scanned(&self) -> u64 {
+        self.phases.iter().map(|p| p.scanned).sum()
+    }
+}
+
+/// `wb_components` of `kernels/graph/components.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Parameters {
+    offset: u64,
+    hub: u64,
+    label: u64,
+    tile: u64,
+    sample: u64,
+    tally: u64,
+    report: u64,
+    vertices: u64,
+    edges: u64,
+    giant: u64,
+    neighbour: u32,
+    samples: u32,
+}
+kernel_parameters!(Parameters, 88);
+
+// Sums of a step.
+const ROOTS: usize = 0;
+const SCANNED: usize = 1;
+
+/// Vertices whose labels are looked at to find the giant component (GAP's number).
+const SAMPLES: usize = 1024;
+
+/// A run with its memory.
+#[derive(Debug)]
+pub struct Components<'g> {
+    graph: &'g GraphOnEngine,
+    options: ComponentsOptions,
+    launcher: Launcher<'g>,
+    label: Region,
+    sample: Region,
+}
+
+/// Labels every vertex with the smallest vertex of its component.
+pub fn components(graph: &GraphOnEngine, options: &ComponentsOptions) -> Result<ComponentsResult, GraphError> {
+    Components::new(graph, options)?.run()
+}
+
+impl<'g> Components<'g> {
+    /// Allocates what a run needs.
+    pub fn new(graph: &'g GraphOnEngine, options: &ComponentsOptions) -> Result<Self, GraphError> {
+        Ok(Self {
+            graph,
+            options: options.clone(),
+            launcher: Launcher::new(graph)?,
+            label: graph.engine.allocate(Place::Device, graph.vertices as usize * graph.id_bytes())?,
+            sample: graph.engine.allocate(Place::Host, SAMPLES * graph.id_bytes())?,
+        })
+    }
+
+    /// Runs, and brings the labels to the host.
+    pub fn run(&mut self) -> Result<ComponentsResult, GraphError> {
+        self.launcher.reset()?;
+        let started = Instant::now();
+        let phases = self.phases()?;
+        let elapsed = started.elapsed();
+        let components = phases.last().map_or(0, |p| p.trees);
+        Ok(ComponentsResult { label: self.graph.read_ids(&self.label)?, components, phases, elapsed })
+    }
+
+    fn phases(&self) -> Result<Vec<PhaseReport>, GraphError> {
+        let graph = self.graph;
+        let lists = &graph.out;
+        let mut phases = Vec::new();
+        if graph.vertices == 0 {
+            return Ok(phases);
+        }
+        let p = Parameters {
+            offset: lists.offset.address(),
+            hub: lists.hub.address(),
+            label: self.label.address(),
+            tile: lists.tile.address(),
+            sample: self.sample.address(),
+            tally: self.launcher.tally_address(),
+            report: self.launcher.report_address(),
+            vertices: graph.vertices,
+            edges: graph.arcs,
+            giant: graph.none(),
+            neighbour: 0,
+            samples: SAMPLES as u32,
+        };
+        let ids = graph.id_suffix();
+        let mut phase = |name, started: Instant, scanned, trees| {
+            phases.push(PhaseReport { name, scanned, trees, elapsed: started.elapsed() });
+        };
+
+        let started = Instant::now();
+        self.launcher.run(&format!("wb_components_start_{ids}"), args!(p))?;
+        self.launcher.run(&format!("wb_components_hubs_{ids}"), args!(p))?;
+        let trees = self.compress(p)?;
+        phase("hubs", started, 0, trees);
+
+        // Without in-edges an arc that leads out of the giant component is seen from inside only: nothing may be skipped.
+        let skips = !graph.directed;
+        let mut giant = if skips { self.giant(p)? } else { None };
+        for round in 0..self.options.rounds {
+            if !skips || giant.is_some() {
+                break;
+            }
+            let started = Instant::now();
+            let neighbour = round + u32::from(lists.hub_leads);
+            let report = self.over("wb_components_round", Parameters { neighbour, ..p })?;
+            let trees = self.compress(p)?;
+            phase("neighbours", started, report.sum[SCANNED], trees);
+            giant = self.giant(p)?;
+        }
+
+        let started = Instant::now();
+        let report = self.over("wb_components_rest", Parameters { giant: giant.unwrap_or(graph.none()), ..p })?;
+        let trees = self.compress(p)?;
+        phase("rest", started, report.sum[SCANNED], trees);
+        Ok(phases)
+    }
+
+    /// Points every vertex at its root; how many roots there are.
+    fn compress(&self, p: Parameters) -> Result<u64, GraphError> {
+        let report = self.launcher.step(&format!("wb_components_compress_{}", self.graph.id_suffix()), args!(p))?;
+        Ok(report.sum[ROOTS])
+    }
+
+    /// The label that enough of the sample has.
+    fn giant(&self, p: Parameters) -> Result<Option<u64>, GraphError> {
+        self.launcher.run(&format!("wb_components_sample_{}", self.graph.id_suffix()), args!(p))?;
+        let sample: Vec<u64> = if self.graph.wide {
+            self.sample.get_slice(0, SAMPLES)?
+        } else {
+            self.sample.get_slice::<u32>(0, SAMPLES)?.into_iter().map(u64::from).collect()
+        };
+        let mut votes = HashMap::new();
+        for label in sample {
+            *votes.entry(label).or_insert(0u32) += 1;
+        }
+        let commonest = votes.into_iter().max_by_key(|&(label, count)| (count, std::cmp::Reverse(label)));
+        let enough = self.options.giant * SAMPLES as f64;
+        Ok(commonest.filter(|&(_, count)| f64::from(count) >= enough).map(|(label, _)| label))
+    }
+
+    /// One step that reads edges.
+    fn over(&self, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
+        let Some(edges) = &self.graph.out.edges else {
+            return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "connected components" });
+        };
+        self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
+    }
+}

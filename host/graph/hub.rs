@@ -1,0 +1,112 @@
+//! Orders by degree. Neighbours with many neighbours are reached early, so a search that looks at them first, or keeps
+//! the first of each list in fast memory, reads little of the rest.
+
+use super::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights};
+use rayon::prelude::*;
+use std::cmp::Reverse;
+
+/// For each vertex the neighbour with the highest degree (of equal ones the smallest), in the width of the graph's
+/// neighbours; the largest value of that width for vertices without neighbours.
+pub fn hubs(csr: &Csr) -> Neighbours {
+    match csr.neighbours() {
+        Neighbours::U32(list) => Neighbours::U32(hubs_in(csr, list)),
+        Neighbours::U64(list) => Neighbours::U64(hubs_in(csr, list)),
+    }
+}
+
+fn hubs_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
+    (0..csr.vertices())
+        .into_par_iter()
+        .map(|v| {
+            let list = list[csr.range(v)].iter().copied();
+            list.max_by_key(|&n| (csr.degree(n.number()), Reverse(n))).unwrap_or(V::NONE)
+        })
+        .collect()
+}
+
+/// Sorts each neighbour list by descending degree of the neighbours, equal degrees by number. Weights move along.
+pub fn order_by_degree(csr: &mut Csr) {
+    if csr.order() == NeighbourOrder::ByDegree {
+        return;
+    }
+    let degrees: Vec<u64> = (0..csr.vertices()).into_par_iter().map(|v| csr.degree(v)).collect();
+    let (offsets, neighbours, weights, order) = csr.parts_mut();
+    *order = NeighbourOrder::ByDegree;
+    match neighbours {
+        Neighbours::U32(list) => sort_weighted(offsets, &degrees, list, weights),
+        Neighbours::U64(list) => sort_weighted(offsets, &degrees, list, weights),
+    }
+}
+
+fn sort_weighted<V: VertexId>(offsets: &[u64], degrees: &[u64], list: &mut [V], weights: Option<&mut Weights>) {
+    match weights {
+        None => {
+            let nothing = &mut vec![(); list.len()];
+            sort(offsets, degrees, list, nothing);
+        }
+        Some(Weights::U32(weights)) => sort(offsets, degrees, list, weights),
+        Some(Weights::F32(weights)) => sort(offsets, degrees, list, weights),
+        Some(Weights::F64(weights)) => sort(offsets, degrees, list, weights),
+    }
+}
+
+fn sort<V: VertexId, W: Copy + Send>(offsets: &[u64], degrees: &[u64], list: &mut [V], weights: &mut [W]) {
+    let parts = csr::blocks_mut(offsets, list).into_par_iter().zip(csr::blocks_mut(offsets, weights));
+    parts.for_each_init(Vec::new, |pairs, ((vertices, list), (_, weights))| {
+        let base = offsets[vertices.start];
+        for v in vertices {
+            let own = (offsets[v] - base) as usize..(offsets[v + 1] - base) as usize;
+            let (list, weights) = (&mut list[own.clone()], &mut weights[own]);
+            pairs.clear();
+            pairs.extend(list.iter().copied().zip(weights.iter().copied()));
+            pairs.sort_unstable_by_key(|&(n, _)| (Reverse(degrees[n.index()]), n));
+            for (i, &(neighbour, weight)) in pairs.iter().enumerate() {
+                (list[i], weights[i]) = (neighbour, weight);
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::CsrOptions;
+    use proptest::prelude::*;
+
+    fn arcs(csr: &Csr, v: u64) -> Vec<(u64, u32)> {
+        let Some(Weights::U32(weights)) = csr.weights() else { panic!("integer weights") };
+        csr.range(v).map(|i| (csr.neighbours().get(i), weights[i])).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn lists_keep_their_arcs_and_descend_by_degree(
+            edges in prop::collection::vec((0u64..30, 0u64..30, 0u32..9), 0..200), directed: bool, wide: bool,
+        ) {
+            let options = CsrOptions { directed, wide, ..Default::default() };
+            let csr = Csr::from_weighted_edges(30, &edges, options).unwrap();
+            let mut ordered = csr.clone();
+            order_by_degree(&mut ordered);
+            let hubs = hubs(&csr);
+            prop_assert_eq!(&super::hubs(&ordered), &hubs);
+            for v in 0..30 {
+                let list = arcs(&ordered, v);
+                let keys: Vec<_> = list.iter().map(|&(n, _)| (Reverse(csr.degree(n)), n)).collect();
+                prop_assert!(keys.is_sorted());
+                let none = if wide { u64::MAX } else { u32::MAX.into() };
+                prop_assert_eq!(hubs.get(v as usize), list.first().map_or(none, |&(n, _)| n));
+                let mut sorted = list;
+                sorted.sort_unstable();
+                prop_assert_eq!(sorted, arcs(&csr, v));
+            }
+        }
+    }
+
+    #[test]
+    fn a_graph_without_weights_is_ordered_too() {
+        let mut csr = Csr::from_edges(4, &[(0, 1), (0, 2), (2, 3), (0, 3), (3, 1)], CsrOptions::default()).unwrap();
+        order_by_degree(&mut csr);
+        assert_eq!(csr.neighbours_of(0).collect::<Vec<_>>(), [3, 1, 2]);
+        assert_eq!(csr.order(), NeighbourOrder::ByDegree);
+    }
+}

@@ -1,0 +1,238 @@
+//! Identifiers of the input and the numbers that stand for them.
+
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Which identifier of the input each vertex has.
+///
+/// Vertices are numbered from 0 in ascending order of their identifiers, so that comparing numbers is comparing
+/// identifiers. Where the identifiers leave no gap, the mapping is an addition ([`Ids::Dense`]); as soon as one number
+/// between the smallest and the largest is missing they are kept in a list ([`Ids::Sparse`], 8 bytes each).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ids {
+    /// Vertex `v` is `base + v`.
+    Dense {
+        /// Identifier of vertex 0.
+        base: u64,
+        /// Number of vertices.
+        count: u64,
+    },
+    /// Vertex `v` is the `v`-th of these, which ascend.
+    Sparse(Vec<u64>),
+}
+
+impl Ids {
+    /// Identifiers `base`, `base + 1`, and so on.
+    pub fn dense(base: u64, count: u64) -> Self {
+        Self::Dense { base, count }
+    }
+
+    /// The identifiers in `sorted`, which ascend strictly.
+    pub(crate) fn from_sorted(sorted: Vec<u64>) -> Self {
+        match (sorted.first(), sorted.last()) {
+            (Some(&first), Some(&last)) if last - first == sorted.len() as u64 - 1 => {
+                Self::dense(first, sorted.len() as u64)
+            }
+            (None, _) => Self::dense(0, 0),
+            _ => Self::Sparse(sorted),
+        }
+    }
+
+    /// Number of vertices.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Dense { count, .. } => *count,
+            Self::Sparse(ids) => ids.len() as u64,
+        }
+    }
+
+    /// Whether there are no vertices.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The input's identifier of vertex `v`, which must be below [`Ids::len`].
+    pub fn id(&self, v: u64) -> u64 {
+        match self {
+            Self::Dense { base, .. } => base + v,
+            Self::Sparse(ids) => ids[v as usize],
+        }
+    }
+
+    /// The vertex that the input calls `id`, if there is one.
+    pub fn vertex(&self, id: u64) -> Option<u64> {
+        match self {
+            Self::Dense { base, count } => id.checked_sub(*base).filter(|v| v < count),
+            Self::Sparse(ids) => ids.binary_search(&id).ok().map(|v| v as u64),
+        }
+    }
+
+    /// The smallest and the largest identifier; `None` when there are no vertices.
+    pub fn bounds(&self) -> Option<(u64, u64)> {
+        self.len().checked_sub(1).map(|last| (self.id(0), self.id(last)))
+    }
+}
+
+/// Looks identifiers up quickly while edges are renumbered.
+pub(crate) struct Renumber {
+    ids: Ids,
+    table: Table,
+}
+
+enum Table {
+    /// [`Ids`] itself is quick enough.
+    Direct,
+    /// One bit for each number from the smallest to the largest identifier, and how many are set before each word.
+    Bits { base: u64, words: Vec<u64>, ranks: Vec<u64> },
+}
+
+/// A table of bits may be as large as this many bits for each identifier that was read: it then takes no more memory than
+/// a list of the identifiers would.
+const BITS_FOR_EACH: u64 = 64;
+
+impl Renumber {
+    /// Gathers the identifiers in `lists`, however often each occurs.
+    pub(crate) fn gather<'a, L, F>(lists: &'a [L], each: F) -> Self
+    where
+        L: Sync,
+        F: Fn(&'a L, &mut dyn FnMut(u64)) + Sync,
+    {
+        let (count, low, high) = lists
+            .par_iter()
+            .map(|list| {
+                let mut found = (0u64, u64::MAX, 0u64);
+                each(list, &mut |id| found = (found.0 + 1, found.1.min(id), found.2.max(id)));
+                found
+            })
+            .reduce(|| (0, u64::MAX, 0), |a, b| (a.0 + b.0, a.1.min(b.1), a.2.max(b.2)));
+        if count == 0 {
+            return Self { ids: Ids::dense(0, 0), table: Table::Direct };
+        }
+        if high - low < count.saturating_mul(BITS_FOR_EACH) {
+            Self::by_bits(lists, each, low, high)
+        } else {
+            Self::by_sorting(lists, each)
+        }
+    }
+
+    fn by_bits<'a, L, F>(lists: &'a [L], each: F, base: u64, high: u64) -> Self
+    where
+        L: Sync,
+        F: Fn(&'a L, &mut dyn FnMut(u64)) + Sync,
+    {
+        let words: Vec<AtomicU64> =
+            (0..(high - base) as usize / 64 + 1).into_par_iter().map(|_| AtomicU64::new(0)).collect();
+        lists.par_iter().for_each(|list| {
+            each(list, &mut |id| {
+                let (word, bit) = (&words[((id - base) / 64) as usize], 1 << ((id - base) % 64));
+                // Most identifiers occur often: looking first keeps their cache lines shared.
+                if word.load(Ordering::Relaxed) & bit == 0 {
+                    word.fetch_or(bit, Ordering::Relaxed);
+                }
+            });
+        });
+        let words: Vec<u64> = words.into_par_iter().map(AtomicU64::into_inner).collect();
+        let mut ranks = Vec::with_capacity(words.len());
+        let mut distinct = 0;
+        for word in &words {
+            ranks.push(distinct);
+            distinct += u64::from(word.count_ones());
+        }
+        if distinct == high - base + 1 {
+            return Self { ids: Ids::dense(base, distinct), table: Table::Direct };
+        }
+        let mut sorted = Vec::with_capacity(distinct as usize);
+        for (i, &word) in words.iter().enumerate() {
+            let mut rest = word;
+            while rest != 0 {
+                sorted.push(base + 64 * i as u64 + u64::from(rest.trailing_zeros()));
+                rest &= rest - 1;
+            }
+        }
+        Self { ids: Ids::Sparse(sorted), table: Table::Bits { base, words, ranks } }
+    }
+
+    fn by_sorting<'a, L, F>(lists: &'a [L], each: F) -> Self
+    where
+        L: Sync,
+        F: Fn(&'a L, &mut dyn FnMut(u64)) + Sync,
+    {
+        let mut all: Vec<u64> = lists
+            .par_iter()
+            .flat_map_iter(|list| {
+                let mut own = Vec::new();
+                each(list, &mut |id| own.push(id));
+                own.sort_unstable();
+                own.dedup();
+                own
+            })
+            .collect();
+        all.par_sort_unstable();
+        all.dedup();
+        all.shrink_to_fit();
+        Self { ids: Ids::from_sorted(all), table: Table::Direct }
+    }
+
+    /// For identifiers that are known beforehand.
+    pub(crate) fn known(ids: Ids) -> Self {
+        Self { ids, table: Table::Direct }
+    }
+
+    pub(crate) fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
+    pub(crate) fn into_ids(self) -> Ids {
+        self.ids
+    }
+
+    /// The vertex of `id`, if there is one.
+    pub(crate) fn vertex(&self, id: u64) -> Option<u64> {
+        let Table::Bits { base, words, ranks } = &self.table else { return self.ids.vertex(id) };
+        let at = id.checked_sub(*base)?;
+        let (word, bit) = (words.get(usize::try_from(at / 64).ok()?)?, at % 64);
+        (word >> bit & 1 == 1).then(|| ranks[(at / 64) as usize] + u64::from((word & ((1 << bit) - 1)).count_ones()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn gather(lists: &[Vec<u64>]) -> Renumber {
+        Renumber::gather(lists, |list, each| list.iter().for_each(|&id| each(id)))
+    }
+
+    #[test]
+    fn a_gap_makes_the_difference() {
+        assert_eq!(gather(&[vec![3, 1], vec![2, 3]]).into_ids(), Ids::dense(1, 3));
+        assert_eq!(gather(&[vec![4, 1], vec![2, 4]]).into_ids(), Ids::Sparse(vec![1, 2, 4]));
+        assert_eq!(gather(&[vec![], vec![]]).into_ids(), Ids::dense(0, 0));
+        let top = u64::MAX;
+        assert_eq!(gather(&[vec![top, top - 1]]).into_ids(), Ids::dense(top - 1, 2));
+        assert_eq!(gather(&[vec![top, 0]]).into_ids(), Ids::Sparse(vec![0, top]));
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_ascend_with_identifiers_and_lead_back(
+            lists in prop::collection::vec(prop::collection::vec(prop_oneof![0u64..300, any::<u64>(), (1u64 << 63)..(1 << 63) + 9], 0..20), 0..6),
+            small: bool,
+        ) {
+            let lists: Vec<Vec<u64>> =
+                lists.into_iter().map(|l| l.into_iter().map(|id| if small { id % 500 } else { id }).collect()).collect();
+            let expected: BTreeSet<u64> = lists.iter().flatten().copied().collect();
+            let numbers = gather(&lists);
+            prop_assert_eq!(numbers.ids().len(), expected.len() as u64);
+            for (v, &id) in expected.iter().enumerate() {
+                prop_assert_eq!(numbers.vertex(id), Some(v as u64));
+                prop_assert_eq!(numbers.ids().vertex(id), Some(v as u64));
+                prop_assert_eq!(numbers.ids().id(v as u64), id);
+                let next = id.wrapping_add(1);
+                prop_assert_eq!(numbers.vertex(next).is_some(), expected.contains(&next));
+            }
+        }
+    }
+}

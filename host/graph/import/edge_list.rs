@@ -1,0 +1,98 @@
+//! Edge lists: `.el`, `.txt` and `.wel`.
+
+use super::error::{ImportError, LineFault};
+use super::raw::{self, RawEdges, Read};
+use super::text::{self, Bytes, Fields, Header, Plan};
+use super::{Format, Loaded, Precision, Reader};
+
+/// Lines that begin with these say nothing: `#` in SNAP's files, `%` in KONECT's.
+pub(crate) const COMMENTS: &[u8] = b"#%";
+
+/// Columns of an edge list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Columns {
+    /// Two vertices.
+    Two,
+    /// Two vertices and a weight.
+    Three,
+    /// What the first line has.
+    AsFirstLine,
+}
+
+impl Reader<'_> {
+    pub(crate) fn edge_list(&self, bytes: &Bytes<'_>, columns: Columns) -> Result<Loaded, ImportError> {
+        let format = if columns == Columns::Three { Format::WeightedEdgeList } else { Format::EdgeList };
+        let third = self.third_column(bytes, columns)?;
+        let weighted = third == Third::Weight;
+        let plan = Plan::whole(self.piece, self.options.progress);
+        let precision = self.options.precision;
+        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| edge(own, line, third, precision, Ok))?;
+        let read = Read { format, edges, ids: None, directed: None, mirrored: false, weighted, bytes: bytes.len() };
+        raw::finish(bytes, read, self.options)
+    }
+
+    /// What the lines of a list hold behind the vertices.
+    pub(crate) fn third_column(&self, bytes: &Bytes<'_>, columns: Columns) -> Result<Third, ImportError> {
+        let weight = if self.wants_weights() { Third::Weight } else { Third::Ignored };
+        Ok(match columns {
+            Columns::Two => Third::Forbidden,
+            Columns::Three => weight,
+            Columns::AsFirstLine => {
+                let mut header = Header::new(bytes);
+                let mut found = Third::Absent;
+                while let Some(line) = header.next()? {
+                    if let Some(fields) = Fields::of(&line, COMMENTS) {
+                        found = if fields.count() > 2 { weight } else { Third::Absent };
+                        break;
+                    }
+                }
+                found
+            }
+        })
+    }
+}
+
+/// What stands in the third column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Third {
+    /// Nothing, because the first line has none.
+    Absent,
+    /// Nothing, because the format has none.
+    Forbidden,
+    /// A weight that is read.
+    Weight,
+    /// A weight that nobody asked for.
+    Ignored,
+}
+
+/// Reads one line: two vertices, and a weight where there is to be one. `check` answers the number to keep for an
+/// identifier.
+pub(crate) fn edge(
+    own: &mut RawEdges,
+    line: &[u8],
+    third: Third,
+    precision: Precision,
+    check: impl Fn(u64) -> Result<u64, LineFault>,
+) -> Result<(), LineFault> {
+    let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
+    let expected = if matches!(third, Third::Absent | Third::Forbidden) { 2 } else { 3 };
+    let columns = |found| LineFault::Columns { found, expected };
+    let from = fields.vertex().ok_or_else(|| columns(0))??;
+    let to = fields.vertex().ok_or_else(|| columns(1))??;
+    let (from, to) = (check(from)?, check(to)?);
+    let rest = fields.next();
+    match (third, rest) {
+        (Third::Absent | Third::Forbidden, None) | (Third::Ignored, Some(_)) => own.push(from, to),
+        (Third::Forbidden, Some(_)) => return Err(LineFault::UnexpectedWeight),
+        (Third::Weight, Some(word)) => {
+            own.push_weight(word, precision)?;
+            own.push(from, to);
+        }
+        (Third::Weight | Third::Ignored, None) => return Err(columns(2)),
+        (Third::Absent, Some(_)) => return Err(columns(3 + fields.count())),
+    }
+    if expected == 3 && fields.next().is_some() {
+        return Err(columns(4 + fields.count()));
+    }
+    Ok(())
+}

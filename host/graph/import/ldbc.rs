@@ -1,0 +1,135 @@
+//! LDBC Graphalytics graphs: a `.v` file with one vertex on each line, an `.e` file with one edge on each, and a
+//! `.properties` file that says among other things whether edges have a direction (Graphalytics specification 1.0, 2.2.3).
+
+use super::edge_list::{self, COMMENTS, Columns};
+use super::error::{ImportError, LineFault};
+use super::raw::{self, RawEdges, Read};
+use super::text::{self, Bytes, Fields, Header, Plan};
+use super::{Format, Loaded, Reader};
+use crate::graph::ids::{Ids, Renumber};
+use std::path::{Path, PathBuf};
+
+/// The files of one graph.
+pub(crate) struct Paths {
+    pub vertices: PathBuf,
+    pub edges: PathBuf,
+    properties: PathBuf,
+    /// Both the vertices and the edges must be there.
+    both: bool,
+}
+
+impl Paths {
+    /// From the path of the vertices or of the edges.
+    pub(crate) fn of(given: &Path) -> Self {
+        let is_vertices = given.extension().is_some_and(|e| e.eq_ignore_ascii_case("v"));
+        let parts = Self::from_prefix(&given.with_extension(""));
+        // What was given keeps its spelling.
+        if is_vertices {
+            Self { vertices: given.to_owned(), ..parts }
+        } else {
+            Self { edges: given.to_owned(), both: false, ..parts }
+        }
+    }
+
+    pub(crate) fn from_prefix(prefix: &Path) -> Self {
+        let with = |ending: &str| {
+            let mut path = prefix.as_os_str().to_owned();
+            path.push(ending);
+            PathBuf::from(path)
+        };
+        Self { vertices: with(".v"), edges: with(".e"), properties: with(".properties"), both: true }
+    }
+}
+
+impl Reader<'_> {
+    pub(crate) fn ldbc(&self, paths: &Paths) -> Result<Loaded, ImportError> {
+        if paths.both {
+            for (path, beside) in [(&paths.vertices, &paths.edges), (&paths.edges, &paths.vertices)] {
+                if !path.exists() {
+                    return Err(match beside.exists() {
+                        true => ImportError::MissingPart { path: path.clone(), beside: beside.clone() },
+                        false => ImportError::Io { path: path.clone(), source: std::io::ErrorKind::NotFound.into() },
+                    });
+                }
+            }
+        }
+        let edges = Bytes::open(&paths.edges)?;
+        let directed = if paths.properties.exists() { directed(&Bytes::open(&paths.properties)?)? } else { None };
+        if paths.vertices.exists() {
+            let vertices = Bytes::open(&paths.vertices)?;
+            let numbers = self.vertices(&vertices)?;
+            self.ldbc_edges(&edges, directed, Some((numbers, &vertices)))
+        } else {
+            self.ldbc_edges(&edges, directed, None)
+        }
+    }
+
+    /// An edge file that nothing is known about.
+    pub(crate) fn ldbc_edges_alone(&self, edges: &Bytes<'_>) -> Result<Loaded, ImportError> {
+        self.ldbc_edges(edges, None, None)
+    }
+
+    fn vertices(&self, bytes: &Bytes<'_>) -> Result<Renumber, ImportError> {
+        let plan = Plan::whole(self.piece, self.options.progress);
+        let pieces = text::parse::<Vec<u64>>(bytes, &plan, |own, line| {
+            let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
+            let columns = |found| LineFault::Columns { found, expected: 1 };
+            own.push(fields.vertex().ok_or_else(|| columns(0))??);
+            if fields.next().is_some() { Err(columns(2 + fields.count())) } else { Ok(()) }
+        })?;
+        Ok(Renumber::gather(&pieces, |piece, take| piece.iter().for_each(|&id| take(id))))
+    }
+
+    fn ldbc_edges(
+        &self,
+        bytes: &Bytes<'_>,
+        directed: Option<bool>,
+        vertices: Option<(Renumber, &Bytes<'_>)>,
+    ) -> Result<Loaded, ImportError> {
+        let third = self.third_column(bytes, Columns::AsFirstLine)?;
+        let plan = Plan::whole(self.piece, self.options.progress);
+        let precision = self.options.precision;
+        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
+            edge_list::edge(own, line, third, precision, |id| match &vertices {
+                None => Ok(id),
+                Some((numbers, file)) => numbers
+                    .vertex(id)
+                    .ok_or_else(|| LineFault::NotListed { found: id, vertex_file: file.path().display().to_string() }),
+            })
+        })?;
+        let read = Read {
+            format: Format::Ldbc,
+            edges,
+            bytes: bytes.len() + vertices.as_ref().map_or(0, |(_, file)| file.len()),
+            ids: vertices.map(|(numbers, _)| -> Ids { numbers.into_ids() }),
+            directed,
+            mirrored: false,
+            weighted: third == edge_list::Third::Weight,
+        };
+        raw::finish(bytes, read, self.options)
+    }
+}
+
+/// The value of `graph.NAME.directed`, when the file has one.
+fn directed(bytes: &Bytes<'_>) -> Result<Option<bool>, ImportError> {
+    let mut header = Header::new(bytes);
+    while let Some(line) = header.next()? {
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim();
+        if text.starts_with(['#', '!']) {
+            continue;
+        }
+        let Some((key, value)) = text.split_once(['=', ':']) else { continue };
+        let key = key.trim();
+        if key.starts_with("graph.") && key.ends_with(".directed") {
+            return match value.trim() {
+                v if v.eq_ignore_ascii_case("true") => Ok(Some(true)),
+                v if v.eq_ignore_ascii_case("false") => Ok(Some(false)),
+                other => {
+                    Err(bytes.fault(header.line(), LineFault::NotABoolean { found: text::quote(other.as_bytes()) }))
+                }
+            };
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,148 @@
+//! Matrix Market files: the coordinate format of Boisvert, Pozo, Remington, "The Matrix Market Exchange Formats", NISTIR
+//! 5935, 1996. An entry in row `i` and column `j` is an edge from `i` to `j`.
+
+use super::error::{ImportError, LineFault};
+use super::raw::{self, RawEdges, Read};
+use super::text::{self, Bytes, Fields, Header, Plan};
+use super::{Format, Loaded, Reader};
+use crate::graph::ids::Ids;
+
+/// In this format only `%` begins a comment.
+const COMMENTS: &[u8] = b"%";
+/// The shortest entry: two digits, a blank and the end of the line.
+const LEAST_ENTRY_BYTES: u64 = 4;
+
+#[derive(Debug)]
+struct Banner {
+    /// Entries have a value behind the indices.
+    valued: bool,
+    symmetric: bool,
+}
+
+impl Reader<'_> {
+    pub(crate) fn matrix_market(&self, bytes: &Bytes<'_>) -> Result<Loaded, ImportError> {
+        let mut header = Header::new(bytes);
+        let no_size_line = || ImportError::NoSizeLine { path: bytes.path().to_owned() };
+        let first = header.next()?.ok_or_else(no_size_line)?;
+        let banner = banner(&first).map_err(|fault| bytes.fault(1, fault))?;
+        let size = loop {
+            let line = header.next()?.ok_or_else(no_size_line)?;
+            if let Some(fields) = Fields::of(&line, COMMENTS) {
+                break size(fields, &line).map_err(|fault| bytes.fault(header.line(), fault))?;
+            }
+        };
+        let most = (bytes.len() - header.offset()).div_ceil(LEAST_ENTRY_BYTES);
+        if size.entries > most {
+            let (path, entries) = (bytes.path().to_owned(), size.entries);
+            return Err(ImportError::TooManyEntries { path, entries, bytes: bytes.len(), most });
+        }
+        if size.rows == 0 {
+            return Err(Self::no_vertices(bytes));
+        }
+        // Everything over the vertices has eight bytes or more for each.
+        let what = bytes.path().display().to_string();
+        let least = 8 * u128::from(size.rows);
+        super::check_memory(&what, size.rows.into(), size.entries.into(), least, self.options.memory)?;
+
+        let weighted = banner.valued && self.wants_weights();
+        let plan = Plan {
+            start: header.offset(),
+            first_line: header.line() + 1,
+            piece: self.piece,
+            progress: self.options.progress,
+        };
+        let precision = self.options.precision;
+        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| {
+            let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
+            let expected = if banner.valued { 3 } else { 2 };
+            let columns = |found| LineFault::Columns { found, expected };
+            let row = index(fields.vertex().ok_or_else(|| columns(0))??, "rows", size.rows)?;
+            let column = index(fields.vertex().ok_or_else(|| columns(1))??, "columns", size.rows)?;
+            if banner.valued {
+                let value = fields.next().ok_or_else(|| columns(2))?;
+                if weighted {
+                    own.push_weight(value, precision)?;
+                }
+            }
+            if fields.next().is_some() {
+                return Err(columns(expected + 1 + fields.count()));
+            }
+            own.push(row, column);
+            Ok(())
+        })?;
+        let found: u64 = edges.iter().map(|piece| piece.len() as u64).sum();
+        if found != size.entries {
+            return Err(ImportError::Entries { path: bytes.path().to_owned(), expected: size.entries, found });
+        }
+        let read = Read {
+            format: Format::MatrixMarket,
+            edges,
+            ids: Some(Ids::dense(1, size.rows)),
+            directed: banner.symmetric.then_some(false),
+            mirrored: banner.symmetric,
+            weighted,
+            bytes: bytes.len(),
+        };
+        raw::finish(bytes, read, self.options)
+    }
+}
+
+/// The vertex, counted from 0, of an index that is counted from 1.
+fn index(found: u64, what: &'static str, limit: u64) -> Result<u64, LineFault> {
+    match found.checked_sub(1) {
+        None => Err(LineFault::ZeroIndex),
+        Some(_) if found > limit => Err(LineFault::BeyondHeader { found, what, limit }),
+        Some(vertex) => Ok(vertex),
+    }
+}
+
+fn banner(line: &[u8]) -> Result<Banner, LineFault> {
+    let text = String::from_utf8_lossy(line).to_ascii_lowercase();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [first, object, format, field, symmetry] = words[..] else {
+        return Err(LineFault::Banner { found: text::quote(line) });
+    };
+    if first != "%%matrixmarket" {
+        return Err(LineFault::Banner { found: text::quote(line) });
+    }
+    let refuse =
+        |what, found: &str, advice| Err(LineFault::Unsupported { what, found: text::quote(found.as_bytes()), advice });
+    if object != "matrix" {
+        return refuse("object", object, "a graph is a `matrix`");
+    }
+    match format {
+        "coordinate" => (),
+        "array" => return refuse("format", format, "write the non-zero entries in `coordinate` format"),
+        _ => return refuse("format", format, "it must be `coordinate`"),
+    }
+    let valued = match field {
+        "pattern" => false,
+        "integer" | "real" | "double" => true,
+        "complex" => return refuse("field", field, "write absolute values as `real`, or drop them as `pattern`"),
+        _ => return refuse("field", field, "it must be `pattern`, `integer` or `real`"),
+    };
+    let symmetric = match symmetry {
+        "general" => false,
+        "symmetric" => true,
+        "skew-symmetric" | "hermitian" => {
+            return refuse("symmetry", symmetry, "write all entries as `general`, or one triangle as `symmetric`");
+        }
+        _ => return refuse("symmetry", symmetry, "it must be `general` or `symmetric`"),
+    };
+    Ok(Banner { valued, symmetric })
+}
+
+struct Size {
+    rows: u64,
+    entries: u64,
+}
+
+fn size(mut fields: Fields<'_>, line: &[u8]) -> Result<Size, LineFault> {
+    let bad = || LineFault::SizeLine { found: text::quote(line) };
+    let mut number = || fields.vertex().and_then(Result::ok).ok_or_else(bad);
+    let (rows, columns, entries) = (number()?, number()?, number()?);
+    if fields.next().is_some() {
+        return Err(bad());
+    }
+    if rows != columns { Err(LineFault::NotSquare { rows, columns }) } else { Ok(Size { rows, entries }) }
+}

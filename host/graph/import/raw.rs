@@ -1,0 +1,257 @@
+//! Edges as they were read, and the steps from there to a graph.
+
+use super::error::{ImportError, LineFault};
+use super::memory;
+use super::text::{self, Bytes, Weight};
+use super::{
+    Format, LoadOptions, Loaded, Orientation, OrientationReason, Precision, Progress, Stage, Summary, WeightMode,
+    WeightSource,
+};
+use crate::graph::build::{self, Built, Chunk, EdgeWeight, Rule};
+use crate::graph::csr::{Csr, MAX_NARROW_VERTICES, VertexId, Weights};
+use crate::graph::generate;
+use crate::graph::ids::{Ids, Renumber};
+use std::sync::Mutex;
+
+/// Edges of one piece of a file.
+#[derive(Default)]
+pub(crate) struct RawEdges {
+    pairs: Pairs,
+    weights: RawWeights,
+}
+
+/// Pairs in 32 bits as long as they fit.
+enum Pairs {
+    Narrow(Vec<[u32; 2]>),
+    Wide(Vec<[u64; 2]>),
+}
+
+impl Default for Pairs {
+    fn default() -> Self {
+        Self::Narrow(Vec::new())
+    }
+}
+
+/// Integers as long as they are.
+enum RawWeights {
+    Integer(Vec<u32>),
+    Real(Vec<f64>),
+}
+
+impl Default for RawWeights {
+    fn default() -> Self {
+        Self::Integer(Vec::new())
+    }
+}
+
+impl RawEdges {
+    pub(crate) fn push(&mut self, from: u64, to: u64) {
+        if let Pairs::Narrow(list) = &mut self.pairs {
+            if let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to)) {
+                return list.push([from, to]);
+            }
+            let wide = list.iter().map(|&[a, b]| [a.into(), b.into()]).collect();
+            self.pairs = Pairs::Wide(wide);
+        }
+        if let Pairs::Wide(list) = &mut self.pairs {
+            list.push([from, to]);
+        }
+    }
+
+    /// Reads the weight of the edge that was pushed last.
+    pub(crate) fn push_weight(&mut self, word: &[u8], precision: Precision) -> Result<(), LineFault> {
+        let weight = text::weight(word)?;
+        if let Weight::Real(value) = weight
+            && precision == Precision::Single
+            && !(value as f32).is_finite()
+        {
+            return Err(LineFault::NotFinite { found: text::quote(word) });
+        }
+        match (&mut self.weights, weight) {
+            (RawWeights::Integer(list), Weight::Integer(w)) => list.push(w),
+            (RawWeights::Integer(list), Weight::Real(w)) => {
+                let mut reals: Vec<f64> = list.iter().map(|&w| w.into()).collect();
+                reals.push(w);
+                self.weights = RawWeights::Real(reals);
+            }
+            (RawWeights::Real(list), Weight::Integer(w)) => list.push(w.into()),
+            (RawWeights::Real(list), Weight::Real(w)) => list.push(w),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match &self.pairs {
+            Pairs::Narrow(list) => list.len(),
+            Pairs::Wide(list) => list.len(),
+        }
+    }
+
+    /// Both vertices of each edge.
+    pub(crate) fn each(&self, take: &mut dyn FnMut(u64)) {
+        match &self.pairs {
+            Pairs::Narrow(list) => list.as_flattened().iter().for_each(|&id| take(id.into())),
+            Pairs::Wide(list) => list.as_flattened().iter().for_each(|&id| take(id)),
+        }
+    }
+
+    fn pair(&self, i: usize) -> [u64; 2] {
+        match &self.pairs {
+            Pairs::Narrow(list) => list[i].map(u64::from),
+            Pairs::Wide(list) => list[i],
+        }
+    }
+
+    fn integer(&self, i: usize) -> u32 {
+        match &self.weights {
+            RawWeights::Integer(list) => list[i],
+            // Not reached: integers are asked for only when no piece holds a real number.
+            RawWeights::Real(list) => list[i] as u32,
+        }
+    }
+
+    fn real(&self, i: usize) -> f64 {
+        match &self.weights {
+            RawWeights::Integer(list) => list[i].into(),
+            RawWeights::Real(list) => list[i],
+        }
+    }
+
+    fn is_real(&self) -> bool {
+        matches!(self.weights, RawWeights::Real(_))
+    }
+}
+
+/// Everything that [`finish`] needs to know about what was read.
+pub(crate) struct Read {
+    pub format: Format,
+    pub edges: Vec<RawEdges>,
+    /// Vertices of the edges are numbers already, those of these identifiers; `None` when they are identifiers that are
+    /// still to be numbered.
+    pub ids: Option<Ids>,
+    /// What the file says about direction.
+    pub directed: Option<bool>,
+    /// Each entry stands for both directions, whatever is asked for.
+    pub mirrored: bool,
+    /// Whether the edges came with weights that were read.
+    pub weighted: bool,
+    /// Bytes read.
+    pub bytes: u64,
+}
+
+/// Makes the graph.
+pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
+    let count: usize = read.edges.iter().map(RawEdges::len).sum();
+    let (numbers, known) = match read.ids {
+        Some(ids) => (Renumber::known(ids), true),
+        None => (Renumber::gather(&read.edges, |piece, take| piece.each(take)), false),
+    };
+    let vertices = numbers.ids().len();
+    if vertices == 0 {
+        return Err(ImportError::NoVertices { path: bytes.path().to_owned() });
+    }
+    let (mirror, directed, reason) = match (options.orientation, read.directed) {
+        (Orientation::Directed, _) => (read.mirrored, Some(true), OrientationReason::Asked),
+        (Orientation::Undirected, _) => (true, Some(false), OrientationReason::Asked),
+        (Orientation::Auto, Some(true)) => (read.mirrored, Some(true), OrientationReason::Declared),
+        (Orientation::Auto, Some(false)) => (true, Some(false), OrientationReason::Declared),
+        (Orientation::Auto, None) => (read.mirrored, None, OrientationReason::OneWay),
+    };
+    let wide = options.wide || vertices > MAX_NARROW_VERTICES;
+    let real = read.weighted && read.edges.iter().any(RawEdges::is_real);
+    let weight_width = match (read.weighted, real, options.precision) {
+        (false, ..) => 0,
+        (true, true, Precision::Double) => 8,
+        (true, ..) => 4,
+    };
+    let arcs = (count as u128) << u32::from(mirror);
+    let needed = build::peak_bytes(vertices.into(), arcs, if wide { 8 } else { 4 }, weight_width);
+    memory::check(&bytes.path().display().to_string(), vertices.into(), count as u128, needed, options.memory)?;
+
+    let job = Job {
+        pieces: read.edges.into_iter().map(|piece| Mutex::new(Some(piece))).collect(),
+        count,
+        vertices: vertices as usize,
+        rule: Rule { mirror, keep_self_loops: options.keep_self_loops },
+        vertex: &|id| if known { id } else { numbers.vertex(id).unwrap_or(0) },
+        options,
+    };
+    let (csr, self_loops, duplicates) = match (weight_width, real, options.precision, wide) {
+        (0, _, _, false) => job.build::<u32, ()>(|_, _| ()),
+        (0, _, _, true) => job.build::<u64, ()>(|_, _| ()),
+        (_, false, _, false) => job.build::<u32, u32>(RawEdges::integer),
+        (_, false, _, true) => job.build::<u64, u32>(RawEdges::integer),
+        (_, true, Precision::Single, false) => job.build::<u32, f32>(|piece, i| piece.real(i) as f32),
+        (_, true, Precision::Single, true) => job.build::<u64, f32>(|piece, i| piece.real(i) as f32),
+        (_, true, Precision::Double, false) => job.build::<u32, f64>(RawEdges::real),
+        (_, true, Precision::Double, true) => job.build::<u64, f64>(RawEdges::real),
+    };
+    let csr = csr(numbers.into_ids());
+    let (csr, reason) = match directed {
+        Some(true) => (csr, reason),
+        Some(false) => (csr.into_undirected(), reason),
+        None if csr.one_way_edge().is_none() => (csr.into_undirected(), OrientationReason::Symmetric),
+        None => (csr, reason),
+    };
+    let (csr, weights) = give_weights(csr, read.weighted, options);
+    let summary = Summary {
+        format: read.format,
+        orientation: reason,
+        weights,
+        input_edges: count as u64,
+        self_loops,
+        duplicates,
+        bytes: read.bytes,
+    };
+    Ok(Loaded { csr, summary })
+}
+
+/// Gives a graph that was read the weights that were asked for.
+pub(crate) fn give_weights(csr: Csr, weighted: bool, options: &LoadOptions<'_>) -> (Csr, WeightSource) {
+    match options.weights {
+        WeightMode::Ignore => (csr.without_weights(), WeightSource::None),
+        WeightMode::Input if weighted => (csr, WeightSource::Input),
+        WeightMode::Input => {
+            let ones = vec![1; csr.arcs() as usize];
+            (csr.with_weights(Weights::U32(ones)), WeightSource::Unit)
+        }
+        WeightMode::RandomIntegers => (generate::with_random_integers(csr, options.seed), WeightSource::RandomIntegers),
+        WeightMode::RandomReals => (generate::with_random_reals(csr, options.seed), WeightSource::RandomReals),
+    }
+}
+
+struct Job<'a> {
+    pieces: Vec<Mutex<Option<RawEdges>>>,
+    count: usize,
+    vertices: usize,
+    rule: Rule,
+    vertex: &'a (dyn Fn(u64) -> u64 + Sync),
+    options: &'a LoadOptions<'a>,
+}
+
+/// A graph that only lacks its identifiers (which are in use until it is built), and how many self-loops and duplicates
+/// there were.
+type Unnamed = (Box<dyn FnOnce(Ids) -> Csr>, u64, u64);
+
+impl Job<'_> {
+    fn build<V: VertexId, W: EdgeWeight>(&self, weight: impl Fn(&RawEdges, usize) -> W + Sync) -> Unnamed {
+        let progress = |done, total| {
+            if let Some(progress) = self.options.progress {
+                progress(Progress { stage: Stage::Build, done, total });
+            }
+        };
+        let built: Built<V, W> =
+            build::build_parts(self.vertices, self.count, self.pieces.len(), self.rule, &progress, |i| {
+                // Each piece is taken once, and its memory goes as soon as it is partitioned.
+                let piece = self.pieces[i].lock().unwrap_or_else(|e| e.into_inner()).take().unwrap_or_default();
+                let mut chunk = Chunk::with_capacity(piece.len());
+                for e in 0..piece.len() {
+                    let pair = piece.pair(e).map(|id| V::from_index((self.vertex)(id) as usize));
+                    chunk.push(pair, weight(&piece, e));
+                }
+                chunk
+            });
+        let (self_loops, duplicates) = (built.self_loops, built.duplicates);
+        (Box::new(move |ids| Csr::assemble(built, true, ids)), self_loops, duplicates)
+    }
+}

@@ -1,0 +1,155 @@
+//! The GAP Benchmark Suite's serialized graphs, `.sg` and `.wsg` (gapbs, `src/writer.h`): one byte that is 1 when the
+//! graph is directed, the number of edges and of vertices as int64, the offsets as int64, the neighbours as int32 (in `.wsg`
+//! each with an int32 weight behind it), and for directed graphs offsets and neighbours again for the in-edges.
+
+use super::error::{ImportError, SerializedFault};
+use super::raw;
+use super::text::Bytes;
+use super::{Format, Loaded, Orientation, OrientationReason, Progress, Reader, Stage, Summary};
+use crate::graph::csr::{Csr, Neighbours, Weights};
+use crate::graph::ids::Ids;
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Direction, edges, vertices.
+const HEADER_BYTES: u64 = 1 + 8 + 8;
+/// Vertices are int32.
+const MAX_VERTICES: i64 = 1 << 31;
+
+struct Layout {
+    directed: bool,
+    edges: u64,
+    vertices: u64,
+}
+
+impl Reader<'_> {
+    pub(crate) fn serialized(&self, bytes: &Bytes<'_>, weighted: bool) -> Result<Loaded, ImportError> {
+        let fault = |fault| ImportError::Serialized { path: bytes.path().to_owned(), fault };
+        let layout = layout(bytes, weighted)?;
+        if layout.vertices == 0 {
+            return Err(Self::no_vertices(bytes));
+        }
+        let wanted = weighted && self.wants_weights();
+        let (vertices, edges) = (u128::from(layout.vertices), u128::from(layout.edges));
+        let needed = 8 * (vertices + 1) + edges * if self.options.wide || wanted { 8 } else { 4 };
+        let what = bytes.path().display().to_string();
+        super::check_memory(&what, vertices, edges, needed, self.options.memory)?;
+
+        let done = AtomicU64::new(HEADER_BYTES);
+        let advance = |read: usize| {
+            let done = done.fetch_add(read as u64, Ordering::Relaxed) + read as u64;
+            if let Some(progress) = self.options.progress {
+                progress(Progress { stage: Stage::Read, done, total: bytes.len() });
+            }
+        };
+        let mut offsets = vec![0u64; layout.vertices as usize + 1];
+        let piece = (self.piece as usize / 8).max(1);
+        offsets.par_chunks_mut(piece).enumerate().try_for_each(|(i, part)| {
+            let part: &mut [u8] = bytemuck::cast_slice_mut(part);
+            bytes.read(HEADER_BYTES + (i * piece * 8) as u64, part)?;
+            advance(part.len());
+            Ok(())
+        })?;
+        let start = HEADER_BYTES + 8 * (layout.vertices + 1);
+        let mut neighbours = vec![0u32; layout.edges as usize];
+        let mut weights = vec![0u32; if wanted { layout.edges as usize } else { 0 }];
+        if weighted {
+            let parts = neighbours.par_chunks_mut(piece).enumerate();
+            let read = |i: usize, count: usize| -> Result<Vec<[u32; 2]>, ImportError> {
+                let mut pairs = vec![[0u32; 2]; count];
+                bytes.read(start + (i * piece * 8) as u64, bytemuck::cast_slice_mut(&mut pairs))?;
+                advance(8 * count);
+                Ok(pairs)
+            };
+            if wanted {
+                parts.zip(weights.par_chunks_mut(piece)).try_for_each(|((i, ids), weights)| {
+                    for (at, [id, weight]) in read(i, ids.len())?.into_iter().enumerate() {
+                        (ids[at], weights[at]) = (id, weight);
+                    }
+                    Ok(())
+                })?;
+            } else {
+                parts.try_for_each(|(i, ids)| {
+                    for (at, [id, _]) in read(i, ids.len())?.into_iter().enumerate() {
+                        ids[at] = id;
+                    }
+                    Ok(())
+                })?;
+            }
+        } else {
+            neighbours.par_chunks_mut(piece).enumerate().try_for_each(|(i, part)| {
+                let part: &mut [u8] = bytemuck::cast_slice_mut(part);
+                bytes.read(start + (i * piece * 4) as u64, part)?;
+                advance(part.len());
+                Ok(())
+            })?;
+        }
+        if let Some(index) = weights.par_iter().position_first(|&w| (w as i32) < 0) {
+            let found = weights[index] as i32;
+            return Err(fault(SerializedFault::NegativeWeight { index: index as u64, found }));
+        }
+        let neighbours = if self.options.wide {
+            Neighbours::U64(neighbours.into_par_iter().map(u64::from).collect())
+        } else {
+            Neighbours::U32(neighbours)
+        };
+        let csr = Csr::from_parts_with(
+            offsets,
+            neighbours,
+            wanted.then_some(Weights::U32(weights)),
+            layout.directed,
+            Ids::dense(0, layout.vertices),
+            self.options.keep_self_loops,
+        )
+        .map_err(|error| fault(SerializedFault::Graph(error)))?;
+        let duplicates = layout.edges - csr.arcs();
+        let (csr, orientation) = match (self.options.orientation, layout.directed) {
+            (Orientation::Auto, _) => (csr, OrientationReason::Declared),
+            (Orientation::Directed, _) => (csr.into_directed(), OrientationReason::Asked),
+            (Orientation::Undirected, true) => (csr.mirrored(), OrientationReason::Asked),
+            (Orientation::Undirected, false) => (csr, OrientationReason::Asked),
+        };
+        let (csr, weights) = raw::give_weights(csr, wanted, self.options);
+        let format = if weighted { Format::WeightedSerialized } else { Format::Serialized };
+        let summary = Summary {
+            format,
+            orientation,
+            weights,
+            input_edges: layout.edges,
+            self_loops: 0,
+            duplicates,
+            bytes: bytes.len(),
+        };
+        Ok(Loaded { csr, summary })
+    }
+}
+
+/// Reads the header and holds it against the length of the file, before anything is allocated.
+fn layout(bytes: &Bytes<'_>, weighted: bool) -> Result<Layout, ImportError> {
+    let fault = |fault| ImportError::Serialized { path: bytes.path().to_owned(), fault };
+    if bytes.len() < HEADER_BYTES {
+        return Err(fault(SerializedFault::Short { found: bytes.len() }));
+    }
+    let mut header = [0u8; HEADER_BYTES as usize];
+    bytes.read(0, &mut header)?;
+    let number = |at: usize| i64::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
+    let (direction, edges, vertices) = (header[0], number(1), number(9));
+    if direction > 1 {
+        return Err(fault(SerializedFault::Direction { found: direction }));
+    }
+    if !(0..=MAX_VERTICES).contains(&vertices) {
+        let fault_of = SerializedFault::Count { what: "vertices", found: vertices, low: 0, high: MAX_VERTICES };
+        return Err(fault(fault_of));
+    }
+    if edges < 0 {
+        return Err(fault(SerializedFault::Count { what: "edges", found: edges, low: 0, high: i64::MAX }));
+    }
+    let (edges, vertices) = (edges as u64, vertices as u64);
+    let one_way = 8 * (u128::from(vertices) + 1) + u128::from(edges) * if weighted { 8 } else { 4 };
+    let expected = u128::from(HEADER_BYTES) + one_way * (1 + u128::from(direction));
+    if expected != u128::from(bytes.len()) {
+        let (other, ending) = if weighted { ("no", ".sg") } else { ("int32", ".wsg") };
+        return Err(fault(SerializedFault::Length { vertices, edges, expected, found: bytes.len(), other, ending }));
+    }
+    Ok(Layout { directed: direction == 1, edges, vertices })
+}

@@ -1,0 +1,541 @@
+use super::*;
+use crate::graph::csr::{CsrOptions, Neighbours, Weights};
+use crate::graph::ids::Ids;
+use crate::graph::teps::traversed_edges;
+use crate::graph::verify;
+use proptest::prelude::*;
+use std::fs;
+
+fn read(name: &str, text: &str, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
+    load_bytes(name, text.as_bytes(), options)
+}
+
+fn plain(name: &str, text: &str) -> Loaded {
+    read(name, text, &LoadOptions::default()).unwrap()
+}
+
+fn weighted(name: &str, text: &str) -> Loaded {
+    read(name, text, &WEIGHTED).unwrap()
+}
+
+const WEIGHTED: LoadOptions<'static> = LoadOptions {
+    orientation: Orientation::Auto,
+    weights: WeightMode::Input,
+    precision: Precision::Single,
+    keep_self_loops: false,
+    wide: false,
+    seed: DEFAULT_SEED,
+    memory: None,
+    progress: None,
+};
+
+/// Edges by the input's identifiers.
+fn arcs(csr: &Csr) -> Vec<(u64, u64)> {
+    (0..csr.vertices())
+        .flat_map(|v| csr.neighbours_of(v).map(move |n| (v, n)))
+        .map(|(v, n)| (csr.ids().id(v), csr.ids().id(n)))
+        .collect()
+}
+
+fn message(result: Result<Loaded, ImportError>) -> String {
+    let text = result.unwrap_err().to_string();
+    assert!(!text.contains('\n'), "one line: {text}");
+    text
+}
+
+#[test]
+fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/email-enron.txt");
+    let Loaded { csr, summary } = load(&path, &LoadOptions::default()).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let lines = text.lines().filter(|l| !l.starts_with('#')).count() as u64;
+    assert_eq!((summary.input_edges, summary.duplicates, summary.self_loops), (lines, 0, 0));
+    assert_eq!((csr.arcs(), csr.edges()), (lines, lines / 2));
+    assert!(!csr.directed());
+    assert_eq!(summary.orientation, OrientationReason::Symmetric);
+    // Identifiers begin at 1 in this file and leave no gap.
+    assert_eq!(csr.ids(), &Ids::dense(1, 36_691));
+    let labels = verify::connected_components(&csr);
+    let largest = labels.iter().filter(|&&l| l == 0).count();
+    assert_eq!(largest, 33_695);
+    assert_eq!(traversed_edges(&csr, |v| labels[v as usize] == 0), 180_810);
+    let depths = verify::breadth_first(&csr, csr.ids().vertex(1).unwrap()).unwrap();
+    assert_eq!(depths.iter().filter(|&&d| d != verify::UNREACHED).count(), largest);
+}
+
+#[test]
+fn comments_blanks_tabs_and_line_ends_do_not_matter() {
+    let text = "\u{feff}# head\r\n% too\r\n\r\n  1\t 2 \r\n\t2 3\n#1 9\n3 1";
+    for name in ["g.el", "g.txt", "dir.d/G.TXT"] {
+        let loaded = plain(name, text);
+        assert_eq!(arcs(&loaded.csr), [(1, 2), (2, 3), (3, 1)], "{name}");
+        assert!(loaded.csr.directed());
+        assert_eq!(loaded.summary.orientation, OrientationReason::OneWay);
+    }
+}
+
+#[test]
+fn duplicates_count_once_and_self_loops_are_dropped_or_kept() {
+    let text = "1 2\n1 2\n2 1\n2 2\n3 3\n";
+    let loaded = plain("g.el", text);
+    assert_eq!(arcs(&loaded.csr), [(1, 2), (2, 1)]);
+    assert_eq!(loaded.csr.vertices(), 3, "a self-loop names its vertex");
+    assert_eq!((loaded.summary.self_loops, loaded.summary.duplicates, loaded.summary.input_edges), (2, 1, 5));
+    assert!(!loaded.csr.directed());
+    let kept = read("g.el", text, &LoadOptions { keep_self_loops: true, ..Default::default() }).unwrap();
+    assert_eq!(arcs(&kept.csr), [(1, 2), (2, 1), (2, 2), (3, 3)]);
+    assert_eq!((kept.csr.edges(), kept.csr.directed()), (3, false));
+    let one = plain("g.el", "7 7\n");
+    assert_eq!((one.csr.vertices(), one.csr.arcs()), (1, 0));
+}
+
+#[test]
+fn orientation_is_as_asked_or_as_seen() {
+    let with = |text: &str, orientation| {
+        let loaded = read("g.el", text, &LoadOptions { orientation, ..Default::default() }).unwrap();
+        (loaded.csr.directed(), loaded.csr.arcs(), loaded.summary.orientation)
+    };
+    assert_eq!(with("0 1\n1 2\n", Orientation::Auto), (true, 2, OrientationReason::OneWay));
+    assert_eq!(with("0 1\n1 2\n", Orientation::Undirected), (false, 4, OrientationReason::Asked));
+    assert_eq!(with("0 1\n1 0\n", Orientation::Auto), (false, 2, OrientationReason::Symmetric));
+    assert_eq!(with("0 1\n1 0\n", Orientation::Directed), (true, 2, OrientationReason::Asked));
+    // Both directions are there, but weigh differently.
+    assert!(weighted("g.wel", "0 1 5\n1 0 6\n").csr.directed());
+    assert!(!weighted("g.wel", "0 1 5\n1 0 5\n").csr.directed());
+    assert!(!plain("g.wel", "0 1 5\n1 0 6\n").csr.directed());
+}
+
+#[test]
+fn sparse_and_huge_identifiers_are_kept() {
+    let text = "9223372036854775808 3\n3 18446744073709551615\n4 3\n";
+    let csr = plain("g.el", text).csr;
+    assert_eq!(csr.ids(), &Ids::Sparse(vec![3, 4, 1 << 63, u64::MAX]));
+    assert_eq!(arcs(&csr), [(3, u64::MAX), (4, 3), (1 << 63, 3)]);
+    let csr = plain("g.el", "9223372036854775807 9223372036854775808\n").csr;
+    assert_eq!(csr.ids(), &Ids::dense((1 << 63) - 1, 2));
+}
+
+#[test]
+fn integer_weights_stay_integers_and_parallel_edges_keep_the_smallest() {
+    let csr = weighted("g.wel", "0 1 5\n0 1 3\n1 1 1\n1 2 4294967295\n").csr;
+    assert_eq!(csr.weights(), Some(&Weights::U32(vec![3, u32::MAX])));
+    let loaded = weighted("g.txt", "0 1 5\n1 2 0.5\n2 0 1e-3\n");
+    assert_eq!(loaded.csr.weights(), Some(&Weights::F32(vec![5.0, 0.5, 0.001])));
+    assert_eq!(loaded.summary.weights, WeightSource::Input);
+    let double = LoadOptions { precision: Precision::Double, wide: true, ..WEIGHTED };
+    let csr = read("g.wel", "0 1 5\n1 2 0.1\n", &double).unwrap().csr;
+    assert_eq!(csr.weights(), Some(&Weights::F64(vec![5.0, 0.1])));
+    assert_eq!(csr.neighbours(), &Neighbours::U64(vec![1, 2]));
+    // Undirected: both directions take the smaller weight.
+    let options = LoadOptions { orientation: Orientation::Undirected, ..WEIGHTED };
+    let csr = read("g.wel", "0 1 5\n1 0 3\n", &options).unwrap().csr;
+    assert_eq!(csr.weights(), Some(&Weights::U32(vec![3, 3])));
+}
+
+#[test]
+fn weights_that_nobody_asked_for_are_not_looked_at() {
+    assert_eq!(plain("g.wel", "0 1 -5\n1 2 nan\n").csr.weights(), None);
+    assert_eq!(plain("g.txt", "0 1 who\n1 2 cares\n").csr.arcs(), 2);
+    let loaded = weighted("g.el", "0 1\n1 2\n");
+    assert_eq!(loaded.csr.weights(), Some(&Weights::U32(vec![1, 1])));
+    assert_eq!(loaded.summary.weights, WeightSource::Unit);
+    let random = LoadOptions { weights: WeightMode::RandomIntegers, ..Default::default() };
+    let loaded = read("g.wel", "0 1 7\n1 0 7\n", &random).unwrap();
+    let Some(Weights::U32(w)) = loaded.csr.weights() else { panic!() };
+    assert!(w[0] == w[1] && (1..=255).contains(&w[0]));
+}
+
+#[test]
+fn bad_lines_are_named() {
+    let huge = "18446744073709551616";
+    for (name, text, expected) in [
+        ("g.el", "1 2\n\n1\n", "g.el line 3: 1 column(s) where 2 are expected"),
+        (
+            "g.el",
+            "1 2 3\n",
+            "g.el line 1: a third column in an unweighted list; if it holds weights, rename the file to end in .wel",
+        ),
+        ("g.txt", "1 2\n1 2 3\n", "g.txt line 2: 3 column(s) where 2 are expected"),
+        ("g.txt", "1 2 3\n1 2\n", "g.txt line 2: 2 column(s) where 3 are expected"),
+        ("g.wel", "1 2 3 4 5\n", "g.wel line 1: 5 column(s) where 3 are expected"),
+        ("g.wel", "1 2\n", "g.wel line 1: 2 column(s) where 3 are expected"),
+        ("g.el", "a 2\n", "g.el line 1: `a` is not a vertex identifier"),
+        ("g.el", "1 2.5\n", "g.el line 1: `2.5` is not a vertex identifier"),
+        ("g.el", "1 -2\n", "g.el line 1: vertex -2 is negative"),
+        ("g.el", &format!("1 {huge}\n"), "line 1: vertex 18446744073709551616 is larger than 18446744073709551615"),
+        ("g.el", "1 \u{0}2\n", "g.el line 1: a byte 0x00: this is not a text file"),
+        ("g.el", "1,2\n", "g.el line 1: `1,2` is not a vertex identifier"),
+        ("g.wel", "1 2 x\n", "g.wel line 1: `x` is not a weight"),
+        ("g.wel", "1 2 -1\n", "g.wel line 1: weight -1 is negative; shortest paths need weights of zero or more"),
+        ("g.wel", "1 2 NaN\n", "g.wel line 1: weight NaN is not a finite number"),
+        ("g.wel", "1 2 inf\n", "g.wel line 1: weight inf is not a finite number"),
+        ("g.wel", "1 2 1e39\n", "g.wel line 1: weight 1e39 is not a finite number"),
+        ("g.wel", "1 2 4294967296\n", "integer weight 4294967296 is larger than 4294967295; write it as 4294967296.0"),
+        ("g.el", "", "g.el: holds no vertex"),
+        ("g.el", "# nothing\n\n", "g.el: holds no vertex"),
+        ("g.graphml", "", "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .mtx"),
+        ("g.el.gz", "", "(uncompress it first)"),
+        ("g", "", "g: no ending is not a known ending"),
+    ] {
+        let found = message(read(name, text, &WEIGHTED));
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn the_line_of_an_error_is_counted_over_all_pieces() {
+    let text = format!("{}7 oops\n{}", "1 2\n".repeat(3113), "1 2\n".repeat(100));
+    for piece in [1, 7, 64, 1000, 1 << 20] {
+        let error = load_pieces("g.el", text.as_bytes(), &LoadOptions::default(), piece).unwrap_err().to_string();
+        assert!(error.starts_with("g.el line 3,114: `oops` is not"), "{error}");
+    }
+}
+
+const MTX: &str = "%%MatrixMarket matrix coordinate";
+
+#[test]
+fn matrices_are_graphs() {
+    let loaded = plain("m.mtx", &format!("{MTX} pattern general\n% note\n\n4 4 3\n1 2\n2 3\n% in between\n3 1\n"));
+    assert_eq!(arcs(&loaded.csr), [(1, 2), (2, 3), (3, 1)]);
+    assert_eq!(loaded.csr.ids(), &Ids::dense(1, 4), "row 4 is an isolated vertex");
+    assert!(loaded.csr.directed());
+
+    let text = format!("{MTX} Real Symmetric\n3 3 3\n2 1 0.5\n3 3 9\n3 2 2\n");
+    let loaded = weighted("m.mtx", &text);
+    assert_eq!(arcs(&loaded.csr), [(1, 2), (2, 1), (2, 3), (3, 2)]);
+    assert_eq!(loaded.csr.weights(), Some(&Weights::F32(vec![0.5, 0.5, 2.0, 2.0])));
+    assert_eq!((loaded.csr.directed(), loaded.summary.orientation), (false, OrientationReason::Declared));
+    let directed = read("m.mtx", &text, &LoadOptions { orientation: Orientation::Directed, ..WEIGHTED }).unwrap();
+    assert!(directed.csr.directed());
+    assert_eq!(arcs(&directed.csr), arcs(&loaded.csr), "one triangle stands for both");
+
+    let csr = weighted("m.mtx", &format!("{MTX} integer general\n2 2 1\n1 2 7\n")).csr;
+    assert_eq!(csr.weights(), Some(&Weights::U32(vec![7])));
+    assert_eq!(plain("m.mtx", &format!("{MTX} pattern general\n1 1 0\n")).csr.vertices(), 1);
+    // Negative values matter to shortest paths only.
+    assert_eq!(plain("m.mtx", &format!("{MTX} real general\n2 2 1\n1 2 -7\n")).csr.arcs(), 1);
+}
+
+#[test]
+fn bad_matrices_are_refused() {
+    for (text, expected) in [
+        ("", "m.mtx: ends before the line with rows"),
+        ("%%MatrixMarket matrix coordinate pattern general\n% x\n", "m.mtx: ends before the line with rows"),
+        ("1 2\n", "line 1: `1 2` is not a Matrix Market header"),
+        ("%%MatrixMarket vector coordinate real general\n", "object `vector` is not supported"),
+        (
+            "%%MatrixMarket matrix array real general\n",
+            "format `array` is not supported; write the non-zero entries in `coordinate` format",
+        ),
+        ("%%MatrixMarket matrix coordinate complex general\n", "field `complex` is not supported"),
+        ("%%MatrixMarket matrix coordinate quaternion general\n", "field `quaternion` is not supported"),
+        ("%%MatrixMarket matrix coordinate real skew-symmetric\n", "symmetry `skew-symmetric` is not supported"),
+        ("%%MatrixMarket matrix coordinate real odd\n", "symmetry `odd` is not supported"),
+        ("%%MatrixMarket matrix coordinate pattern general\n3 3\n", "line 2: `3 3` is not a size line"),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 4 1\n1 1\n",
+            "line 2: 3 rows and 4 columns: the matrix of a graph is square",
+        ),
+        ("%%MatrixMarket matrix coordinate pattern general\n0 0 0\n", "m.mtx: holds no vertex"),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n% no more\n",
+            "m.mtx: the header names 2 entries, the file holds 1; it is cut short",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 2\n1 3\n",
+            "the header names 1 entries, the file holds 2",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 999999999999\n1 2\n",
+            "names 999,999,999,999 entries, but 77 bytes cannot hold more than",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n9999999999999999 9999999999999999 1\n1 2\n",
+            "9,999,999,999,999,999 vertices and 1 edges need about",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n4 1\n",
+            "line 3: vertex 4 is larger than the 3 rows that the header names",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 4\n",
+            "line 3: vertex 4 is larger than the 3 columns that the header names",
+        ),
+        ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n0 1\n", "line 3: vertex 0 in a Matrix Market file"),
+        ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 2\n", "line 3: 2 column(s) where 3 are expected"),
+        (
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 2 3\n",
+            "line 3: 3 column(s) where 2 are expected",
+        ),
+        ("%%MatrixMarket matrix coordinate real general\n3 3 1\n1 2 -3\n", "line 3: weight -3 is negative"),
+    ] {
+        let found = message(read("m.mtx", text, &LoadOptions { memory: Some(1 << 30), ..WEIGHTED }));
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn ldbc_graphs_are_read_from_any_of_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("example.directed");
+    let file = |ending: &str| PathBuf::from(format!("{}{ending}", prefix.display()));
+    fs::write(file(".v"), "10\n20\n30\n40\n").unwrap();
+    fs::write(file(".e"), "10 20 0.5\n30 20 1.25\n").unwrap();
+    fs::write(file(".properties"), "# example\ngraph.example.directed = false\ngraph.example.vertex-file: x\n")
+        .unwrap();
+    for path in [file(".v"), file(".e"), prefix.clone()] {
+        let loaded = load(&path, &WEIGHTED).unwrap();
+        assert_eq!(loaded.csr.ids(), &Ids::Sparse(vec![10, 20, 30, 40]), "40 is an isolated vertex");
+        assert_eq!(arcs(&loaded.csr), [(10, 20), (20, 10), (20, 30), (30, 20)]);
+        assert_eq!(loaded.csr.weights(), Some(&Weights::F32(vec![0.5, 0.5, 1.25, 1.25])));
+        assert_eq!(loaded.summary.orientation, OrientationReason::Declared);
+    }
+    fs::write(file(".properties"), "graph.example.directed = perhaps\n").unwrap();
+    let found = message(load(&prefix, &WEIGHTED));
+    assert!(found.ends_with("line 1: `perhaps` is neither true nor false"), "{found}");
+    fs::remove_file(file(".properties")).unwrap();
+    assert!(load(&prefix, &WEIGHTED).unwrap().csr.directed());
+
+    fs::write(file(".e"), "10 20\n30 25\n").unwrap();
+    let found = message(load(&prefix, &WEIGHTED));
+    assert!(found.contains(".e line 2: vertex 25 is not in ") && found.contains(".v; add it there"), "{found}");
+    fs::write(file(".v"), "10 1\n").unwrap();
+    assert!(message(load(&prefix, &WEIGHTED)).contains("line 1: 2 column(s) where 1 is expected"));
+    fs::remove_file(file(".v")).unwrap();
+    assert_eq!(load(&file(".e"), &WEIGHTED).unwrap().csr.vertices(), 4, "the edges alone");
+    assert!(message(load(&file(".v"), &WEIGHTED)).contains(".v: no such file, and "));
+    fs::write(file(".v"), "10\n").unwrap();
+    fs::remove_file(file(".e")).unwrap();
+    assert!(message(load(&prefix, &WEIGHTED)).contains(".e: no such file, and "));
+    fs::write(file(".e"), "").unwrap();
+    let csr = load(&prefix, &WEIGHTED).unwrap().csr;
+    assert_eq!((csr.vertices(), csr.arcs()), (1, 0));
+}
+
+#[test]
+fn paths_that_are_no_graph_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.el");
+    assert!(message(load(&missing, &WEIGHTED)).ends_with("missing.el: no such file"));
+    assert!(message(load(&folder.path().join("missing"), &WEIGHTED)).ends_with("missing: no such file"));
+    assert!(message(load(folder.path(), &WEIGHTED)).contains("is a folder; name a graph file"));
+    let named = folder.path().join("folder.mtx");
+    fs::create_dir(&named).unwrap();
+    assert!(message(load(&named, &WEIGHTED)).contains("folder.mtx: is a folder"));
+    let other = folder.path().join("graph.csv");
+    fs::write(&other, "1,2\n").unwrap();
+    assert!(message(load(&other, &WEIGHTED)).contains(".csv is not a known ending"));
+    assert!(message(load(Path::new("/dev/null"), &WEIGHTED)).contains("/dev/null: is not a regular file"));
+}
+
+/// Writes as gapbs does: `in_edges` only for directed graphs.
+fn serialize(directed: bool, lists: &[Vec<(u32, i32)>], weighted: bool) -> Vec<u8> {
+    let arcs: usize = lists.iter().map(Vec::len).sum();
+    let mut turned = vec![Vec::new(); lists.len()];
+    for (v, list) in lists.iter().enumerate() {
+        for &(n, w) in list {
+            turned[n as usize].push((v as u32, w));
+        }
+    }
+    let mut out = vec![u8::from(directed)];
+    out.extend((arcs as i64).to_ne_bytes());
+    out.extend((lists.len() as i64).to_ne_bytes());
+    for lists in [lists, &turned].into_iter().take(1 + usize::from(directed)) {
+        let mut offset = 0i64;
+        out.extend(offset.to_ne_bytes());
+        for list in lists {
+            offset += list.len() as i64;
+            out.extend(offset.to_ne_bytes());
+        }
+        for &(n, w) in lists.iter().flatten() {
+            out.extend(n.to_ne_bytes());
+            if weighted {
+                out.extend(w.to_ne_bytes());
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn serialized_graphs_are_read_in_both_directions() {
+    let lists = [vec![(1, 5), (2, 6)], vec![(2, 7)], vec![]];
+    for (name, weighted) in [("g.sg", false), ("g.wsg", true)] {
+        let bytes = serialize(true, &lists, weighted);
+        let loaded = load_bytes(name, &bytes, &WEIGHTED).unwrap();
+        assert_eq!(arcs(&loaded.csr), [(0, 1), (0, 2), (1, 2)]);
+        assert!(loaded.csr.directed());
+        let expected = if weighted { vec![5, 6, 7] } else { vec![1, 1, 1] };
+        assert_eq!(loaded.csr.weights(), Some(&Weights::U32(expected)));
+        let options = LoadOptions { orientation: Orientation::Undirected, wide: true, ..WEIGHTED };
+        let both = load_bytes(name, &bytes, &options).unwrap();
+        assert_eq!(both.csr.edges(), 3);
+        assert_eq!(both.csr.neighbours(), &Neighbours::U64(vec![1, 2, 0, 2, 0, 1]));
+    }
+    let lists = [vec![(1, 5)], vec![(0, 5), (2, 7)], vec![(1, 7)]];
+    let loaded = load_bytes("g.wsg", &serialize(false, &lists, true), &WEIGHTED).unwrap();
+    assert_eq!((loaded.csr.directed(), loaded.csr.edges()), (false, 2));
+    assert_eq!(loaded.summary.orientation, OrientationReason::Declared);
+    let directed = LoadOptions { orientation: Orientation::Directed, ..Default::default() };
+    assert!(load_bytes("g.wsg", &serialize(false, &lists, true), &directed).unwrap().csr.directed());
+    // Lists out of order, with duplicates and self-loops, become simple.
+    let lists = [vec![(2, 9), (1, 5), (0, 1), (2, 3)], vec![], vec![]];
+    let csr = load_bytes("g.wsg", &serialize(true, &lists, true), &WEIGHTED).unwrap().csr;
+    assert_eq!((arcs(&csr), csr.weights()), (vec![(0, 1), (0, 2)], Some(&Weights::U32(vec![5, 3]))));
+}
+
+#[test]
+fn damaged_serialized_graphs_are_refused() {
+    let lists = [vec![(1, 5)], vec![(0, 5)]];
+    let good = serialize(false, &lists, true);
+    let with = |at: usize, bytes: &[u8]| {
+        let mut bad = good.clone();
+        bad[at..at + bytes.len()].copy_from_slice(bytes);
+        message(load_bytes("g.wsg", &bad, &WEIGHTED))
+    };
+    let offsets = 17;
+    let edges = offsets + 3 * 8;
+    for (found, expected) in [
+        (with(0, &[7]), "the first byte is 7"),
+        (with(1, &(-1i64).to_ne_bytes()), "the header names -1 edges"),
+        (with(9, &(1i64 << 40).to_ne_bytes()), "the header names 1099511627776 vertices"),
+        (with(1, &i64::MAX.to_ne_bytes()), "the file has 57; it is cut short, or has no weights and must end in .sg"),
+        (with(9, &1i64.to_ne_bytes()), "1 vertices and 2 edges make 49 bytes, the file has 57"),
+        (with(offsets, &1i64.to_ne_bytes()), "offset 0 is 1, it must lie between 0 and 0; the file is damaged"),
+        (with(offsets + 8, &9i64.to_ne_bytes()), "offset 1 is 9, it must lie between 0 and 2"),
+        (with(offsets + 16, &1i64.to_ne_bytes()), "offset 2 is 1, it must lie between 2 and 2"),
+        (with(edges, &9i32.to_ne_bytes()), "edge 0 leads to vertex 9, but there are 2 vertices"),
+        (with(edges, &(-1i32).to_ne_bytes()), "edge 0 leads to vertex 4294967295"),
+        (with(edges + 4, &(-3i32).to_ne_bytes()), "edge 0 has the weight -3; shortest paths need"),
+        (with(edges + 4, &6i32.to_ne_bytes()), "0 -> 1 has no equal edge 1 -> 0"),
+        (with(edges + 8, &1i32.to_ne_bytes()), "0 -> 1 has no equal edge 1 -> 0"),
+        (message(load_bytes("g.wsg", &good[..50], &WEIGHTED)), "make 57 bytes, the file has 50; it is cut short"),
+        (message(load_bytes("g.wsg", &good[..9], &WEIGHTED)), "9 bytes are too few for the 17 bytes of a header"),
+        (message(load_bytes("g.sg", &good, &WEIGHTED)), "has int32 weights and must end in .wsg"),
+        (message(load_bytes("g.sg", &serialize(false, &[], false), &WEIGHTED)), "holds no vertex"),
+    ] {
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_it_is_read() {
+    let lists = vec![vec![]; 1000];
+    let options = LoadOptions { memory: Some(1000), ..Default::default() };
+    let found = message(load_bytes("g.sg", &serialize(false, &lists, false), &options));
+    assert!(
+        found.contains("g.sg: 1,000 vertices and 0 edges need about 7.8 KiB of memory, 1000 bytes is free"),
+        "{found}"
+    );
+    let found = message(read("g.el", &"1 2\n".repeat(1000), &options));
+    assert!(found.contains("2 vertices and 1,000 edges need about"), "{found}");
+}
+
+#[test]
+fn a_star_has_one_long_list() {
+    let text: String = (1..=20_000).map(|v| format!("0 {v}\n")).collect();
+    let csr =
+        read("g.el", &text, &LoadOptions { orientation: Orientation::Undirected, ..Default::default() }).unwrap().csr;
+    assert_eq!((csr.degree(0), csr.degree(20_000), csr.edges()), (20_000, 1, 20_000));
+}
+
+#[test]
+fn progress_reaches_the_end_of_each_stage() {
+    let seen = std::sync::Mutex::new(Vec::new());
+    let progress = |p: Progress| seen.lock().unwrap().push(p);
+    let options = LoadOptions { progress: Some(&progress), ..Default::default() };
+    let text = "1 2\n".repeat(1000);
+    load_pieces("g.el", text.as_bytes(), &options, 100).unwrap();
+    let seen = seen.into_inner().unwrap();
+    for (stage, total) in [(Stage::Read, 4000), (Stage::Build, 2000)] {
+        let of: Vec<_> = seen.iter().filter(|p| p.stage == stage).collect();
+        assert!(of.iter().all(|p| p.total == total && p.done <= total), "{of:?}");
+        assert!(of.iter().any(|p| p.done == total), "{of:?}");
+    }
+}
+
+fn options() -> impl Strategy<Value = LoadOptions<'static>> {
+    let orientation = prop_oneof![Just(Orientation::Auto), Just(Orientation::Directed), Just(Orientation::Undirected)];
+    let weights = prop_oneof![
+        Just(WeightMode::Ignore),
+        Just(WeightMode::Input),
+        Just(WeightMode::RandomIntegers),
+        Just(WeightMode::RandomReals)
+    ];
+    (orientation, weights, any::<bool>(), any::<bool>()).prop_map(|(orientation, weights, wide, keep_self_loops)| {
+        LoadOptions { orientation, weights, wide, keep_self_loops, memory: Some(1 << 24), ..Default::default() }
+    })
+}
+
+const NAMES: [&str; 8] = ["g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg"];
+
+proptest! {
+    #[test]
+    fn no_bytes_make_any_reader_panic(
+        bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..200),
+            "[0-9 \t\r\n#%.e+-]{0,200}".prop_map(String::into_bytes),
+            "(%%MatrixMarket matrix coordinate (pattern|real|integer) (general|symmetric)\n)[1-4] [1-4] [0-4]\n([0-5] [0-5]( [0-9.-]{0,4})?\n){0,5}"
+                .prop_map(String::into_bytes),
+        ],
+        piece in 1u64..64, options in options(),
+    ) {
+        for name in NAMES {
+            match load_pieces(name, &bytes, &options, piece) {
+                Ok(loaded) => {
+                    prop_assert!(loaded.csr.vertices() > 0);
+                    prop_assert_eq!(loaded.csr.offsets().last().copied(), Some(loaded.csr.arcs()));
+                }
+                Err(error) => prop_assert!(!error.to_string().contains('\n')),
+            }
+        }
+    }
+
+    #[test]
+    fn changed_bytes_of_a_serialized_graph_never_panic(
+        changes in prop::collection::vec((0usize..200, any::<u8>()), 0..6), cut in 0usize..200, directed: bool,
+        weighted: bool, options in options(),
+    ) {
+        let lists = [vec![(1, 5), (2, 6)], vec![(0, 5), (2, 7)], vec![(0, 6), (1, 7)]];
+        let mut bytes = serialize(directed, &lists, weighted);
+        bytes.truncate(bytes.len().max(cut));
+        for (at, byte) in changes {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        let name = if weighted { "g.wsg" } else { "g.sg" };
+        if let Ok(loaded) = load_bytes(name, &bytes, &options) {
+            prop_assert_eq!(loaded.csr.offsets().last().copied(), Some(loaded.csr.arcs()));
+        }
+    }
+
+    #[test]
+    fn every_format_says_the_same_of_the_same_graph(
+        edges in prop::collection::vec((0u64..12, 0u64..12, 0u32..9), 1..40), piece in 1u64..40, directed: bool,
+    ) {
+        let orientation = if directed { Orientation::Directed } else { Orientation::Undirected };
+        let options = LoadOptions { orientation, ..WEIGHTED };
+        let expected = Csr::from_weighted_edges(12, &edges, CsrOptions { directed, ..Default::default() }).unwrap();
+        let lines = |base: u64| -> String {
+            edges.iter().map(|(a, b, w)| format!("{} {} {w}\n", a + base, b + base)).collect()
+        };
+        // All vertices occur, so that lists of edges have them too.
+        let all: String = (0..12).map(|v| format!("{v} {v} 0\n")).collect();
+        let list = load_pieces("g.wel", (all + &lines(0)).as_bytes(), &options, piece).unwrap();
+        prop_assert_eq!(&list.csr, &expected);
+        let matrix = format!("{MTX} integer general\n12 12 {}\n{}", edges.len(), lines(1));
+        let matrix = load_pieces("g.mtx", matrix.as_bytes(), &options, piece).unwrap();
+        prop_assert_eq!(matrix.csr.ids(), &Ids::dense(1, 12));
+        prop_assert_eq!((matrix.csr.offsets(), matrix.csr.neighbours(), matrix.csr.weights()),
+            (expected.offsets(), expected.neighbours(), expected.weights()));
+        let Some(Weights::U32(weights)) = expected.weights() else { panic!() };
+        let lists: Vec<Vec<(u32, i32)>> = (0..12)
+            .map(|v| expected.range(v).map(|i| (expected.neighbours().get(i) as u32, weights[i] as i32)).collect())
+            .collect();
+        let serialized = load_pieces("g.wsg", &serialize(directed, &lists, true), &WEIGHTED, piece).unwrap();
+        prop_assert_eq!(&serialized.csr, &expected);
+        let turned = expected.transpose();
+        prop_assert_eq!(&turned.transpose(), &expected);
+        prop_assert_eq!(turned == expected, expected.one_way_edge().is_none());
+    }
+}

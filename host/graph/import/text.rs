@@ -1,0 +1,449 @@
+//! Reads lines of text in parallel: each task takes a piece of the file that it reads by itself.
+
+use super::error::{ImportError, LineFault};
+use super::{Progress, ProgressFn, Stage};
+use rayon::prelude::*;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Bytes that one task reads and parses.
+pub(crate) const PIECE: u64 = 4 << 20;
+/// Longest line; only a comment could need more, and no edge list has such comments.
+pub(crate) const MAX_LINE: u64 = 1 << 20;
+/// What is read at once when a line goes on beyond its piece.
+const TAIL: u64 = 1 << 10;
+/// Characters of the input that a message repeats.
+const QUOTED: usize = 40;
+
+/// Bytes that can be read at any place: a file, or memory.
+pub(crate) struct Bytes<'a> {
+    path: PathBuf,
+    from: From<'a>,
+    len: u64,
+}
+
+enum From<'a> {
+    File(File),
+    Memory(&'a [u8]),
+}
+
+impl<'a> Bytes<'a> {
+    /// Opens a regular file.
+    pub(crate) fn open(path: &Path) -> Result<Self, ImportError> {
+        let io = |source| ImportError::Io { path: path.to_owned(), source };
+        // Looked at before it is opened, since opening a pipe waits for somebody to write.
+        let kind = std::fs::metadata(path).map_err(io)?;
+        if !kind.is_file() {
+            let what = if kind.is_dir() { "a folder" } else { "not a regular file" };
+            return Err(ImportError::NotAFile { path: path.to_owned(), what });
+        }
+        let file = File::open(path).map_err(io)?;
+        let len = file.metadata().map_err(io)?.len();
+        Ok(Self { path: path.to_owned(), from: From::File(file), len })
+    }
+
+    pub(crate) fn memory(path: &Path, bytes: &'a [u8]) -> Self {
+        Self { path: path.to_owned(), from: From::Memory(bytes), len: bytes.len() as u64 }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Fills `buffer` from `offset`; both must lie within the length.
+    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ImportError> {
+        match &self.from {
+            From::Memory(bytes) => {
+                buffer.copy_from_slice(&bytes[offset as usize..offset as usize + buffer.len()]);
+                Ok(())
+            }
+            From::File(file) => file.read_exact_at(buffer, offset).map_err(|source| {
+                if source.kind() == std::io::ErrorKind::UnexpectedEof {
+                    let at = file.metadata().map_or(offset, |m| m.len());
+                    ImportError::Shrunk { path: self.path.clone(), at }
+                } else {
+                    ImportError::Io { path: self.path.clone(), source }
+                }
+            }),
+        }
+    }
+
+    /// The error for a line of this file.
+    pub(crate) fn fault(&self, line: u64, fault: LineFault) -> ImportError {
+        ImportError::Line { path: self.path.clone(), line, fault }
+    }
+
+    /// The whole lines that begin in `range`, and nothing else.
+    fn lines_of(&self, range: std::ops::Range<u64>, start: u64) -> Result<Piece, ImportError> {
+        // The byte before the piece says whether a line begins with the piece.
+        let first = if range.start > start { range.start - 1 } else { range.start };
+        let mut text = vec![0; (range.end - first) as usize];
+        self.read(first, &mut text)?;
+        let skip = if range.start > start {
+            match text.iter().position(|&b| b == b'\n') {
+                Some(end) => end + 1,
+                None => return Ok(Piece::default()),
+            }
+        } else {
+            0
+        };
+        if skip == text.len() {
+            return Ok(Piece::default());
+        }
+        let mut end = range.end;
+        while end < self.len && text.last() != Some(&b'\n') {
+            let more = TAIL.min(self.len - end) as usize;
+            let old = text.len();
+            text.resize(old + more, 0);
+            self.read(end, &mut text[old..])?;
+            if let Some(newline) = text[old..].iter().position(|&b| b == b'\n') {
+                text.truncate(old + newline + 1);
+            }
+            end += more as u64;
+            if end - range.end > MAX_LINE {
+                break;
+            }
+        }
+        Ok(Piece { text, skip })
+    }
+}
+
+#[derive(Default)]
+struct Piece {
+    text: Vec<u8>,
+    skip: usize,
+}
+
+/// How [`parse`] goes about it.
+pub(crate) struct Plan<'a> {
+    /// Where the lines begin.
+    pub start: u64,
+    /// Number of the first line, from 1.
+    pub first_line: u64,
+    /// Bytes of a piece.
+    pub piece: u64,
+    pub progress: Option<ProgressFn<'a>>,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn whole(piece: u64, progress: Option<ProgressFn<'a>>) -> Self {
+        Self { start: 0, first_line: 1, piece, progress }
+    }
+}
+
+/// Gives each line to a parser, one parser for each piece of the file, and answers the parsers in the file's order.
+/// The error is that of the first line that has one, whatever the number of threads.
+pub(crate) fn parse<P: Default + Send>(
+    bytes: &Bytes<'_>,
+    plan: &Plan<'_>,
+    line: impl Fn(&mut P, &[u8]) -> Result<(), LineFault> + Sync,
+) -> Result<Vec<P>, ImportError> {
+    enum End {
+        Whole(u64),
+        Fault(u64, LineFault),
+        Other(ImportError),
+        Skipped,
+    }
+    let length = bytes.len().saturating_sub(plan.start);
+    let pieces = length.div_ceil(plan.piece) as usize;
+    let first_bad = AtomicUsize::new(usize::MAX);
+    let done = AtomicU64::new(0);
+    let parsed: Vec<(P, End)> = (0..pieces)
+        .into_par_iter()
+        .map(|i| {
+            let mut parser = P::default();
+            // Pieces behind an error do not matter; those before it are needed to count its line.
+            if i > first_bad.load(Ordering::Relaxed) {
+                return (parser, End::Skipped);
+            }
+            let from = plan.start + i as u64 * plan.piece;
+            let to = bytes.len().min(from + plan.piece);
+            let end = match bytes.lines_of(from..to, plan.start) {
+                Err(error) => End::Other(error),
+                Ok(piece) => {
+                    let mut lines = 0;
+                    let mut rest = &piece.text[piece.skip..];
+                    let mut end = None;
+                    while !rest.is_empty() && end.is_none() {
+                        let length = rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+                        lines += 1;
+                        let result = if length as u64 > MAX_LINE {
+                            Err(LineFault::LongLine { limit: MAX_LINE })
+                        } else {
+                            line(&mut parser, &rest[..length])
+                        };
+                        end = result.err().map(|fault| End::Fault(lines, fault));
+                        rest = &rest[rest.len().min(length + 1)..];
+                    }
+                    end.unwrap_or(End::Whole(lines))
+                }
+            };
+            if !matches!(end, End::Whole(_)) {
+                first_bad.fetch_min(i, Ordering::Relaxed);
+            }
+            if let Some(progress) = plan.progress {
+                let done = done.fetch_add(to - from, Ordering::Relaxed) + to - from;
+                progress(Progress { stage: Stage::Read, done, total: length });
+            }
+            (parser, end)
+        })
+        .collect();
+    let mut before = plan.first_line;
+    let mut parsers = Vec::with_capacity(pieces);
+    for (parser, end) in parsed {
+        match end {
+            End::Whole(lines) => before += lines,
+            End::Fault(lines, fault) => return Err(bytes.fault(before + lines - 1, fault)),
+            End::Other(error) => return Err(error),
+            // Only pieces behind an error are skipped, and that error has been returned.
+            End::Skipped => break,
+        }
+        parsers.push(parser);
+    }
+    Ok(parsers)
+}
+
+/// Reads lines one by one from the beginning, for headers.
+pub(crate) struct Header<'a, 'b> {
+    bytes: &'a Bytes<'b>,
+    offset: u64,
+    line: u64,
+}
+
+impl<'a, 'b> Header<'a, 'b> {
+    pub(crate) fn new(bytes: &'a Bytes<'b>) -> Self {
+        Self { bytes, offset: 0, line: 0 }
+    }
+
+    /// The next line; `None` at the end of the file.
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, ImportError> {
+        let mut text = Vec::new();
+        let mut at = self.offset;
+        while at < self.bytes.len() {
+            let more = TAIL.min(self.bytes.len() - at) as usize;
+            let old = text.len();
+            text.resize(old + more, 0);
+            self.bytes.read(at, &mut text[old..])?;
+            at += more as u64;
+            if let Some(newline) = text[old..].iter().position(|&b| b == b'\n') {
+                text.truncate(old + newline + 1);
+                break;
+            }
+            if text.len() as u64 > MAX_LINE {
+                return Err(self.bytes.fault(self.line + 1, LineFault::LongLine { limit: MAX_LINE }));
+            }
+        }
+        if text.is_empty() {
+            return Ok(None);
+        }
+        self.offset += text.len() as u64;
+        self.line += 1;
+        if text.last() == Some(&b'\n') {
+            text.pop();
+        }
+        Ok(Some(text))
+    }
+
+    /// Number of the line that [`Header::next`] answered last, from 1.
+    pub(crate) fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Where the next line begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// The words of a line.
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c)
+}
+
+impl<'a> Fields<'a> {
+    /// `None` for lines that say nothing: blank ones and comments.
+    pub(crate) fn of(line: &'a [u8], comments: &[u8]) -> Option<Self> {
+        const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+        let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        let start = line.iter().position(|&b| !is_blank(b))?;
+        (!comments.contains(&line[start])).then_some(Self { rest: &line[start..] })
+    }
+
+    pub(crate) fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.rest.iter().position(|&b| !is_blank(b))?;
+        let word = &self.rest[start..];
+        let end = word.iter().position(|&b| is_blank(b)).unwrap_or(word.len());
+        self.rest = &word[end..];
+        Some(&word[..end])
+    }
+
+    /// A whole number, quickly: most of what is read are these.
+    pub(crate) fn vertex(&mut self) -> Option<Result<u64, LineFault>> {
+        /// As many digits fit into 64 bits without a look at each.
+        const SAFE_DIGITS: usize = 19;
+        let start = self.rest.iter().position(|&b| !is_blank(b))?;
+        let word = &self.rest[start..];
+        let mut value = 0u64;
+        let mut length = 0;
+        while let Some(&byte) = word.get(length) {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
+            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+            length += 1;
+        }
+        if length > 0 && length <= SAFE_DIGITS && word.get(length).is_none_or(|&b| is_blank(b)) {
+            self.rest = &word[length..];
+            return Some(Ok(value));
+        }
+        self.next().map(vertex)
+    }
+
+    /// How many words are left.
+    pub(crate) fn count(mut self) -> usize {
+        let mut words = 0;
+        while self.next().is_some() {
+            words += 1;
+        }
+        words
+    }
+}
+
+/// What stands in the input, short enough for a message.
+pub(crate) fn quote(word: &[u8]) -> String {
+    let text = String::from_utf8_lossy(word);
+    let text = text.trim_end_matches('\r');
+    let mut out: String = text.chars().take(QUOTED).flat_map(char::escape_debug).collect();
+    if text.chars().nth(QUOTED).is_some() {
+        out.push_str("...");
+    }
+    out
+}
+
+/// The byte that shows that a word is not text.
+fn binary(word: &[u8]) -> Option<LineFault> {
+    word.iter().copied().find(|&b| b < 0x20 || b == 0x7f).map(|byte| LineFault::Binary { byte })
+}
+
+/// A vertex identifier, with the fault that says best what is wrong.
+fn vertex(word: &[u8]) -> Result<u64, LineFault> {
+    let digits = |w: &[u8]| !w.is_empty() && w.iter().all(u8::is_ascii_digit);
+    if digits(word) {
+        let text = std::str::from_utf8(word).unwrap_or_default();
+        return text.parse().map_err(|_| LineFault::HugeVertex { found: quote(word) });
+    }
+    Err(match word.strip_prefix(b"-") {
+        Some(rest) if digits(rest) => LineFault::NegativeVertex { found: quote(word) },
+        _ => binary(word).unwrap_or_else(|| LineFault::NotAVertex { found: quote(word) }),
+    })
+}
+
+/// A weight as it stands in the input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Weight {
+    Integer(u32),
+    Real(f64),
+}
+
+/// Reads a weight; it must be finite and not negative.
+pub(crate) fn weight(word: &[u8]) -> Result<Weight, LineFault> {
+    let found = || quote(word);
+    if let Some(fault) = binary(word) {
+        return Err(fault);
+    }
+    let text = std::str::from_utf8(word).map_err(|_| LineFault::NotAWeight { found: found() })?;
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().map(Weight::Integer).map_err(|_| LineFault::HugeWeight { found: found() });
+    }
+    match text.parse::<f64>() {
+        Err(_) => Err(LineFault::NotAWeight { found: found() }),
+        Ok(value) if !value.is_finite() => Err(LineFault::NotFinite { found: found() }),
+        Ok(value) if value < 0.0 => Err(LineFault::NegativeWeight { found: found() }),
+        // Negative zero is zero.
+        Ok(value) => Ok(Weight::Real(value + 0.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lines(text: &[u8], piece: u64) -> Result<Vec<Vec<u8>>, ImportError> {
+        let bytes = Bytes::memory(Path::new("t"), text);
+        let parsers = parse::<Vec<Vec<u8>>>(&bytes, &Plan::whole(piece, None), |own, line| {
+            if line == b"bad" {
+                return Err(LineFault::ZeroIndex);
+            }
+            own.push(line.to_vec());
+            Ok(())
+        })?;
+        Ok(parsers.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_of_any_size_give_the_same_lines(text in "[a\n]{0,60}", piece in 1u64..70) {
+            let mut expected: Vec<Vec<u8>> = text.split('\n').map(|l| l.as_bytes().to_vec()).collect();
+            if text.is_empty() || text.ends_with('\n') {
+                expected.pop();
+            }
+            prop_assert_eq!(lines(text.as_bytes(), piece).unwrap(), expected);
+        }
+
+        #[test]
+        fn the_first_bad_line_is_named(good in 0usize..20, rest in 0usize..20, piece in 1u64..40) {
+            let text = format!("{}bad\n{}bad\n", "ok\n".repeat(good), "ok\n".repeat(rest));
+            match lines(text.as_bytes(), piece) {
+                Err(ImportError::Line { line, .. }) => prop_assert_eq!(line, good as u64 + 1),
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+
+        #[test]
+        fn numbers_read_as_the_standard_library_reads_them(value: u64, text in "[0-9]{1,24}") {
+            let mut fields = Fields { rest: text.as_bytes() };
+            let read = fields.vertex().unwrap();
+            prop_assert_eq!(read.ok(), text.parse::<u64>().ok());
+            let text = format!(" \t{value}\r");
+            prop_assert_eq!(Fields { rest: text.as_bytes() }.vertex(), Some(Ok(value)));
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_refused_and_a_long_comment_is_not_read_twice() {
+        let mut text = vec![b'#'; MAX_LINE as usize];
+        text.extend_from_slice(b"\nx\n");
+        assert_eq!(lines(&text, 1 << 16).unwrap().len(), 2);
+        text.insert(0, b'#');
+        match lines(&text, 1 << 16) {
+            Err(ImportError::Line { line: 1, fault: LineFault::LongLine { .. }, .. }) => (),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn weights_say_what_is_wrong_with_them() {
+        assert_eq!(weight(b"7"), Ok(Weight::Integer(7)));
+        assert_eq!(weight(b"7.5e1"), Ok(Weight::Real(75.0)));
+        assert!(matches!(weight(b"-0.0"), Ok(Weight::Real(w)) if w.is_sign_positive()));
+        assert!(matches!(weight(b"-3"), Err(LineFault::NegativeWeight { .. })));
+        assert!(matches!(weight(b"nan"), Err(LineFault::NotFinite { .. })));
+        assert!(matches!(weight(b"1e999"), Err(LineFault::NotFinite { .. })));
+        assert!(matches!(weight(b"4294967296"), Err(LineFault::HugeWeight { .. })));
+        assert!(matches!(weight(b"x"), Err(LineFault::NotAWeight { .. })));
+        assert!(matches!(weight(b"\x01"), Err(LineFault::Binary { byte: 1 })));
+        assert!(matches!(weight(b"\xff\xfe"), Err(LineFault::NotAWeight { .. })));
+    }
+}

@@ -1,0 +1,64 @@
+//! What a user names as a graph: a file, or a generator.
+
+use super::generate::Generator;
+use super::import::{self, ImportError, LoadOptions, Loaded};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A graph to load, as in `kron:22`, `urand:20:8` or a path. A file whose name begins like a generator is named with its
+/// folder, as in `./kron:22`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// A graph that is made up.
+    Generated(Generator),
+    /// A graph file.
+    File(PathBuf),
+}
+
+impl FromStr for Input {
+    type Err = ImportError;
+
+    fn from_str(text: &str) -> Result<Self, ImportError> {
+        match Generator::parse(text) {
+            Some(generator) => generator.map(Self::Generated),
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Generated(generator) => generator.fmt(f),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Input {
+    /// Reads or generates the graph.
+    pub fn load(&self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
+        match self {
+            Self::Generated(generator) => generator.load(options),
+            Self::File(path) => import::load(path, options),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::generate::Shape;
+
+    #[test]
+    fn generators_and_paths_are_told_apart() {
+        let kron = Generator { shape: Shape::Kronecker, scale: 22, edge_factor: 16 };
+        assert_eq!("kron:22".parse::<Input>().unwrap(), Input::Generated(kron));
+        assert_eq!("./kron:22".parse::<Input>().unwrap(), Input::File("./kron:22".into()));
+        assert!("kron:many".parse::<Input>().is_err());
+        for text in ["kron:22", "urand:4:7", "data/graph.el"] {
+            assert_eq!(text.parse::<Input>().unwrap().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Writes results: one line for each vertex, `ID VALUE`, in ascending order of the input's identifiers.
+
+use super::ids::Ids;
+use super::verify::{Distances, UNREACHED};
+use rayon::prelude::*;
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// What stands for the value of a vertex that was not reached.
+const UNREACHED_TEXT: &str = "inf";
+/// Vertices that one task formats.
+const BLOCK: usize = 1 << 14;
+/// Blocks that are formatted before any is written: bounds the memory.
+const BLOCKS_AT_ONCE: usize = 64;
+
+/// Why results could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutputError {
+    /// The file cannot be made.
+    #[error("{}: cannot be written: {source}; name a file in a folder that exists and is writable", path.display())]
+    Create {
+        /// File.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A folder.
+    #[error("{}: is a folder; name a file", path.display())]
+    Folder {
+        /// Path.
+        path: PathBuf,
+    },
+    /// Writing failed on the way; no partial file is left.
+    #[error("{}: writing failed: {source}; nothing was left behind", path.display())]
+    Write {
+        /// File.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Not one value for each vertex.
+    #[error("{values} values for {vertices} vertices")]
+    Length {
+        /// Values.
+        values: u64,
+        /// Vertices.
+        vertices: u64,
+    },
+    /// A component that is not named by a vertex.
+    #[error("vertex {vertex} is in component {found}, which is not below the number of vertices, {vertices}")]
+    Component {
+        /// Vertex, by the input's identifier.
+        vertex: u64,
+        /// Its component.
+        found: u64,
+        /// Vertices.
+        vertices: u64,
+    },
+}
+
+/// One value for each vertex.
+#[derive(Clone, Copy, Debug)]
+pub enum Values<'a> {
+    /// Depths of a search; [`UNREACHED`] becomes `inf`.
+    Depths(&'a [u32]),
+    /// Lengths of shortest paths; the largest integer and infinity become `inf`.
+    Distances(Distances<'a>),
+    /// Components as the number of their smallest vertex, written as that vertex' identifier.
+    Components(&'a [u32]),
+    /// The same in 64 bits.
+    WideComponents(&'a [u64]),
+    /// Ranks in single precision.
+    Ranks32(&'a [f32]),
+    /// Ranks in double precision.
+    Ranks64(&'a [f64]),
+}
+
+impl Values<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Depths(v) => v.len(),
+            Self::Distances(v) => v.len(),
+            Self::Components(v) => v.len(),
+            Self::WideComponents(v) => v.len(),
+            Self::Ranks32(v) => v.len(),
+            Self::Ranks64(v) => v.len(),
+        }
+    }
+
+    /// The first component that is not the number of a vertex, and whose it is.
+    fn bad_component(&self, vertices: u64) -> Option<(u64, u64)> {
+        let bad = match self {
+            Self::Components(c) => c.par_iter().position_first(|&c| u64::from(c) >= vertices).map(|v| (v, c[v].into())),
+            Self::WideComponents(c) => c.par_iter().position_first(|&c| c >= vertices).map(|v| (v, c[v])),
+            _ => None,
+        };
+        bad.map(|(v, found)| (v as u64, found))
+    }
+
+    fn append(&self, ids: &Ids, v: usize, text: &mut String) -> std::fmt::Result {
+        write!(text, "{} ", ids.id(v as u64))?;
+        match self {
+            Self::Depths(d) if d[v] == UNREACHED => text.write_str(UNREACHED_TEXT)?,
+            Self::Distances(d) if !d.reached(v) => text.write_str(UNREACHED_TEXT)?,
+            Self::Depths(d) | Self::Distances(Distances::U32(d)) => write!(text, "{}", d[v])?,
+            Self::Distances(Distances::U64(d)) => write!(text, "{}", d[v])?,
+            // Real numbers as short as they can be without losing anything.
+            Self::Distances(Distances::F32(d)) | Self::Ranks32(d) => write!(text, "{}", d[v])?,
+            Self::Distances(Distances::F64(d)) | Self::Ranks64(d) => write!(text, "{}", d[v])?,
+            Self::Components(c) => write!(text, "{}", ids.id(c[v].into()))?,
+            Self::WideComponents(c) => write!(text, "{}", ids.id(c[v]))?,
+        }
+        text.write_char('\n')
+    }
+}
+
+/// A file of results that appears under its name only when it is complete. Made before the work begins, so that a path
+/// that cannot be written is known early; dropped without [`Output::finish`], it leaves nothing.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    /// Renamed at the end.
+    Temporary(NamedTempFile),
+    /// Pipes and devices are written as they are.
+    Stream(File),
+}
+
+impl Output {
+    /// Prepares to write `path`.
+    pub fn create(path: &Path) -> Result<Self, OutputError> {
+        let failed = |source| OutputError::Create { path: path.to_owned(), source };
+        let to = match fs::metadata(path) {
+            Ok(kind) if kind.is_dir() => return Err(OutputError::Folder { path: path.to_owned() }),
+            Ok(kind) if !kind.is_file() => To::Stream(OpenOptions::new().write(true).open(path).map_err(failed)?),
+            Ok(_) => {
+                // A file that is there is replaced, but only if it might be written; a link to it stays a link.
+                OpenOptions::new().write(true).open(path).map_err(failed)?;
+                return Self::beside(fs::canonicalize(path).map_err(failed)?, path);
+            }
+            Err(_) => return Self::beside(path.to_owned(), path),
+        };
+        Ok(Self { path: path.to_owned(), to })
+    }
+
+    fn beside(target: PathBuf, named: &Path) -> Result<Self, OutputError> {
+        let folder = match target.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".warpbell-").suffix(".part");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // As for any new file, the user's mask decides.
+            builder.permissions(fs::Permissions::from_mode(0o666));
+        }
+        let file =
+            builder.tempfile_in(folder).map_err(|source| OutputError::Create { path: named.to_owned(), source })?;
+        Ok(Self { path: target, to: To::Temporary(file) })
+    }
+
+    /// Writes a line for each vertex and gives the file its name. Component numbers must be numbers of vertices.
+    pub fn finish(mut self, ids: &Ids, values: Values<'_>) -> Result<(), OutputError> {
+        if values.len() as u64 != ids.len() {
+            return Err(OutputError::Length { values: values.len() as u64, vertices: ids.len() });
+        }
+        if let Some((v, found)) = values.bad_component(ids.len()) {
+            return Err(OutputError::Component { vertex: ids.id(v), found, vertices: ids.len() });
+        }
+        let path = self.path.clone();
+        let failed = |source| OutputError::Write { path: path.clone(), source };
+        let file = match &mut self.to {
+            To::Temporary(file) => file.as_file_mut(),
+            To::Stream(file) => file,
+        };
+        let count = values.len();
+        for first in (0..count).step_by(BLOCK * BLOCKS_AT_ONCE) {
+            let last = count.min(first + BLOCK * BLOCKS_AT_ONCE);
+            let starts: Vec<usize> = (first..last).step_by(BLOCK).collect();
+            let blocks: Vec<Result<String, std::fmt::Error>> = starts
+                .into_par_iter()
+                .map(|start| {
+                    let mut text = String::with_capacity(BLOCK * 16);
+                    (start..last.min(start + BLOCK)).try_for_each(|v| values.append(ids, v, &mut text))?;
+                    Ok(text)
+                })
+                .collect();
+            for block in blocks {
+                let text = block.map_err(|e| failed(io::Error::other(e)))?;
+                file.write_all(text.as_bytes()).map_err(failed)?;
+            }
+        }
+        file.flush().map_err(failed)?;
+        if let To::Temporary(file) = self.to {
+            file.persist(&path).map_err(|e| failed(e.error))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(ids: &Ids, values: Values<'_>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        Output::create(&path).unwrap().finish(ids, values).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing but the result is left");
+        fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn lines_have_the_identifiers_of_the_input() {
+        let ids = Ids::Sparse(vec![3, 9, 1 << 63]);
+        assert_eq!(written(&ids, Values::Depths(&[1, UNREACHED, 0])), "3 1\n9 inf\n9223372036854775808 0\n");
+        assert_eq!(written(&ids, Values::Components(&[0, 1, 0])), "3 3\n9 9\n9223372036854775808 3\n");
+        assert_eq!(written(&ids, Values::WideComponents(&[0, 1, 1])), "3 3\n9 9\n9223372036854775808 9\n");
+        let ids = Ids::dense(1, 2);
+        assert_eq!(written(&ids, Values::Distances(Distances::U32(&[7, u32::MAX]))), "1 7\n2 inf\n");
+        assert_eq!(written(&ids, Values::Distances(Distances::U64(&[u64::MAX, 1 << 40]))), "1 inf\n2 1099511627776\n");
+        assert_eq!(written(&ids, Values::Distances(Distances::F32(&[0.1, f32::INFINITY]))), "1 0.1\n2 inf\n");
+        assert_eq!(written(&ids, Values::Distances(Distances::F64(&[0.25, f64::INFINITY]))), "1 0.25\n2 inf\n");
+        assert_eq!(written(&ids, Values::Ranks64(&[0.75, 0.25])), "1 0.75\n2 0.25\n");
+        assert_eq!(written(&ids, Values::Ranks32(&[0.75, 0.25])), "1 0.75\n2 0.25\n");
+        assert_eq!(written(&Ids::dense(0, 0), Values::Depths(&[])), "");
+    }
+
+    #[test]
+    fn many_blocks_come_in_order() {
+        let count = BLOCK * BLOCKS_AT_ONCE + 5;
+        let depths: Vec<u32> = (0..count as u32).collect();
+        let text = written(&Ids::dense(10, count as u64), Values::Depths(&depths));
+        for (v, line) in text.lines().enumerate() {
+            assert_eq!(line, format!("{} {v}", v + 10));
+        }
+        assert_eq!(text.lines().count(), count);
+    }
+
+    #[test]
+    fn an_unfinished_or_failed_output_leaves_the_old_file_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(&path, "old").unwrap();
+        drop(Output::create(&path).unwrap());
+        let short = Output::create(&path).unwrap().finish(&Ids::dense(0, 2), Values::Depths(&[1]));
+        assert!(matches!(short, Err(OutputError::Length { values: 1, vertices: 2 })));
+        let wrong = Output::create(&path).unwrap().finish(&Ids::dense(5, 2), Values::Components(&[0, 2]));
+        assert!(matches!(wrong, Err(OutputError::Component { vertex: 6, found: 2, vertices: 2 })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let output = Output::create(&path).unwrap();
+        output.finish(&Ids::dense(0, 1), Values::Depths(&[1])).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "0 1\n");
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_a_device_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("real"), folder.path().join("link"));
+        fs::write(&path, "old").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        Output::create(&link).unwrap().finish(&Ids::dense(0, 1), Values::Depths(&[4])).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "0 4\n");
+        let null = Path::new("/dev/null");
+        Output::create(null).unwrap().finish(&Ids::dense(0, 1), Values::Depths(&[4])).unwrap();
+        assert!(!fs::metadata(null).unwrap().is_file());
+    }
+
+    #[test]
+    fn paths_that_cannot_be_written_are_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Output::create(&folder.path().join("missing/out")).unwrap_err().to_string();
+        assert!(error.contains("missing/out: cannot be written"), "{error}");
+        assert!(matches!(Output::create(folder.path()), Err(OutputError::Folder { .. })));
+        let full = Output::create(Path::new("/dev/full")).unwrap();
+        let error = full.finish(&Ids::dense(0, 1), Values::Depths(&[1])).unwrap_err();
+        assert!(matches!(error, OutputError::Write { .. }), "{error}");
+    }
+}

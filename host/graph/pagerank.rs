@@ -1,0 +1,199 @@
+//! PageRank by pulling.
+
+use super::edges::{GraphError, GraphOnEngine, Launcher, Lists, kernel_parameters};
+use crate::args;
+use crate::memory::{Place, Region};
+use bytemuck::{Pod, Zeroable};
+use std::time::{Duration, Instant};
+
+/// How to rank.
+#[derive(Clone, Debug)]
+pub struct PageRankOptions {
+    /// Share of a rank that goes along the edges, from 0 to 1.
+    pub damping: f64,
+    /// Stop when the ranks of one iteration differ from the last by less than this in sum; `None` runs all iterations.
+    pub tolerance: Option<f64>,
+    /// Iterations, at most.
+    pub iterations: u32,
+}
+
+impl Default for PageRankOptions {
+    /// GAP's: damping 0.85, tolerance 1e-4, at most 1000 iterations.
+    fn default() -> Self {
+        Self { damping: 0.85, tolerance: Some(1e-4), iterations: 1000 }
+    }
+}
+
+/// Below this tolerance single-precision contributions would be what decides; doubles are used then.
+const SINGLE_TOLERANCE: f64 = 1e-6;
+
+/// One iteration.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct IterationReport {
+    /// Counted from 1.
+    pub iteration: u32,
+    /// Sum of the absolute differences to the ranks before.
+    pub change: f64,
+    /// Edges read.
+    pub scanned: u64,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+/// Ranks.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PageRankResult {
+    /// A rank for each vertex; they sum to 1.
+    pub rank: Vec<f64>,
+    /// Iteration by iteration.
+    pub iterations: Vec<IterationReport>,
+    /// Whether the tolerance was reached; true when there was none.
+    pub converged: bool,
+    /// Wall-clock time; ranks are then in the engine's memory.
+    pub elapsed: Duration,
+}
+
+impl PageRankResult {
+    /// Edges read.
+    pub fn scanned(&self) -> u64 {
+        self.iterations.iter().map(|i| i.scanned).sum()
+    }
+}
+
+/// `wb_pagerank` of `kernels/graph/pagerank.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Parameters {
+    offset: u64,
+    out_offset: u64,
+    tile: u64,
+    rank: u64,
+    sum: u64,
+    contribution: u64,
+    tally: u64,
+    report: u64,
+    vertices: u64,
+    edges: u64,
+    base: f64,
+    damping: f64,
+    backward: u32,
+    reserved: u32,
+}
+kernel_parameters!(Parameters, 104);
+
+// Sums of a step.
+const CHANGE: usize = 0;
+const DANGLING: usize = 1;
+const SCANNED: usize = 3;
+
+/// A run with its memory.
+#[derive(Debug)]
+pub struct PageRank<'g> {
+    graph: &'g GraphOnEngine,
+    options: PageRankOptions,
+    launcher: Launcher<'g>,
+    double: bool,
+    rank: Region,
+    sum: Region,
+    contribution: Region,
+}
+
+/// Ranks every vertex.
+pub fn pagerank(graph: &GraphOnEngine, options: &PageRankOptions) -> Result<PageRankResult, GraphError> {
+    PageRank::new(graph, options)?.run()
+}
+
+impl<'g> PageRank<'g> {
+    /// Allocates what a run needs.
+    pub fn new(graph: &'g GraphOnEngine, options: &PageRankOptions) -> Result<Self, GraphError> {
+        let wrong = |name, value, range| Err(GraphError::Parameter { name, value, range });
+        if !(0.0..=1.0).contains(&options.damping) {
+            return wrong("damping", options.damping, "from 0 to 1");
+        }
+        if let Some(t) = options.tolerance
+            && !(t.is_finite() && t > 0.0)
+        {
+            return wrong("tolerance", t, "a positive number");
+        }
+        let vertices = graph.vertices as usize;
+        let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
+        let double = options.tolerance.is_none_or(|t| t < SINGLE_TOLERANCE);
+        Ok(Self {
+            graph,
+            options: options.clone(),
+            launcher: Launcher::new(graph)?,
+            double,
+            rank: device(vertices * size_of::<f64>())?,
+            sum: device(vertices * size_of::<f64>())?,
+            contribution: device(vertices * if double { size_of::<f64>() } else { size_of::<f32>() })?,
+        })
+    }
+
+    fn inward(&self) -> Result<&'g Lists, GraphError> {
+        let missing = |missing| GraphError::NotPlaced { missing, algorithm: "PageRank" };
+        if !self.graph.directed {
+            return Ok(&self.graph.out);
+        }
+        self.graph.inward.as_ref().ok_or(missing("in-neighbour lists"))
+    }
+
+    /// Runs, and brings the ranks to the host.
+    pub fn run(&mut self) -> Result<PageRankResult, GraphError> {
+        self.launcher.reset()?;
+        let lists = self.inward()?;
+        let started = Instant::now();
+        let (iterations, converged) = self.iterate(lists)?;
+        let elapsed = started.elapsed();
+        let rank = self.rank.get_slice(0, self.graph.vertices as usize)?;
+        Ok(PageRankResult { rank, iterations, converged, elapsed })
+    }
+
+    fn iterate(&self, lists: &Lists) -> Result<(Vec<IterationReport>, bool), GraphError> {
+        let graph = self.graph;
+        let mut iterations = Vec::new();
+        if graph.vertices == 0 {
+            return Ok((iterations, true));
+        }
+        let Some(edges) = &lists.edges else {
+            return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "PageRank" });
+        };
+        let p = Parameters {
+            offset: lists.offset.address(),
+            out_offset: graph.out.offset.address(),
+            tile: lists.tile.address(),
+            rank: self.rank.address(),
+            sum: self.sum.address(),
+            contribution: self.contribution.address(),
+            tally: self.launcher.tally_address(),
+            report: self.launcher.report_address(),
+            vertices: graph.vertices,
+            edges: graph.arcs,
+            base: 0.0,
+            damping: self.options.damping,
+            backward: 0,
+            reserved: 0,
+        };
+        let real = if self.double { "f64" } else { "f32" };
+        let pull = format!("wb_pagerank_pull_{real}_{}_{}", edges.source(), graph.id_suffix());
+        let apply = format!("wb_pagerank_apply_{real}");
+        let vertices = graph.vertices as f64;
+        let mut dangling = self.launcher.step(&format!("wb_pagerank_start_{real}"), args!(p))?.real(DANGLING);
+        for iteration in 1..=self.options.iterations {
+            let started = Instant::now();
+            let base = (1.0 - p.damping + p.damping * dangling) / vertices;
+            // Every other sweep goes backwards, so that it begins with the pages that the cache still holds.
+            let p = Parameters { base, backward: u32::from(iteration % 2 == 0), ..p };
+            let scanned = self.launcher.step(&pull, args!(p, edges))?.sum[SCANNED];
+            let report = self.launcher.step(&apply, args!(p))?;
+            let change = report.real(CHANGE);
+            dangling = report.real(DANGLING);
+            iterations.push(IterationReport { iteration, change, scanned, elapsed: started.elapsed() });
+            if self.options.tolerance.is_some_and(|t| change < t) {
+                return Ok((iterations, true));
+            }
+        }
+        Ok((iterations, self.options.tolerance.is_none()))
+    }
+}

@@ -1,0 +1,95 @@
+//! Sources of searches, and how many edges a search has traversed.
+
+use super::csr::Csr;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rayon::prelude::*;
+
+/// Picks `count` sources at random among the vertices with out-edges, as GAP's source picker does: always the same for
+/// one seed, and a vertex can come twice. In a graph without edges every vertex is as good as any other. Without vertices
+/// there are no sources.
+pub fn pick_sources(csr: &Csr, count: usize, seed: u64) -> Vec<u64> {
+    if csr.vertices() == 0 {
+        return Vec::new();
+    }
+    let any = csr.arcs() == 0;
+    let mut random = SmallRng::seed_from_u64(seed);
+    // Where few vertices have out-edges, finding them by chance takes too long: then they are listed.
+    const TRIES: u32 = 1000;
+    let mut listed: Option<Vec<u64>> = None;
+    (0..count)
+        .map(|_| {
+            if listed.is_none() {
+                for _ in 0..TRIES {
+                    let v = random.random_range(0..csr.vertices());
+                    if any || csr.degree(v) > 0 {
+                        return v;
+                    }
+                }
+            }
+            let list = listed.get_or_insert_with(|| (0..csr.vertices()).filter(|&v| csr.degree(v) > 0).collect());
+            list[random.random_range(0..list.len())]
+        })
+        .collect()
+}
+
+/// Edges that a search has traversed, by Graph500's rule: those of the component that it reached, each counted once and
+/// self-loops not at all. In a directed graph these are the out-edges of reached vertices.
+pub fn traversed_edges(csr: &Csr, reached: impl Fn(u64) -> bool + Sync) -> u64 {
+    let arcs: u64 = (0..csr.vertices())
+        .into_par_iter()
+        .filter(|&v| reached(v))
+        .map(|v| csr.degree(v) - u64::from(csr.has_self_loop(v)))
+        .sum();
+    if csr.directed() { arcs } else { arcs / 2 }
+}
+
+/// The mean of rates that Graph500 asks for: the harmonic one. `None` for no rates, or one of zero.
+pub fn harmonic_mean(rates: &[f64]) -> Option<f64> {
+    let sum: f64 = rates.iter().map(|r| r.recip()).sum();
+    (!rates.is_empty() && rates.iter().all(|&r| r > 0.0)).then(|| rates.len() as f64 / sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::CsrOptions;
+
+    #[test]
+    fn sources_have_out_edges_and_repeat_with_the_seed() {
+        let edges: Vec<_> = (0..50).map(|i| (2 * i, 2 * i + 1)).collect();
+        let csr = Csr::from_edges(100, &edges, CsrOptions { directed: true, ..Default::default() }).unwrap();
+        let sources = pick_sources(&csr, 64, 1);
+        assert_eq!(sources.len(), 64);
+        assert!(sources.iter().all(|&v| csr.degree(v) > 0));
+        assert_eq!(sources, pick_sources(&csr, 64, 1));
+        assert_ne!(sources, pick_sources(&csr, 64, 2));
+    }
+
+    #[test]
+    fn one_vertex_among_many_is_found() {
+        let csr = Csr::from_edges(1_000_000, &[(77, 5)], CsrOptions { directed: true, ..Default::default() }).unwrap();
+        assert_eq!(pick_sources(&csr, 3, 9), [77; 3]);
+        let empty = Csr::from_edges(3, &[], CsrOptions::default()).unwrap();
+        assert_eq!(pick_sources(&empty, 2, 0).len(), 2);
+        assert!(pick_sources(&Csr::from_edges(0, &[], CsrOptions::default()).unwrap(), 2, 0).is_empty());
+    }
+
+    #[test]
+    fn loops_do_not_count_and_undirected_edges_count_once() {
+        let edges = [(0, 1), (1, 2), (2, 0), (2, 2), (3, 4)];
+        let options = CsrOptions { keep_self_loops: true, ..Default::default() };
+        let csr = Csr::from_edges(5, &edges, options).unwrap();
+        assert_eq!(traversed_edges(&csr, |v| v < 3), 3);
+        assert_eq!(csr.edges(), 5);
+        let directed = Csr::from_edges(5, &edges, CsrOptions { directed: true, ..options }).unwrap();
+        assert_eq!(traversed_edges(&directed, |_| true), 4);
+    }
+
+    #[test]
+    fn the_harmonic_mean_is_that_of_the_times() {
+        assert_eq!(harmonic_mean(&[1.0, 3.0]), Some(1.5));
+        assert_eq!(harmonic_mean(&[]), None);
+        assert_eq!(harmonic_mean(&[0.0, 3.0]), None);
+    }
+}

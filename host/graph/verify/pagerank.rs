@@ -1,0 +1,206 @@
+//! PageRank: `rank(v) = (1 - d) / V + d * (sum of rank(u) / outdegree(u) over edges u -> v  +  dangling / V)`, where
+//! `dangling` is the rank of all vertices without out-edges. Ranks sum to 1. GAP, LDBC Graphalytics and NetworkX agree on
+//! this.
+
+use super::{VerifyError, check_length};
+use crate::graph::csr::{Csr, VertexId, with_neighbours};
+use rayon::prelude::*;
+
+/// Vertices that one task handles. Sums are made over blocks of this size, so that they do not depend on the threads.
+const BLOCK: usize = 1 << 14;
+
+/// What the ranks are to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PageRank {
+    /// Probability to follow an edge, usually 0.85.
+    pub damping: f64,
+    /// How far ranks may be off, as the sum of all differences; GAP's is 1e-4.
+    pub tolerance: f64,
+}
+
+impl Default for PageRank {
+    fn default() -> Self {
+        Self { damping: 0.85, tolerance: 1e-4 }
+    }
+}
+
+/// Checks that one more step changes the ranks by less than the tolerance in sum (GAP's rule), that each is a number of
+/// zero or more, and that they sum to 1.
+///
+/// `in_edges` is the [transpose](Csr::transpose) of a directed graph. With it the step runs on all threads, without it on
+/// one. An undirected graph needs none.
+pub fn pagerank<R>(csr: &Csr, in_edges: Option<&Csr>, rule: PageRank, ranks: &[R]) -> Result<(), VerifyError>
+where
+    R: Copy + Into<f64> + Sync,
+{
+    let ranks = checked(csr, rule, ranks)?;
+    let expected = step(csr, in_edges, rule.damping, &ranks);
+    compare(csr, "one more step", rule.tolerance, &ranks, &expected)
+}
+
+/// Checks ranks after a fixed number of iterations from `1 / V` against serially defined ones, with the sum of all
+/// differences below the tolerance.
+pub fn pagerank_after<R>(
+    csr: &Csr,
+    in_edges: Option<&Csr>,
+    rule: PageRank,
+    iterations: u32,
+    ranks: &[R],
+) -> Result<(), VerifyError>
+where
+    R: Copy + Into<f64> + Sync,
+{
+    let ranks = checked(csr, rule, ranks)?;
+    let expected = pagerank_reference(csr, in_edges, rule.damping, iterations);
+    compare(csr, "the same number of iterations", rule.tolerance, &ranks, &expected)
+}
+
+/// Ranks after a number of iterations from `1 / V`, each from the ranks of the one before alone.
+pub fn pagerank_reference(csr: &Csr, in_edges: Option<&Csr>, damping: f64, iterations: u32) -> Vec<f64> {
+    let vertices = csr.vertices();
+    let mut ranks = vec![1.0 / vertices as f64; vertices as usize];
+    for _ in 0..iterations {
+        ranks = step(csr, in_edges, damping, &ranks);
+    }
+    ranks
+}
+
+fn checked<R: Copy + Into<f64> + Sync>(csr: &Csr, rule: PageRank, ranks: &[R]) -> Result<Vec<f64>, VerifyError> {
+    check_length(csr, ranks.len())?;
+    let ranks: Vec<f64> = ranks.par_iter().map(|&r| r.into()).collect();
+    if let Some(v) = ranks.par_iter().position_first(|r| !(r.is_finite() && *r >= 0.0)) {
+        return Err(VerifyError::Rank { vertex: csr.ids().id(v as u64), found: ranks[v] });
+    }
+    // A step brings any sum nearer to 1 by the damping, so a sum further off than this cannot pass the step either.
+    let tolerance = rule.tolerance / (1.0 - rule.damping).max(f64::MIN_POSITIVE);
+    let sum = sum(&ranks, |_, r| r);
+    if !ranks.is_empty() && (sum - 1.0).abs() > tolerance {
+        return Err(VerifyError::RankSum { sum, tolerance });
+    }
+    Ok(ranks)
+}
+
+fn compare(
+    csr: &Csr,
+    reference: &'static str,
+    tolerance: f64,
+    ranks: &[f64],
+    expected: &[f64],
+) -> Result<(), VerifyError> {
+    let off = |v: usize, r: f64| (r - expected[v]).abs();
+    let distance = sum(ranks, off);
+    // A distance that is not a number must not pass.
+    if distance < tolerance || ranks.is_empty() {
+        return Ok(());
+    }
+    let furthest = ranks
+        .par_iter()
+        .enumerate()
+        .map(|(v, &r)| (off(v, r), v))
+        .reduce(|| (f64::NEG_INFINITY, 0), |a, b| if b.0 > a.0 || (b.0 == a.0 && b.1 < a.1) { b } else { a });
+    let v = furthest.1;
+    let vertex = csr.ids().id(v as u64);
+    Err(VerifyError::Ranks { reference, distance, tolerance, vertex, found: ranks[v], expected: expected[v] })
+}
+
+fn sum(values: &[f64], of: impl Fn(usize, f64) -> f64 + Sync) -> f64 {
+    let blocks: Vec<f64> = values
+        .par_chunks(BLOCK)
+        .enumerate()
+        .map(|(b, part)| part.iter().enumerate().map(|(i, &value)| of(b * BLOCK + i, value)).sum())
+        .collect();
+    blocks.into_iter().sum()
+}
+
+/// One step from `ranks`.
+fn step(csr: &Csr, in_edges: Option<&Csr>, damping: f64, ranks: &[f64]) -> Vec<f64> {
+    let vertices = ranks.len() as f64;
+    let dangling = sum(ranks, |v, r| if csr.degree(v as u64) == 0 { r } else { 0.0 });
+    let base = (1.0 - damping) / vertices + damping * dangling / vertices;
+    // What each vertex gives to each of its out-neighbours.
+    let share: Vec<f64> = ranks
+        .par_iter()
+        .enumerate()
+        .map(|(v, &r)| {
+            let degree = csr.degree(v as u64);
+            if degree == 0 { 0.0 } else { r / degree as f64 }
+        })
+        .collect();
+    let source = if csr.directed() { in_edges } else { Some(csr) };
+    if let Some(in_edges) = source {
+        return with_neighbours!(in_edges.neighbours(), list => (0..csr.vertices())
+            .into_par_iter()
+            .map(|v| {
+                let gathered: f64 = list[in_edges.range(v)].iter().map(|&u| share[u.index()]).sum();
+                base + damping * gathered
+            })
+            .collect());
+    }
+    let mut next = vec![0.0; ranks.len()];
+    with_neighbours!(csr.neighbours(), list => for (v, &share) in share.iter().enumerate() {
+        for &n in &list[csr.range(v as u64)] {
+            next[n.index()] += share;
+        }
+    });
+    next.iter_mut().for_each(|r| *r = base + damping * *r);
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::CsrOptions;
+    use proptest::prelude::*;
+
+    const DIRECTED: CsrOptions = CsrOptions { directed: true, keep_self_loops: false, wide: false };
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn ranks_converge_sum_to_one_and_verify(
+            edges in prop::collection::vec((0u64..30, 0u64..30), 0..120), directed: bool, wide: bool,
+        ) {
+            let csr = Csr::from_edges(30, &edges, CsrOptions { directed, wide, ..DIRECTED }).unwrap();
+            let turned = csr.transpose();
+            let rule = PageRank { damping: 0.85, tolerance: 1e-9 };
+            let ranks = pagerank_reference(&csr, Some(&turned), 0.85, 150);
+            prop_assert!((ranks.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+            prop_assert_eq!(pagerank(&csr, Some(&turned), rule, &ranks), Ok(()));
+            prop_assert_eq!(pagerank(&csr, None, rule, &ranks), Ok(()));
+            prop_assert_eq!(pagerank_after(&csr, None, rule, 150, &ranks), Ok(()));
+            let single: Vec<f32> = ranks.iter().map(|&r| r as f32).collect();
+            prop_assert_eq!(pagerank(&csr, None, PageRank::default(), &single), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_graph_small_enough_to_solve_by_hand() {
+        // 0 -> 1, 1 dangles: r0 = 0.075 + 0.85 r1 / 2, r1 = 0.075 + 0.85 (r0 + r1 / 2).
+        let csr = Csr::from_edges(2, &[(0, 1)], DIRECTED).unwrap();
+        let r0 = 0.5 / 1.425;
+        let ranks = pagerank_reference(&csr, None, 0.85, 100);
+        assert!((ranks[0] - r0).abs() < 1e-12 && (ranks[1] - (1.0 - r0)).abs() < 1e-12, "{ranks:?}");
+    }
+
+    #[test]
+    fn wrong_ranks_are_named() {
+        let csr = Csr::from_edges(4, &[(0, 1), (1, 2), (2, 0), (3, 0)], DIRECTED).unwrap();
+        let good = pagerank_reference(&csr, None, 0.85, 100);
+        let with = |changes: &[(usize, f64)]| {
+            let mut ranks = good.clone();
+            for &(v, change) in changes {
+                ranks[v] += change;
+            }
+            pagerank(&csr, None, PageRank::default(), &ranks)
+        };
+        assert_eq!(with(&[]), Ok(()));
+        assert!(matches!(with(&[(1, f64::NAN)]), Err(VerifyError::Rank { vertex: 1, .. })));
+        assert!(matches!(with(&[(2, -2.0)]), Err(VerifyError::Rank { vertex: 2, .. })));
+        assert!(matches!(with(&[(0, 0.5)]), Err(VerifyError::RankSum { .. })));
+        assert!(matches!(with(&[(3, 0.01), (1, -0.01)]), Err(VerifyError::Ranks { .. })));
+        assert!(matches!(
+            pagerank_after(&csr, None, PageRank::default(), 1, &good),
+            Err(VerifyError::Ranks { reference: "the same number of iterations", .. })
+        ));
+    }
+}

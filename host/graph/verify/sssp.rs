@@ -1,0 +1,308 @@
+//! Single-source shortest paths.
+
+use super::{Found, VerifyError, check_length, check_source};
+use crate::graph::csr::{Csr, VertexId, Weights, with_neighbours};
+use rayon::prelude::*;
+
+/// How far distances in single precision may be off, as a part of the distance (LDBC Graphalytics' epsilon).
+pub const REAL_TOLERANCE_SINGLE: f64 = 1e-4;
+/// How far distances in double precision may be off, as a part of the distance: room for a path of a million edges, each
+/// rounded once.
+pub const REAL_TOLERANCE_DOUBLE: f64 = 1e-9;
+
+/// Distances in the type that they were computed in. Vertices that are not reached have the largest integer, or infinity.
+#[derive(Clone, Copy, Debug)]
+pub enum Distances<'a> {
+    /// 32-bit integers.
+    U32(&'a [u32]),
+    /// 64-bit integers.
+    U64(&'a [u64]),
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Double precision.
+    F64(&'a [f64]),
+}
+
+impl Distances<'_> {
+    /// Number of vertices.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::U32(d) => d.len(),
+            Self::U64(d) => d.len(),
+            Self::F32(d) => d.len(),
+            Self::F64(d) => d.len(),
+        }
+    }
+
+    /// Whether there are no vertices.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether `v` was reached.
+    pub fn reached(&self, v: usize) -> bool {
+        match self {
+            Self::U32(d) => d[v] != u32::MAX,
+            Self::U64(d) => d[v] != u64::MAX,
+            Self::F32(d) => d[v] != f32::INFINITY,
+            Self::F64(d) => d[v] != f64::INFINITY,
+        }
+    }
+
+    fn integer(&self, v: usize) -> Option<u64> {
+        match self {
+            Self::U32(d) => (d[v] != u32::MAX).then_some(d[v].into()),
+            Self::U64(d) => (d[v] != u64::MAX).then_some(d[v]),
+            Self::F32(_) | Self::F64(_) => None,
+        }
+    }
+
+    fn real(&self, v: usize) -> Option<f64> {
+        let value = match self {
+            Self::U32(_) | Self::U64(_) => return self.integer(v).map(|d| d as f64),
+            Self::F32(d) => d[v].into(),
+            Self::F64(d) => d[v],
+        };
+        (value != f64::INFINITY).then_some(value)
+    }
+}
+
+/// The distance of a vertex that is not reached, in the results of [`dijkstra`].
+pub(crate) const FAR: u64 = u64::MAX;
+
+/// Integer distances by Dijkstra's algorithm, `u64::MAX` for vertices that are not reached. Graphs without weights have
+/// weight 1 for each edge.
+pub fn dijkstra(csr: &Csr, source: u64) -> Result<Vec<u64>, VerifyError> {
+    match csr.weights() {
+        None => search(csr, source, |key, _| key + 1),
+        Some(Weights::U32(w)) => search(csr, source, |key, arc| key + u64::from(w[arc])),
+        Some(Weights::F32(_) | Weights::F64(_)) => Err(VerifyError::Kind),
+    }
+}
+
+/// Distances by Dijkstra's algorithm in double precision, infinity for vertices that are not reached.
+pub fn dijkstra_real(csr: &Csr, source: u64) -> Result<Vec<f64>, VerifyError> {
+    // The bits of numbers of zero or more ascend with the numbers, so they serve as keys.
+    let add = |key: u64, weight: f64| (f64::from_bits(key) + weight).to_bits();
+    let keys = match csr.weights() {
+        None => search(csr, source, |key, _| add(key, 1.0)),
+        Some(Weights::U32(w)) => search(csr, source, |key, arc| add(key, w[arc].into())),
+        Some(Weights::F32(w)) => search(csr, source, |key, arc| add(key, w[arc].into())),
+        Some(Weights::F64(w)) => search(csr, source, |key, arc| add(key, w[arc])),
+    }?;
+    Ok(keys.into_iter().map(|key| if key == FAR { f64::INFINITY } else { f64::from_bits(key) }).collect())
+}
+
+/// Checks distances against Dijkstra's algorithm: integers must be equal; real numbers must agree within
+/// [`REAL_TOLERANCE_SINGLE`] or [`REAL_TOLERANCE_DOUBLE`], and no edge may shorten a path by more than that.
+pub fn sssp(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), VerifyError> {
+    check_length(csr, distances.len())?;
+    check_source(csr, source)?;
+    match distances {
+        Distances::U32(_) | Distances::U64(_) => integers(csr, source, distances),
+        Distances::F32(_) => reals(csr, source, distances, REAL_TOLERANCE_SINGLE),
+        Distances::F64(_) => reals(csr, source, distances, REAL_TOLERANCE_DOUBLE),
+    }
+}
+
+fn integers(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), VerifyError> {
+    let expected = dijkstra(csr, source)?;
+    let right = |v: usize| (expected[v] != FAR).then_some(expected[v]);
+    match (0..expected.len()).into_par_iter().find_first(|&v| distances.integer(v) != right(v)) {
+        None => Ok(()),
+        Some(v) => Err(VerifyError::Distance {
+            vertex: csr.ids().id(v as u64),
+            found: Found(distances.real(v)),
+            expected: Found(right(v).map(|d| d as f64)),
+        }),
+    }
+}
+
+fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Result<(), VerifyError> {
+    let expected = dijkstra_real(csr, source)?;
+    let right = |v: usize| (expected[v] != f64::INFINITY).then_some(expected[v]);
+    let near = |v: usize| match (distances.real(v), right(v)) {
+        // Written so that a distance that is not a number is not near.
+        (Some(found), Some(expected)) => (found - expected).abs() <= tolerance * expected,
+        (None, None) => true,
+        _ => false,
+    };
+    if let Some(v) = (0..expected.len()).into_par_iter().find_first(|&v| !near(v)) {
+        let (found, expected) = (Found(distances.real(v)), Found(right(v)));
+        return Err(VerifyError::Distance { vertex: csr.ids().id(v as u64), found, expected });
+    }
+    let weight = |arc: usize| match csr.weights() {
+        None => 1.0,
+        Some(Weights::U32(w)) => w[arc].into(),
+        Some(Weights::F32(w)) => w[arc].into(),
+        Some(Weights::F64(w)) => w[arc],
+    };
+    let too_far = |u: u64| {
+        let from = distances.real(u as usize)?;
+        csr.range(u).find_map(|arc| {
+            let v = csr.neighbours().get(arc);
+            let to = distances.real(v as usize);
+            let most = (from + weight(arc)) * (1.0 + tolerance);
+            to.is_none_or(|to| to > most).then(|| VerifyError::Relaxable {
+                from: csr.ids().id(u),
+                to: csr.ids().id(v),
+                weight: weight(arc),
+                from_distance: from,
+                to_distance: Found(to),
+            })
+        })
+    };
+    (0..csr.vertices()).into_par_iter().find_map_first(too_far).map_or(Ok(()), Err)
+}
+
+/// Dijkstra's algorithm over keys that ascend with the distance; `add` answers the key behind an arc.
+fn search(csr: &Csr, source: u64, add: impl Fn(u64, usize) -> u64) -> Result<Vec<u64>, VerifyError> {
+    check_source(csr, source)?;
+    Ok(with_neighbours!(csr.neighbours(), list => search_in(csr, list, source as usize, add)))
+}
+
+fn search_in<V: VertexId>(csr: &Csr, list: &[V], source: usize, add: impl Fn(u64, usize) -> u64) -> Vec<u64> {
+    let mut keys = vec![FAR; csr.vertices() as usize];
+    let mut heap = RadixHeap::new();
+    keys[source] = 0;
+    heap.push(0, V::from_index(source));
+    while let Some((key, u)) = heap.pop() {
+        if keys[u.index()] < key {
+            continue;
+        }
+        for arc in csr.range(u.number()) {
+            let n = list[arc];
+            let next = add(key, arc);
+            let place = &mut keys[n.index()];
+            if next < *place {
+                *place = next;
+                heap.push(next, n);
+            }
+        }
+    }
+    keys
+}
+
+/// A queue whose smallest key never falls (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster Algorithms for the Shortest Path
+/// Problem", J. ACM 37, 1990): keys lie in the bucket of the highest bit in which they differ from the last one taken out,
+/// and move to lower buckets at most once for each bit.
+struct RadixHeap<V> {
+    last: u64,
+    buckets: [Vec<(u64, V)>; u64::BITS as usize + 1],
+}
+
+impl<V: Copy> RadixHeap<V> {
+    fn new() -> Self {
+        Self { last: 0, buckets: std::array::from_fn(|_| Vec::new()) }
+    }
+
+    /// `key` must not be smaller than the last one that was taken out.
+    fn push(&mut self, key: u64, value: V) {
+        self.buckets[(u64::BITS - (key ^ self.last).leading_zeros()) as usize].push((key, value));
+    }
+
+    fn pop(&mut self) -> Option<(u64, V)> {
+        if self.buckets[0].is_empty() {
+            let first = self.buckets.iter().position(|b| !b.is_empty())?;
+            let mut entries = std::mem::take(&mut self.buckets[first]);
+            self.last = entries.iter().map(|e| e.0).min()?;
+            for &(key, value) in &entries {
+                self.push(key, value);
+            }
+            // All went to lower buckets; the memory serves again.
+            entries.clear();
+            self.buckets[first] = entries;
+        }
+        self.buckets[0].pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::CsrOptions;
+    use proptest::prelude::*;
+
+    /// Bellman and Ford's way: relax all edges until nothing changes.
+    fn plain(csr: &Csr, source: u64) -> Vec<u64> {
+        let Some(Weights::U32(weights)) = csr.weights() else { panic!("integer weights") };
+        let mut distances = vec![FAR; csr.vertices() as usize];
+        distances[source as usize] = 0;
+        loop {
+            let before = distances.clone();
+            for u in 0..csr.vertices() {
+                for arc in csr.range(u) {
+                    let v = csr.neighbours().get(arc) as usize;
+                    if distances[u as usize] != FAR {
+                        distances[v] = distances[v].min(distances[u as usize] + u64::from(weights[arc]));
+                    }
+                }
+            }
+            if distances == before {
+                return distances;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn dijkstra_agrees_with_bellman_and_ford(
+            edges in prop::collection::vec((0u64..40, 0u64..40, prop_oneof![0u32..6, any::<u32>()]), 0..200),
+            directed: bool, wide: bool, v in 0usize..40, change in 1u64..5,
+        ) {
+            let csr = Csr::from_weighted_edges(40, &edges, CsrOptions { directed, wide, ..Default::default() }).unwrap();
+            let mut expected = plain(&csr, 7);
+            prop_assert_eq!(&dijkstra(&csr, 7).unwrap(), &expected);
+            prop_assert_eq!(sssp(&csr, 7, Distances::U64(&expected)), Ok(()));
+            let reals: Vec<f64> = expected.iter().map(|&d| if d == FAR { f64::INFINITY } else { d as f64 }).collect();
+            prop_assert_eq!(&dijkstra_real(&csr, 7).unwrap(), &reals);
+            prop_assert_eq!(sssp(&csr, 7, Distances::F64(&reals)), Ok(()));
+            expected[v] = expected[v].wrapping_add(change);
+            match sssp(&csr, 7, Distances::U64(&expected)) {
+                Err(VerifyError::Distance { vertex, .. }) => prop_assert_eq!(vertex, v as u64),
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+
+        #[test]
+        fn the_queue_gives_what_it_was_given_in_order(keys in prop::collection::vec(any::<u64>(), 0..200)) {
+            let mut heap = RadixHeap::new();
+            for &key in &keys {
+                heap.push(key, ());
+            }
+            let mut out = Vec::new();
+            while let Some((key, ())) = heap.pop() {
+                out.push(key);
+            }
+            let mut sorted = keys;
+            sorted.sort_unstable();
+            prop_assert_eq!(out, sorted);
+        }
+    }
+
+    #[test]
+    fn real_distances_have_room_for_rounding_and_no_more() {
+        let options = CsrOptions { directed: true, ..Default::default() };
+        let csr = Csr::from_real_edges(4, &[(0, 1, 0.1), (1, 2, 0.2), (0, 2, 0.5)], options).unwrap();
+        let far = f32::INFINITY;
+        assert_eq!(sssp(&csr, 0, Distances::F32(&[0.0, 0.1, 0.300001, far])), Ok(()));
+        let wrong = |distances: [f32; 4], vertex: u64| match sssp(&csr, 0, Distances::F32(&distances)) {
+            Err(VerifyError::Distance { vertex: v, .. }) => assert_eq!(v, vertex),
+            other => panic!("{other:?}"),
+        };
+        wrong([0.0, 0.1, 0.5, far], 2);
+        wrong([0.0, 0.1, 0.2999, far], 2);
+        wrong([0.0, 0.1, 0.3, 9.0], 3);
+        wrong([0.0, f32::NAN, 0.3, far], 1);
+        wrong([0.0, far, 0.3, far], 1);
+        assert_eq!(sssp(&csr, 0, Distances::U32(&[0; 4])), Err(VerifyError::Kind));
+    }
+
+    #[test]
+    fn without_weights_each_edge_counts_one() {
+        let csr = Csr::from_edges(3, &[(0, 1), (1, 2)], CsrOptions::default()).unwrap();
+        assert_eq!(sssp(&csr, 0, Distances::U32(&[0, 1, 2])), Ok(()));
+        let error = sssp(&csr, 0, Distances::U32(&[0, 1, u32::MAX])).unwrap_err();
+        assert_eq!(error.to_string(), "vertex 2: distance unreached, Dijkstra's algorithm has 2");
+    }
+}

@@ -1,0 +1,401 @@
+//! Bring-up and shutdown: a controller is disabled or ready, and the type says which.
+
+use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
+use super::queue_ids::QueueIds;
+use super::{Attachment, DmaSpace, NvmeError, Port};
+use crate::memory::{DmaRegion, Region, Space};
+use crate::wire::nvme::identify::IdentifyController;
+use crate::wire::nvme::{Cap, cc, csts, register};
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+/// log2 of the memory page that the driver uses (CC.MPS).
+pub(super) const PAGE_SHIFT: u32 = 12;
+/// Bytes of a memory page.
+pub(super) const PAGE_BYTES: usize = 1 << PAGE_SHIFT;
+/// The unit of CAP.TO (NVMe Base 2.1, 3.1.4.1).
+const TIMEOUT_UNIT: Duration = Duration::from_millis(500);
+/// An admin command gets at least this long, however small CAP.TO is: CAP.TO speaks of enabling, and a busy device may
+/// take a second for a queue.
+const COMMAND_FLOOR: Duration = Duration::from_secs(5);
+/// A shutdown gets at least this long where RTD3E says less or nothing.
+const SHUTDOWN_FLOOR: Duration = Duration::from_secs(5);
+/// And at most this long.
+const SHUTDOWN_CEILING: Duration = Duration::from_secs(60);
+/// CAP.CSS: the NVM command set (NVMe Base 2.1, 3.1.4.1).
+const CSS_NVM: u8 = 1;
+
+/// The controller takes no commands; registers can be read.
+#[derive(Debug)]
+pub struct Disabled(());
+
+/// The controller takes commands.
+#[derive(Debug)]
+pub struct Ready {
+    admin: Mutex<AdminQueue>,
+    pub(super) identify: IdentifyController,
+    pub(super) queues: QueueIds,
+    /// Doorbell windows as kernels see them, one for each address space: memory can be registered with a GPU only once.
+    windows: Mutex<Vec<Weak<Region>>>,
+    /// Counts resets: queues of an earlier generation are gone.
+    generation: AtomicU32,
+}
+
+/// An NVMe controller. `S` is [`Disabled`] or [`Ready`].
+///
+/// Dropping a ready controller disables it, waiting no longer than CAP.TO.
+#[derive(Debug)]
+pub struct Controller<S> {
+    // The core comes first: it disables the controller before the state's memory goes.
+    pub(super) core: Core,
+    pub(super) state: S,
+}
+
+/// What both states have. Its drop is what ends a controller that was not shut down.
+pub(super) struct Core {
+    pub(super) device: String,
+    pub(super) port: Arc<dyn Port>,
+    pub(super) dma: Arc<dyn DmaSpace>,
+    pub(super) cap: Cap,
+    version: u32,
+    command_deadline: Duration,
+    /// Set while CC.EN may be 1: the memory of the admin queues, which the controller may write to.
+    admin_memory: Option<DmaRegion>,
+}
+
+impl Core {
+    fn read(&self, offset: u32, name: &'static str) -> Result<u32, NvmeError> {
+        let value = self.port.read32(offset)?;
+        // No register that is read here can be all ones on a controller that is there.
+        if value == u32::MAX {
+            return Err(NvmeError::Gone { device: self.device.clone(), register: name });
+        }
+        Ok(value)
+    }
+
+    pub(super) fn csts(&self) -> Result<u32, NvmeError> {
+        self.read(register::CSTS, "CSTS")
+    }
+
+    /// How long CSTS.RDY may take to follow CC.EN.
+    fn ready_timeout(&self) -> Duration {
+        TIMEOUT_UNIT * u32::from(self.cap.timeout_units()).max(1)
+    }
+
+    fn wait_ready(&self, ready: bool, what: &'static str) -> Result<(), NvmeError> {
+        let within = self.ready_timeout();
+        let started = Instant::now();
+        let mut polls = 0;
+        loop {
+            // Read the clock first: the register is looked at once more after the time is up.
+            let waited = started.elapsed();
+            let csts = self.csts()?;
+            if (csts & csts::RDY != 0) == ready {
+                return Ok(());
+            }
+            // While a controller is being disabled an old fatal status is what is being cleared.
+            if ready && csts & csts::CFS != 0 {
+                let during = "while it was being enabled".to_owned();
+                return Err(NvmeError::Fatal { device: self.device.clone(), during, csts });
+            }
+            if waited > within {
+                return Err(NvmeError::NotReady { device: self.device.clone(), what, waited: within, csts });
+            }
+            polls += 1;
+            pause(polls);
+        }
+    }
+
+    /// Clears CC.EN and waits for CSTS.RDY to follow (NVMe Base 2.1, 3.5.1).
+    fn stop(&self) -> Result<(), NvmeError> {
+        let config = self.read(register::CC, "CC")?;
+        if config & cc::EN != 0 {
+            self.port.write32(register::CC, config & !(cc::EN | cc::SHN_MASK))?;
+        }
+        self.wait_ready(false, "become idle")
+    }
+
+    /// Stops the controller and frees the memory of its admin queues.
+    fn disable(&mut self) -> Result<(), NvmeError> {
+        self.stop()?;
+        self.admin_memory = None;
+        Ok(())
+    }
+
+    /// Gives a stopped controller its admin queues, in zeroed memory, and enables it.
+    fn start(&self, memory: &DmaRegion) -> Result<AdminQueue, NvmeError> {
+        let host = memory.host().ok_or_else(|| NvmeError::Options {
+            device: self.device.clone(),
+            reason: "its address space gave memory that the host cannot reach for the admin queue".to_owned(),
+        })?;
+        let (sq, cq) = AdminQueue::addresses(memory);
+        let size = u32::from(ADMIN_DEPTH - 1);
+        self.port.write32(register::INTMS, u32::MAX)?;
+        self.port.write32(register::AQA, size << 16 | size)?;
+        self.port.write64(register::ASQ, sq)?;
+        self.port.write64(register::ACQ, cq)?;
+        self.port.write32(register::CC, cc::EN | cc::mps(PAGE_SHIFT) | cc::IOSQES_64 | cc::IOCQES_16)?;
+        self.wait_ready(true, "become ready")?;
+        let stride = self.cap.doorbell_stride();
+        let (device, port) = (self.device.clone(), self.port.clone());
+        Ok(AdminQueue::new(device, port, memory.clone(), host, stride, self.command_deadline))
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if self.admin_memory.is_none() {
+            return;
+        }
+        if let Err(e) = self.disable() {
+            tracing::warn!(device = self.device, error = %e, "not disabled; the memory of its admin queues is kept");
+            std::mem::forget(self.admin_memory.take());
+        }
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?})", self.device, self.cap)
+    }
+}
+
+impl<S> Controller<S> {
+    /// The device in a few words, as the port names it.
+    pub fn name(&self) -> &str {
+        &self.core.device
+    }
+
+    /// The kind of device path: `soft`, `qtest`, ...
+    pub fn kind(&self) -> &'static str {
+        self.core.port.kind()
+    }
+
+    /// Capabilities.
+    pub fn cap(&self) -> Cap {
+        self.core.cap
+    }
+
+    /// Version as major, minor, tertiary (VS).
+    pub fn version(&self) -> (u16, u8, u8) {
+        ((self.core.version >> 16) as u16, (self.core.version >> 8) as u8, self.core.version as u8)
+    }
+
+    /// The registers.
+    pub fn port(&self) -> &Arc<dyn Port> {
+        &self.core.port
+    }
+
+    /// How the device gets addresses for memory.
+    pub fn dma(&self) -> &Arc<dyn DmaSpace> {
+        &self.core.dma
+    }
+
+    /// How long one admin command may take: CAP.TO, and not less than five seconds unless it was set.
+    pub fn command_deadline(&self) -> Duration {
+        self.core.command_deadline
+    }
+}
+
+impl Controller<Disabled> {
+    /// Looks at the registers. Writes nothing: a controller that somebody else drives is not disturbed by it.
+    pub fn new(attachment: Attachment) -> Result<Self, NvmeError> {
+        let Attachment { port, dma } = attachment;
+        let device = port.name();
+        let cap = Cap(port.read64(register::CAP)?);
+        if cap.0 == u64::MAX {
+            return Err(NvmeError::Gone { device, register: "CAP" });
+        }
+        let version = port.read32(register::VS)?;
+        if version == u32::MAX {
+            return Err(NvmeError::Gone { device, register: "VS" });
+        }
+        if cap.0 == 0 || version == 0 {
+            return Err(NvmeError::NotAController { device, cap: cap.0, version });
+        }
+        if cap.min_page_shift() > PAGE_SHIFT {
+            return Err(NvmeError::PageSize { device, smallest: 1 << cap.min_page_shift() });
+        }
+        if cap.command_sets() & CSS_NVM == 0 {
+            return Err(NvmeError::CommandSet { device, css: cap.command_sets() });
+        }
+        let command_deadline = (TIMEOUT_UNIT * u32::from(cap.timeout_units())).max(COMMAND_FLOOR);
+        let core = Core { device, port, dma, cap, version, command_deadline, admin_memory: None };
+        Ok(Self { core, state: Disabled(()) })
+    }
+
+    /// Sets how long one admin command may take.
+    pub fn set_command_deadline(&mut self, deadline: Duration) {
+        self.core.command_deadline = deadline;
+    }
+
+    /// Whether a predecessor left the controller enabled.
+    pub fn is_enabled(&self) -> Result<bool, NvmeError> {
+        Ok(self.core.read(register::CC, "CC")? & cc::EN != 0)
+    }
+
+    /// Enables the controller, disabling it first if a predecessor left it enabled; identifies it and asks for I/O queues
+    /// (NVMe Base 2.1, 3.5.1). On failure the controller comes back disabled, as far as it let itself be.
+    pub fn enable(mut self) -> Result<Controller<Ready>, (Box<Self>, NvmeError)> {
+        let admin = match self.bring_up() {
+            Ok(admin) => admin,
+            Err(e) => return Err((Box::new(self.disabled_after_failure()), e)),
+        };
+        let state = Ready {
+            admin: Mutex::new(admin),
+            identify: IdentifyController::new(&[]),
+            queues: QueueIds::new(0),
+            windows: Mutex::new(Vec::new()),
+            generation: AtomicU32::new(0),
+        };
+        let mut ready = Controller { core: self.core, state };
+        match ready.introduce() {
+            Ok(()) => Ok(ready),
+            Err(e) => {
+                let disabled = Controller { core: ready.core, state: Disabled(()) };
+                Err((Box::new(disabled.disabled_after_failure()), e))
+            }
+        }
+    }
+
+    fn disabled_after_failure(mut self) -> Self {
+        if self.core.admin_memory.is_some()
+            && let Err(e) = self.core.disable()
+        {
+            tracing::warn!(device = self.core.device, error = %e, "not disabled after a failed start; its admin memory is kept");
+            std::mem::forget(self.core.admin_memory.take());
+        }
+        self
+    }
+
+    fn bring_up(&mut self) -> Result<AdminQueue, NvmeError> {
+        self.core.disable()?;
+        // Only the host uses the admin queue, so its memory is the process's own whatever kernels run on.
+        let memory = self.core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
+        self.core.admin_memory = Some(memory.clone());
+        self.core.start(&memory)
+    }
+}
+
+impl Controller<Ready> {
+    pub(super) fn admin(&self) -> MutexGuard<'_, AdminQueue> {
+        self.state.admin.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// What the controller says about itself, and how many I/O queues it grants.
+    fn introduce(&mut self) -> Result<(), NvmeError> {
+        self.state.identify = self.read_identify()?;
+        self.state.queues = QueueIds::new(self.negotiate_queues()?);
+        Ok(())
+    }
+
+    /// Sets how long one admin command may take.
+    pub fn set_command_deadline(&mut self, deadline: Duration) {
+        self.core.command_deadline = deadline;
+        self.admin().set_deadline(deadline);
+    }
+
+    /// Whether the controller is there and well: reads CSTS once.
+    pub fn check(&self) -> Result<(), NvmeError> {
+        let csts = self.core.csts()?;
+        let device = || self.core.device.clone();
+        if csts & csts::CFS != 0 {
+            return Err(NvmeError::Fatal { device: device(), during: "while it was ready".to_owned(), csts });
+        }
+        if csts & csts::RDY == 0 {
+            let what = "stay ready";
+            return Err(NvmeError::NotReady { device: device(), what, waited: Duration::ZERO, csts });
+        }
+        Ok(())
+    }
+
+    /// Resets the controller: the way out when it no longer answers. All I/O queues are gone with it and what was in flight
+    /// is dropped; each [`QueueSet`](super::QueueSet) works again after its own
+    /// [`reset`](super::QueueSet::reset). Not while kernels use the queues: they would run into their deadlines.
+    pub fn reset(&self) -> Result<(), NvmeError> {
+        let mut admin = self.admin();
+        let Some(memory) = &self.core.admin_memory else { return self.check() };
+        self.core.stop()?;
+        self.state.generation.fetch_add(1, Ordering::AcqRel);
+        memory.region.fill(memory.offset, memory.bytes, 0)?;
+        *admin = self.core.start(memory)?;
+        drop(admin);
+        let granted = self.negotiate_queues()?;
+        if granted < self.granted_queues() {
+            let (device, asked) = (self.core.device.clone(), self.granted_queues());
+            return Err(NvmeError::TooManyQueues { device, asked, granted, used: 0 });
+        }
+        self.state.queues.find_lost();
+        Ok(())
+    }
+
+    /// How often the controller was reset.
+    pub(super) fn generation(&self) -> u32 {
+        self.state.generation.load(Ordering::Acquire)
+    }
+
+    /// Ends orderly: deletes I/O queues that are left, notifies the controller of a normal shutdown, waits for it to
+    /// finish (NVMe Base 2.1, 3.6.1), then disables it. Bounded by RTD3E and CAP.TO.
+    pub fn shutdown(self) -> Result<Controller<Disabled>, NvmeError> {
+        self.delete_left_queues();
+        let config = self.core.read(register::CC, "CC")?;
+        self.core.port.write32(register::CC, config & !cc::SHN_MASK | cc::SHN_NORMAL)?;
+        let reported = Duration::from_micros(u64::from(self.state.identify.shutdown_us()));
+        let within = reported.clamp(SHUTDOWN_FLOOR, SHUTDOWN_CEILING);
+        let started = Instant::now();
+        let mut polls = 0;
+        loop {
+            let waited = started.elapsed();
+            let csts = self.core.csts()?;
+            if csts & csts::SHST_MASK == csts::SHST_COMPLETE {
+                break;
+            }
+            if csts & csts::CFS != 0 {
+                let during = "while it was being shut down".to_owned();
+                return Err(NvmeError::Fatal { device: self.core.device.clone(), during, csts });
+            }
+            if waited > within {
+                let what = "finish its shutdown";
+                return Err(NvmeError::NotReady { device: self.core.device.clone(), what, waited: within, csts });
+            }
+            polls += 1;
+            pause(polls);
+        }
+        self.disable()
+    }
+
+    /// Ends at once, without a shutdown notification: commands in flight are dropped.
+    pub fn disable(mut self) -> Result<Controller<Disabled>, NvmeError> {
+        self.core.disable()?;
+        Ok(Controller { core: self.core, state: Disabled(()) })
+    }
+
+    /// Queue pairs whose deletion failed: the shutdown that follows ends them, this only says so first.
+    fn delete_left_queues(&self) {
+        for id in self.state.queues.lost() {
+            if let Err(e) = self.delete_sq(id).and_then(|()| self.delete_cq(id)) {
+                tracing::debug!(device = self.core.device, queue = id, error = %e, "queue not deleted before the shutdown");
+                return;
+            }
+        }
+    }
+
+    /// The doorbell window as kernels of `space` see it; `None` if kernels cannot ring. The error is why not, though there
+    /// is a window.
+    pub(super) fn doorbell_window(&self, space: &Space) -> Result<Option<Arc<Region>>, crate::memory::MemoryError> {
+        let Some(window) = self.core.port.doorbells() else { return Ok(None) };
+        let mut known = self.state.windows.lock().unwrap_or_else(|e| e.into_inner());
+        known.retain(|w| w.strong_count() > 0);
+        if let Some(region) = known.iter().filter_map(Weak::upgrade).find(|r| r.space().same(space)) {
+            return Ok(Some(region));
+        }
+        let keep = Arc::new(self.core.port.clone());
+        // SAFETY: the port promises that its window stays valid while it lives, and `keep` is a share of the port.
+        let region = unsafe { space.import_host(window.base, window.bytes, window.io_memory, keep) }?;
+        let region = Arc::new(region);
+        known.push(Arc::downgrade(&region));
+        Ok(Some(region))
+    }
+}

@@ -1,0 +1,612 @@
+//! A queue that the host submits to: what loaders use, and what shows that the driver works without any kernel.
+
+use super::admin::{load_completion, pause, store_command};
+use super::controller::{Controller, PAGE_BYTES, Ready};
+use super::error::io_name;
+use super::layout;
+use super::{Landing, Namespace, NvmeError, QueueOptions, QueueSet};
+use crate::memory::{DmaRegion, Place, Space};
+use crate::wire::nvme::{CqEntry, SqEntry, csts, io, status};
+use std::collections::VecDeque;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a command may take unless told otherwise.
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a command that was aborted gets to end.
+const ABORT_GRACE: Duration = Duration::from_secs(1);
+/// Polls between two looks at CSTS.
+const CSTS_EVERY: u32 = 4096;
+/// Staging of a queue whose own data lands directly: buffers, and bytes of each.
+const STAGING_SLOTS: usize = 32;
+const STAGING_BYTES: usize = 128 << 10;
+
+/// What queue the host gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostQueueOptions {
+    /// Entries: a power of two. One less than that many commands are in flight at once.
+    pub depth: u32,
+    /// Bytes that one command may move: 512, 1024, 2048, or whole pages of 4096; made less where MDTS is.
+    pub bytes_per_command: usize,
+}
+
+impl Default for HostQueueOptions {
+    fn default() -> Self {
+        Self { depth: 32, bytes_per_command: 128 << 10 }
+    }
+}
+
+/// The set of queues that one of is used, owned or borrowed.
+enum Set<'a> {
+    Owned(Box<QueueSet>),
+    Borrowed(&'a mut QueueSet),
+}
+
+impl Set<'_> {
+    fn get(&self) -> &QueueSet {
+        match self {
+            Set::Owned(s) => s,
+            Set::Borrowed(s) => s,
+        }
+    }
+}
+
+/// A buffer and a PRP list for each command.
+struct Staging {
+    buffers: DmaRegion,
+    host: NonNull<u8>,
+    lists: Option<DmaRegion>,
+    /// Bytes of each buffer.
+    bytes: usize,
+    /// The buffers are not the set's own, so this queue must not free them under the device.
+    separate: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Slot {
+    Free,
+    /// Handed out by `reserve`, not submitted.
+    Reserved,
+    InFlight {
+        entry: SqEntry,
+        started: Instant,
+        /// When the controller was asked to abort it.
+        asked: Option<Instant>,
+    },
+    /// Given up: the device may still write to its buffer.
+    GivenUp,
+}
+
+/// One I/O queue pair driven by the host. Calls block, bounded by the deadline; several commands are in flight.
+pub struct HostQueue<'a> {
+    set: Set<'a>,
+    index: u32,
+    id: u16,
+    sq: NonNull<u8>,
+    cq: NonNull<u8>,
+    log2_depth: u32,
+    /// Commands submitted and completions taken, counted like a kernel's tickets.
+    tail: u32,
+    head: u32,
+    slots: Vec<Slot>,
+    staging: Option<Staging>,
+    done: VecDeque<CqEntry>,
+    deadline: Duration,
+}
+
+// SAFETY: the addresses are of memory that the set and the staging keep; all access is by atomic words or copies of buffers
+// that the device is not using.
+unsafe impl Send for HostQueue<'_> {}
+
+impl HostQueue<'static> {
+    /// A pair of its own, in host memory.
+    pub fn create(controller: &Arc<Controller<Ready>>, options: HostQueueOptions) -> Result<Self, NvmeError> {
+        let limit = controller.max_data_transfer().unwrap_or(u64::MAX);
+        let bytes_per_slot = options.bytes_per_command.min(usize::try_from(limit).unwrap_or(usize::MAX));
+        let options = QueueOptions {
+            count: 1,
+            depth: options.depth,
+            memory: Place::Host,
+            landing: Landing::Bounce { bytes_per_slot },
+            first_ticket: 0,
+        };
+        let set = QueueSet::create(controller, &Space::cpu(), options, true)?;
+        Self::over(Set::Owned(Box::new(set)), 0)
+    }
+}
+
+impl<'a> HostQueue<'a> {
+    /// Drives the queue at `index` of a set that no kernel uses now. Tokens of earlier runs are void; a queue that a run
+    /// left with commands in flight is reset, together with the rest of its set.
+    pub fn on(set: &'a mut QueueSet, index: u32) -> Result<Self, NvmeError> {
+        if set.queue_id(index).is_none() {
+            return Err(set.no_queue(index));
+        }
+        if set.idle_ticket(index)?.is_none() {
+            tracing::debug!(device = set.controller().name(), index, "commands in flight; the queues are reset");
+            set.reset()?;
+        }
+        Self::over(Set::Borrowed(set), index)
+    }
+
+    fn over(set: Set<'a>, index: u32) -> Result<Self, NvmeError> {
+        let s = set.get();
+        let refuse =
+            |reason: &str| NvmeError::Options { device: s.controller().name().to_owned(), reason: reason.to_owned() };
+        let id = s.queue_id(index).ok_or_else(|| s.no_queue(index))?;
+        let ticket = s.idle_ticket(index)?.ok_or_else(|| refuse("the queue is not idle after a reset"))?;
+        let ring = layout::rings(s.depth());
+        let rings = s.ring_memory().host().ok_or_else(|| {
+            refuse("these rings are in GPU memory, where the host does not submit; create a host queue of its own")
+        })?;
+        // SAFETY: the set's rings have `ring.bytes` for each queue.
+        let sq = unsafe { rings.add(index as usize * ring.bytes) };
+        // SAFETY: as above.
+        let cq = unsafe { sq.add(ring.cq_offset) };
+        let staging = Self::staging(s, index)?;
+        let slots = (staging.buffers.bytes / staging.bytes).min(s.depth() as usize - 1);
+        Ok(Self {
+            index,
+            id,
+            sq,
+            cq,
+            log2_depth: s.depth().trailing_zeros(),
+            tail: ticket,
+            head: ticket,
+            slots: vec![Slot::Free; slots],
+            staging: Some(staging),
+            done: VecDeque::new(),
+            deadline: DEFAULT_DEADLINE,
+            set,
+        })
+    }
+
+    fn staging(set: &QueueSet, index: u32) -> Result<Staging, NvmeError> {
+        let part = |all: &DmaRegion, each: usize, first: usize, count: usize| DmaRegion {
+            offset: all.offset + first * each,
+            bytes: count * each,
+            iova: all.iova + (first * each) as u64,
+            ..all.clone()
+        };
+        let first = index as usize * set.depth() as usize;
+        let (bounce, lists) = set.slot_memory();
+        let (buffers, bytes, lists, separate) = match (set.landing(), bounce) {
+            (Landing::Bounce { bytes_per_slot }, Some(bounce)) => {
+                let count = set.depth() as usize;
+                let lists = lists.map(|l| part(l, PAGE_BYTES, first, count));
+                (part(bounce, bytes_per_slot, first, count), bytes_per_slot, lists, false)
+            }
+            _ => {
+                let bytes = STAGING_BYTES.min(set.max_transfer_bytes());
+                let count = STAGING_SLOTS.min(set.depth() as usize);
+                let dma = set.controller().dma();
+                let buffers = dma.allocate(set.space(), count * bytes)?;
+                let lists = match layout::needs_lists(bytes, true) {
+                    true => Some(dma.allocate(set.space(), count * PAGE_BYTES)?),
+                    false => None,
+                };
+                if let Some(lists) = &lists {
+                    for slot in 0..count {
+                        let list = layout::list_of(buffers.iova + (slot * bytes) as u64, bytes);
+                        lists.region.set_slice(lists.offset + slot * PAGE_BYTES, &list)?;
+                    }
+                }
+                (DmaRegion { bytes: count * bytes, ..buffers }, bytes, lists, true)
+            }
+        };
+        let host = buffers.host().ok_or_else(|| NvmeError::Options {
+            device: set.controller().name().to_owned(),
+            reason: "its address space gave buffers that the host cannot reach".to_owned(),
+        })?;
+        Ok(Staging { buffers, host, lists, bytes, separate })
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &Arc<Controller<Ready>> {
+        self.set.get().controller()
+    }
+
+    /// The identifier that the controller knows the queue by.
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// Commands that may be in flight at once.
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The most bytes that one command may move.
+    pub fn max_transfer_bytes(&self) -> usize {
+        let buffer = self.staging.as_ref().map_or(0, |s| s.bytes);
+        buffer.min(self.set.get().max_transfer_bytes())
+    }
+
+    /// Sets how long one command may take before it is aborted.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
+    // --- single commands ---------------------------------------------------------------------------------------------
+
+    /// Takes a free slot; its number is the command identifier. `None` while all are in use.
+    pub fn reserve(&mut self) -> Option<u16> {
+        let free = self.slots.iter().position(|s| matches!(s, Slot::Free))?;
+        self.slots[free] = Slot::Reserved;
+        Some(free as u16)
+    }
+
+    /// Gives a slot back: one that was reserved and not submitted, or whose completion was taken.
+    pub fn release(&mut self, cid: u16) {
+        if let Some(slot @ Slot::Reserved) = self.slots.get_mut(usize::from(cid)) {
+            *slot = Slot::Free;
+        }
+    }
+
+    /// The first and second PRP entry for `bytes` bytes in a slot's buffer.
+    pub fn data_pointers(&self, cid: u16, bytes: usize) -> (u64, u64) {
+        let Some(staging) = &self.staging else { return (0, 0) };
+        let slot = usize::from(cid);
+        let first = staging.buffers.iova + (slot * staging.bytes) as u64;
+        // A packed buffer may start inside a page, but never goes past its end.
+        let second = match bytes.div_ceil(PAGE_BYTES) {
+            0 | 1 => 0,
+            2 => first + PAGE_BYTES as u64,
+            _ => staging.lists.as_ref().map_or(0, |l| l.iova + (slot * PAGE_BYTES) as u64),
+        };
+        (first, second)
+    }
+
+    fn buffer(&self, cid: u16, bytes: usize) -> Result<NonNull<u8>, NvmeError> {
+        match (&self.staging, self.slots.get(usize::from(cid))) {
+            (Some(staging), Some(Slot::Reserved)) if bytes <= staging.bytes => {
+                // SAFETY: every slot has a buffer of `staging.bytes`.
+                Ok(unsafe { staging.host.add(usize::from(cid) * staging.bytes) })
+            }
+            _ => {
+                let reason = format!("slot {cid} is not reserved, or its buffer is smaller than {bytes} bytes");
+                Err(NvmeError::Options { device: self.controller().name().to_owned(), reason })
+            }
+        }
+    }
+
+    /// Copies into the buffer of a reserved slot.
+    pub fn fill_buffer(&self, cid: u16, data: &[u8]) -> Result<(), NvmeError> {
+        let to = self.buffer(cid, data.len())?;
+        // SAFETY: the buffer has that many bytes, and no command uses it while the slot is only reserved.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
+        Ok(())
+    }
+
+    /// Copies out of the buffer of a slot whose completion was taken.
+    pub fn take_buffer(&self, cid: u16, out: &mut [u8]) -> Result<(), NvmeError> {
+        let from = self.buffer(cid, out.len())?;
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Submits a command under a reserved slot's identifier and rings.
+    pub fn submit(&mut self, cid: u16, mut entry: SqEntry) -> Result<(), NvmeError> {
+        self.buffer(cid, 0)?;
+        entry.cdw0 = entry.cdw0 & 0xffff | u32::from(cid) << 16;
+        let mask = (1u32 << self.log2_depth) - 1;
+        let at = (self.tail & mask) as usize * size_of::<SqEntry>();
+        // SAFETY: within the ring, and fewer commands than entries are outstanding, so the controller is past this entry.
+        unsafe { store_command(self.sq.add(at), &entry) };
+        self.tail = self.tail.wrapping_add(1);
+        self.slots[usize::from(cid)] = Slot::InFlight { entry, started: Instant::now(), asked: None };
+        self.set.get().ring(self.index, false, self.tail & mask)
+    }
+
+    /// The next completion, if there is one. Its slot stays reserved, buffer included, until it is released.
+    pub fn poll(&mut self) -> Result<Option<CqEntry>, NvmeError> {
+        if let Some(done) = self.done.pop_front() {
+            return Ok(Some(done));
+        }
+        self.next()
+    }
+
+    fn next(&mut self) -> Result<Option<CqEntry>, NvmeError> {
+        loop {
+            let mask = (1u32 << self.log2_depth) - 1;
+            let at = (self.head & mask) as usize * size_of::<CqEntry>();
+            // SAFETY: within the completion ring.
+            let entry = unsafe { load_completion(self.cq.add(at)) };
+            // The first lap of a fresh ring is written with phase 1.
+            if entry.phase() != (self.head >> self.log2_depth & 1 == 0) {
+                return Ok(None);
+            }
+            self.head = self.head.wrapping_add(1);
+            let cid = entry.cid();
+            let before = match self.slots.get_mut(usize::from(cid)) {
+                Some(slot @ Slot::InFlight { .. }) => std::mem::replace(slot, Slot::Reserved),
+                // Late: nobody waits for it any more, and its buffer is free again.
+                Some(slot @ Slot::GivenUp) => std::mem::replace(slot, Slot::Free),
+                _ => Slot::Free,
+            };
+            self.set.get().ring(self.index, true, self.head & mask)?;
+            match before {
+                Slot::InFlight { .. } => return Ok(Some(entry)),
+                Slot::GivenUp => {}
+                Slot::Free | Slot::Reserved => {
+                    let device = self.controller().name().to_owned();
+                    return Err(NvmeError::StrayCompletion { device, queue: self.id, cid });
+                }
+            }
+        }
+    }
+
+    /// Waits for the next completion. A command that is past its deadline is aborted; if that ends it in time its
+    /// completion says so, if not the error names it and its slot stays taken until the controller lets go of it.
+    pub fn wait(&mut self) -> Result<CqEntry, NvmeError> {
+        let mut polls = 0u32;
+        loop {
+            if let Some(done) = self.poll()? {
+                return Ok(done);
+            }
+            let oldest = self.slots.iter().enumerate().filter_map(|(cid, s)| match s {
+                Slot::InFlight { entry, started, .. } => Some((*started, cid as u16, *entry)),
+                _ => None,
+            });
+            let Some((started, cid, entry)) = oldest.min_by_key(|o| o.0) else {
+                let reason = "nothing is in flight; submit before waiting".to_owned();
+                return Err(NvmeError::Options { device: self.controller().name().to_owned(), reason });
+            };
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(CSTS_EVERY) {
+                self.set.get().check().inspect_err(|_| self.give_up_all())?;
+            }
+            if started.elapsed() > self.deadline {
+                return self.end_late(cid, &entry, started);
+            }
+            pause(polls);
+        }
+    }
+
+    /// Submits one command and waits for its completion, whatever its status.
+    pub fn execute(&mut self, cid: u16, entry: SqEntry) -> Result<CqEntry, NvmeError> {
+        self.submit(cid, entry)?;
+        let mut others = VecDeque::new();
+        let outcome = loop {
+            match self.wait() {
+                Ok(done) if done.cid() == cid => break Ok(done),
+                Ok(done) => others.push_back(done),
+                Err(e) => break Err(e),
+            }
+        };
+        self.done.append(&mut others);
+        outcome
+    }
+
+    /// Asks the controller to abort every command that is late, so that they are waited for together.
+    fn abort_late(&mut self) -> Result<(), NvmeError> {
+        for cid in 0..self.slots.len() {
+            if let Slot::InFlight { started, asked: asked @ None, .. } = &mut self.slots[cid]
+                && started.elapsed() > self.deadline
+            {
+                *asked = Some(Instant::now());
+                self.controller().abort(self.id, cid as u16)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_late(&mut self, cid: u16, entry: &SqEntry, started: Instant) -> Result<CqEntry, NvmeError> {
+        let controller = self.controller().clone();
+        self.set.get().check().inspect_err(|_| self.give_up_all())?;
+        let asked = self.abort_late();
+        let mut polls = 0;
+        let mut aborted = false;
+        // Even a command that the controller says it did not abort may just have ended.
+        while asked.is_ok()
+            && !aborted
+            && matches!(self.slots[usize::from(cid)], Slot::InFlight { asked: Some(t), .. } if t.elapsed() < ABORT_GRACE)
+        {
+            while let Some(done) = self.next()? {
+                if done.cid() != cid {
+                    self.done.push_back(done);
+                } else if done.status().without_flags() == status::ABORT_REQUESTED {
+                    aborted = true;
+                } else {
+                    return Ok(done);
+                }
+            }
+            polls += 1;
+            pause(polls);
+        }
+        let next = match asked {
+            Ok(_) if aborted => "it was aborted, the queue can still be used",
+            Ok(_) => "the controller was asked to abort it and did not; reset the queues",
+            Err(_) => "it does not answer Abort either; close the controller and open it again, which resets it",
+        };
+        let csts = controller.core.csts().unwrap_or(u32::MAX);
+        if asked.is_err() || csts & csts::RDY == 0 {
+            self.give_up_all();
+        }
+        self.slots[usize::from(cid)] = if aborted { Slot::Free } else { Slot::GivenUp };
+        Err(NvmeError::TimedOut {
+            device: controller.name().to_owned(),
+            queue: self.id,
+            command: named(entry),
+            opcode: entry.opcode(),
+            cid,
+            waited: started.elapsed(),
+            csts,
+            next,
+        })
+    }
+
+    fn give_up_all(&mut self) {
+        for slot in &mut self.slots {
+            if matches!(slot, Slot::InFlight { .. }) {
+                *slot = Slot::GivenUp;
+            }
+        }
+    }
+
+    // --- transfers ---------------------------------------------------------------------------------------------------
+
+    /// Reads whole blocks from `lba` on.
+    pub fn read(&mut self, namespace: &Namespace, lba: u64, out: &mut [u8]) -> Result<(), NvmeError> {
+        self.transfer(namespace, lba, Transfer::Read(out))
+    }
+
+    /// Writes whole blocks from `lba` on. They are on the medium after a [`HostQueue::flush`].
+    pub fn write(&mut self, namespace: &Namespace, lba: u64, data: &[u8]) -> Result<(), NvmeError> {
+        self.transfer(namespace, lba, Transfer::Write(data))
+    }
+
+    /// Makes what was written stay.
+    pub fn flush(&mut self, namespace: &Namespace) -> Result<(), NvmeError> {
+        let cid = self.reserve().ok_or_else(|| self.full())?;
+        let entry = SqEntry::new(io::FLUSH, cid, namespace.id());
+        let done = self.execute(cid, entry);
+        self.release(cid);
+        self.judge(&entry, &done?)
+    }
+
+    fn full(&self) -> NvmeError {
+        let outstanding = self.slots.iter().filter(|s| !matches!(s, Slot::Free)).count();
+        NvmeError::QueueStuck { device: self.controller().name().to_owned(), queue: self.id, outstanding }
+    }
+
+    fn judge(&self, entry: &SqEntry, done: &CqEntry) -> Result<(), NvmeError> {
+        if done.status().is_success() {
+            return Ok(());
+        }
+        Err(NvmeError::Command {
+            device: self.controller().name().to_owned(),
+            queue: self.id,
+            command: named(entry),
+            opcode: entry.opcode(),
+            status: done.status(),
+        })
+    }
+
+    fn transfer(&mut self, namespace: &Namespace, lba: u64, mut data: Transfer<'_>) -> Result<(), NvmeError> {
+        let total = data.len();
+        let block = namespace.block_bytes();
+        let range = |reason: String| NvmeError::Range {
+            device: self.controller().name().to_owned(),
+            nsid: namespace.id(),
+            lba,
+            bytes: total,
+            reason,
+        };
+        if !total.is_multiple_of(block) {
+            return Err(range(format!("not whole blocks of {block} bytes")));
+        }
+        let blocks = (total / block) as u64;
+        if lba.checked_add(blocks).is_none_or(|end| end > namespace.blocks()) {
+            return Err(range(format!("the namespace has {} blocks", namespace.blocks())));
+        }
+        // Blocks of 4096 bytes and buffers of 512 do not go together; and a command counts at most 65,536 blocks.
+        let each = (self.max_transfer_bytes() / block).min(1 << 16) * block;
+        if each == 0 {
+            return Err(range(format!("one command of this queue moves {} bytes", self.max_transfer_bytes())));
+        }
+        let opcode = if matches!(data, Transfer::Read(_)) { io::READ } else { io::WRITE };
+        let (mut next, mut in_flight) = (0, 0usize);
+        let mut pieces = vec![(SqEntry::default(), 0, 0); self.slots.len()];
+        let mut failed: Option<NvmeError> = None;
+        loop {
+            while next < total && failed.is_none() {
+                let Some(cid) = self.reserve() else { break };
+                let bytes = each.min(total - next);
+                let mut entry = SqEntry::new(opcode, cid, namespace.id());
+                entry.set_range(lba + (next / block) as u64, (bytes / block) as u32);
+                (entry.prp1, entry.prp2) = self.data_pointers(cid, bytes);
+                let submitted = match &data {
+                    Transfer::Write(from) => self.fill_buffer(cid, &from[next..next + bytes]),
+                    Transfer::Read(_) => Ok(()),
+                }
+                .and_then(|()| self.submit(cid, entry));
+                match submitted {
+                    Ok(()) => {
+                        pieces[usize::from(cid)] = (entry, next, bytes);
+                        next += bytes;
+                        in_flight += 1;
+                    }
+                    Err(e) => failed = Some(e),
+                }
+            }
+            if in_flight == 0 {
+                break;
+            }
+            match self.wait() {
+                Ok(done) => {
+                    in_flight -= 1;
+                    let (entry, at, bytes) = pieces[usize::from(done.cid())];
+                    let outcome = self.judge(&entry, &done).and_then(|()| match &mut data {
+                        Transfer::Read(out) => self.take_buffer(done.cid(), &mut out[at..at + bytes]),
+                        Transfer::Write(_) => Ok(()),
+                    });
+                    self.release(done.cid());
+                    if let Err(e) = outcome {
+                        failed.get_or_insert(e);
+                    }
+                }
+                Err(e) => {
+                    failed.get_or_insert(e);
+                    in_flight =
+                        self.done.len() + self.slots.iter().filter(|s| matches!(s, Slot::InFlight { .. })).count();
+                }
+            }
+        }
+        match failed {
+            Some(e) => Err(e),
+            None if next < total => Err(self.full()),
+            None => Ok(()),
+        }
+    }
+}
+
+enum Transfer<'a> {
+    Read(&'a mut [u8]),
+    Write(&'a [u8]),
+}
+
+impl Transfer<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Read(b) => b.len(),
+            Self::Write(b) => b.len(),
+        }
+    }
+}
+
+fn named(entry: &SqEntry) -> String {
+    let name = io_name(entry.opcode());
+    match entry.opcode() {
+        io::READ | io::WRITE => {
+            format!("{name} of {} block(s) at LBA {} of namespace {}", entry.blocks(), entry.slba(), entry.nsid)
+        }
+        _ => format!("{name} of namespace {}", entry.nsid),
+    }
+}
+
+impl fmt::Debug for HostQueue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostQueue({} queue {}, {} slots)", self.controller().name(), self.id, self.slots.len())
+    }
+}
+
+impl Drop for HostQueue<'_> {
+    fn drop(&mut self) {
+        let busy = self.slots.iter().any(|s| matches!(s, Slot::InFlight { .. } | Slot::GivenUp));
+        let Set::Borrowed(set) = &mut self.set else {
+            // The set's own drop deletes the queue, which ends what is in flight.
+            return;
+        };
+        let handed_back = if busy { set.reset() } else { set.write_idle(self.index, self.tail) };
+        if let Err(e) = handed_back {
+            tracing::warn!(device = set.controller().name(), error = %e, "a queue was not handed back in order");
+            if let Some(staging) = self.staging.take_if(|s| s.separate && busy) {
+                std::mem::forget(staging);
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Where the parts of a queue set lie: rings, bounce buffers, PRP lists and the arrays that kernels share. Plain arithmetic.
+
+use super::controller::PAGE_BYTES;
+use crate::engine::abi;
+use crate::wire::nvme::{CqEntry, SqEntry};
+
+/// The smallest and the largest ring (NVMe Base 2.1, 3.3.3.1).
+pub(super) const DEPTHS: std::ops::RangeInclusive<u32> = 2..=65_536;
+/// PRP entries in one page.
+const LIST_ENTRIES: usize = PAGE_BYTES / 8;
+/// The most bytes that one command moves: the pages that one list names. Lists are not chained.
+pub(super) const MAX_TRANSFER: usize = LIST_ENTRIES * PAGE_BYTES;
+/// The smallest block, and so the smallest bounce buffer.
+const MIN_BOUNCE: usize = 512;
+/// Parts of the shared arrays start on lines of their own.
+const LINE: usize = 128;
+
+/// Rings of one pair: submission ring first, both page aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rings {
+    pub(super) cq_offset: usize,
+    pub(super) bytes: usize,
+}
+
+pub(super) fn rings(depth: u32) -> Rings {
+    let sq = (depth as usize * size_of::<SqEntry>()).next_multiple_of(PAGE_BYTES);
+    let cq = (depth as usize * size_of::<CqEntry>()).next_multiple_of(PAGE_BYTES);
+    Rings { cq_offset: sq, bytes: sq + cq }
+}
+
+/// The arrays that kernels keep for `count` queues: `wb_queue[count]`, then for each queue its slot words, marks, outcomes
+/// and records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Arrays {
+    depth: usize,
+    first: usize,
+    words: usize,
+    each: usize,
+    pub(super) bytes: usize,
+}
+
+impl Arrays {
+    pub(super) fn new(count: u32, depth: u32) -> Self {
+        let depth = depth as usize;
+        let first = count as usize * size_of::<abi::Queue>();
+        let words = (depth * size_of::<u32>()).next_multiple_of(LINE);
+        let each = 3 * words + (depth * size_of::<abi::Record>()).next_multiple_of(LINE);
+        Self { depth, first, words, each, bytes: first + count as usize * each }
+    }
+    pub(super) fn queue(&self, index: u32) -> usize {
+        index as usize * size_of::<abi::Queue>()
+    }
+    pub(super) fn slot(&self, index: u32) -> usize {
+        self.first + index as usize * self.each
+    }
+    pub(super) fn mark(&self, index: u32) -> usize {
+        self.slot(index) + self.words
+    }
+    pub(super) fn outcome(&self, index: u32) -> usize {
+        self.slot(index) + 2 * self.words
+    }
+    pub(super) fn record(&self, index: u32) -> usize {
+        self.slot(index) + 3 * self.words
+    }
+    /// Bytes of outcomes and records, which start as zero.
+    pub(super) fn rest_bytes(&self) -> usize {
+        self.words + self.depth * size_of::<abi::Record>()
+    }
+}
+
+/// Whether slots may have bounce buffers of this size: packed into a page without straddling it, or whole pages.
+pub(super) fn check_bounce(bytes: usize) -> Result<(), String> {
+    let packed = bytes.is_power_of_two() && (MIN_BOUNCE..PAGE_BYTES).contains(&bytes);
+    let pages = bytes.is_multiple_of(PAGE_BYTES) && (PAGE_BYTES..=MAX_TRANSFER).contains(&bytes);
+    if packed || pages {
+        return Ok(());
+    }
+    Err(format!(
+        "bounce buffers of {bytes} bytes; they are 512, 1024 or 2048 bytes, or whole pages of 4096 bytes up to {MAX_TRANSFER}"
+    ))
+}
+
+/// Whether commands of up to `bytes` bytes need PRP lists. Two pages are named by the command itself; data that does not
+/// start on a page boundary (never the case in a bounce buffer) takes one page more.
+pub(super) fn needs_lists(bytes: usize, aligned: bool) -> bool {
+    bytes > if aligned { 2 * PAGE_BYTES } else { PAGE_BYTES }
+}
+
+/// The list of a bounce buffer: entry i is the address of page i + 1.
+pub(super) fn list_of(buffer: u64, bytes: usize) -> Vec<u64> {
+    (1..bytes.div_ceil(PAGE_BYTES)).map(|page| buffer + (page * PAGE_BYTES) as u64).collect()
+}
+
+/// Number of laps that a slot word can tell apart is what is left of a ticket.
+fn lap_mask(log2_depth: u32) -> u32 {
+    u32::MAX >> log2_depth
+}
+
+/// State of an idle queue whose next ticket is `ticket`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Idle {
+    log2_depth: u32,
+    ticket: u32,
+}
+
+/// Bits of a slot word below the lap.
+const STATE_BITS: u32 = 3;
+
+impl Idle {
+    pub(super) fn new(depth: u32, ticket: u32) -> Self {
+        Self { log2_depth: depth.trailing_zeros(), ticket }
+    }
+
+    /// The lap of the next ticket that falls on this slot.
+    fn lap(&self, slot: u32) -> u32 {
+        let depth = 1u32 << self.log2_depth;
+        let behind = slot.wrapping_sub(self.ticket) & (depth - 1);
+        self.ticket.wrapping_add(behind) >> self.log2_depth
+    }
+
+    /// Free for that lap.
+    pub(super) fn slot_word(&self, slot: u32) -> u32 {
+        (self.lap(slot) & lap_mask(self.log2_depth)) << STATE_BITS
+    }
+
+    /// The mark of the lap before: `lap + 1` of that one.
+    pub(super) fn mark(&self, slot: u32) -> u32 {
+        self.lap(slot) & lap_mask(self.log2_depth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rings_are_page_aligned() {
+        assert_eq!(rings(2), Rings { cq_offset: 4096, bytes: 8192 });
+        assert_eq!(rings(1024), Rings { cq_offset: 65_536, bytes: 65_536 + 16_384 });
+    }
+
+    #[test]
+    fn bounce_sizes() {
+        for good in [512, 1024, 2048, 4096, 12_288, MAX_TRANSFER] {
+            assert_eq!(check_bounce(good), Ok(()), "{good}");
+        }
+        for bad in [0, 256, 513, 1536, 4608, MAX_TRANSFER + 4096] {
+            assert!(check_bounce(bad).unwrap_err().contains(&bad.to_string()));
+        }
+        assert_eq!(list_of(0x10000, 16_384), [0x11000, 0x12000, 0x13000]);
+        assert!(list_of(0x10000, 4096).is_empty());
+        assert!(!needs_lists(8192, true) && needs_lists(12_288, true) && needs_lists(8192, false));
+    }
+
+    #[test]
+    fn a_fresh_queue_is_all_zero() {
+        let idle = Idle::new(64, 0);
+        assert!((0..64).all(|s| idle.slot_word(s) == 0 && idle.mark(s) == 0));
+        let late = Idle::new(64, 0u32.wrapping_sub(128));
+        assert!((0..64).all(|s| late.mark(s) == (1 << 26) - 2));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_do_not_overlap(count in 1u32..70, log2 in 1u32..13) {
+            let depth = 1u32 << log2;
+            let a = Arrays::new(count, depth);
+            let mut parts: Vec<(usize, usize)> = Vec::new();
+            for i in 0..count {
+                parts.push((a.queue(i), size_of::<abi::Queue>()));
+                for at in [a.slot(i), a.mark(i), a.outcome(i)] {
+                    parts.push((at, 4 * depth as usize));
+                }
+                parts.push((a.record(i), size_of::<abi::Record>() * depth as usize));
+                prop_assert!(a.outcome(i) + a.rest_bytes() <= a.bytes);
+            }
+            parts.sort();
+            prop_assert!(parts.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
+            prop_assert!(parts.iter().all(|p| p.0 % 128 == 0) && parts.last().unwrap().0 + parts.last().unwrap().1 <= a.bytes);
+        }
+
+        /// A queue that went from `first` by `steps` tickets is in the state that one has that starts there.
+        #[test]
+        fn idle_state_follows_the_tickets(log2 in 1u32..10, first: u32, steps in 0u32..3000) {
+            let depth = 1u32 << log2;
+            let start = Idle::new(depth, first);
+            let mut slots: Vec<u32> = (0..depth).map(|s| start.slot_word(s)).collect();
+            let mut marks: Vec<u32> = (0..depth).map(|s| start.mark(s)).collect();
+            for i in 0..steps {
+                let ticket = first.wrapping_add(i);
+                let (slot, lap) = ((ticket & (depth - 1)) as usize, ticket >> log2);
+                prop_assert_eq!(slots[slot], (lap & lap_mask(log2)) << STATE_BITS);
+                slots[slot] = (lap.wrapping_add(1) & lap_mask(log2)) << STATE_BITS;
+                marks[slot] = lap.wrapping_add(1) & lap_mask(log2);
+            }
+            let end = Idle::new(depth, first.wrapping_add(steps));
+            prop_assert!((0..depth).all(|s| slots[s as usize] == end.slot_word(s) && marks[s as usize] == end.mark(s)));
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! What QEMU is started with, and the text form of it.
+
+use super::QtestError;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+const DEFAULT_RAM: u64 = 256 << 20;
+/// q35 keeps RAM up to here in one range from 0; more would be split around the hole below 4 GiB.
+pub(super) const MAX_RAM: u64 = 2 << 30;
+const MIN_RAM: u64 = 16 << 20;
+
+/// One namespace: a raw image file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QtestNamespace {
+    /// The image.
+    pub file: PathBuf,
+    /// Bytes of a logical block: 512 or 4096.
+    pub block_bytes: u32,
+    /// Metadata bytes of each block; the driver refuses namespaces that have any.
+    pub metadata_bytes: u16,
+    /// A blkdebug configuration, for errors at chosen sectors of 512 bytes.
+    pub blkdebug: Option<PathBuf>,
+    /// More `-drive` options, as in `throttling.iops-total=1`.
+    pub drive_options: Vec<String>,
+}
+
+impl QtestNamespace {
+    /// An image with blocks of 512 bytes.
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self { file: file.into(), block_bytes: 512, metadata_bytes: 0, blkdebug: None, drive_options: Vec::new() }
+    }
+
+    /// The same with another block size.
+    pub fn block_bytes(self, block_bytes: u32) -> Self {
+        Self { block_bytes, ..self }
+    }
+}
+
+/// QEMU's NVMe model: what it serves and how large it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QtestConfig {
+    /// Namespaces, numbered from 1.
+    pub namespaces: Vec<QtestNamespace>,
+    /// Memory for queues and data, in bytes.
+    pub ram_bytes: u64,
+    /// I/O queue pairs that the controller has; QEMU's default is 64.
+    pub max_queues: Option<u16>,
+    /// Largest transfer as a power of two of 4096 bytes; QEMU's default is 7, which is 512 KiB.
+    pub mdts: Option<u8>,
+    /// Serial number.
+    pub serial: String,
+    /// More `-device nvme` options, as in `cmb_size_mb=16`.
+    pub controller_options: Vec<String>,
+    /// The QEMU to run: WARPBELL_QEMU, or `qemu-system-x86_64` on PATH, where this is `None`.
+    pub qemu: Option<PathBuf>,
+}
+
+impl QtestConfig {
+    /// One namespace.
+    pub fn new(namespace: QtestNamespace) -> Self {
+        Self {
+            namespaces: vec![namespace],
+            ram_bytes: DEFAULT_RAM,
+            max_queues: None,
+            mdts: None,
+            serial: "WARPBELL".to_owned(),
+            controller_options: Vec::new(),
+            qemu: None,
+        }
+    }
+
+    /// Reads what follows `qtest:` in the name of a device:
+    /// `FILE[,block=512|4096][,blkdebug=FILE][,file=FILE...][,ram=256M][,queues=N][,mdts=N][,serial=TEXT]`.
+    ///
+    /// `file=` begins one more namespace, to which the `block=` and `blkdebug=` after it belong. Sizes take K, M and G. A comma
+    /// that belongs to a name is written `\,`.
+    pub fn parse(spec: &str) -> Result<Self, QtestError> {
+        let bad = |reason: String| QtestError::Spec { spec: spec.to_owned(), reason };
+        let mut parts = fields(spec).into_iter();
+        let file = parts.next().filter(|f| !f.is_empty()).ok_or_else(|| bad("it names no image file".to_owned()))?;
+        let mut config = Self::new(QtestNamespace::new(file));
+        for part in parts {
+            let part = part.as_str();
+            let (key, value) = part
+                .split_once('=')
+                .filter(|(_, v)| !v.is_empty())
+                .ok_or_else(|| bad(format!("`{part}` is not of the form key=value")))?;
+            let number = |most: u64| match value.parse::<u64>() {
+                Ok(n) if n <= most => Ok(n),
+                _ => Err(bad(format!("`{part}`: not a number from 0 to {most}"))),
+            };
+            // There is always at least one namespace; the newest is the one that options belong to.
+            let newest = config.namespaces.len() - 1;
+            match key {
+                "file" => config.namespaces.push(QtestNamespace::new(value)),
+                "block" => match value {
+                    "512" => config.namespaces[newest].block_bytes = 512,
+                    "4096" | "4k" | "4K" => config.namespaces[newest].block_bytes = 4096,
+                    _ => return Err(bad(format!("`{part}`: blocks are 512 or 4096 bytes"))),
+                },
+                "blkdebug" => config.namespaces[newest].blkdebug = Some(value.into()),
+                "ram" => {
+                    config.ram_bytes = size(value).ok_or_else(|| bad(format!("`{part}`: not a size as in 256M")))?
+                }
+                "queues" => config.max_queues = Some(number(u16::MAX.into())? as u16),
+                "mdts" => config.mdts = Some(number(u8::MAX.into())? as u8),
+                "serial" => config.serial = value.to_owned(),
+                _ => {
+                    let known = "block, blkdebug, file, ram, queues, mdts, serial";
+                    return Err(bad(format!("there is no option `{key}`; there are {known}")));
+                }
+            }
+        }
+        Ok(config)
+    }
+
+    /// Refuses what QEMU would refuse less clearly.
+    pub(super) fn check(&self) -> Result<(), QtestError> {
+        let bad = |reason: String| Err(QtestError::Config { reason });
+        if self.namespaces.is_empty() {
+            return bad("there is no namespace; name an image file".to_owned());
+        }
+        if !(MIN_RAM..=MAX_RAM).contains(&self.ram_bytes) || !self.ram_bytes.is_multiple_of(1 << 20) {
+            let (least, most) = (MIN_RAM >> 20, MAX_RAM >> 20);
+            return bad(format!("{} bytes of RAM; it is {least} to {most} MiB, in whole MiB", self.ram_bytes));
+        }
+        if self.max_queues == Some(0) {
+            return bad("0 queues; the controller has at least one".to_owned());
+        }
+        for n in &self.namespaces {
+            if n.block_bytes != 512 && n.block_bytes != 4096 {
+                return bad(format!("{}: blocks of {} bytes; they are 512 or 4096", n.file.display(), n.block_bytes));
+            }
+            for file in std::iter::once(&n.file).chain(&n.blkdebug) {
+                let length =
+                    std::fs::metadata(file).map_err(|source| QtestError::File { file: file.clone(), source })?.len();
+                if file == &n.file && length < u64::from(n.block_bytes) {
+                    return bad(format!(
+                        "{}: {length} bytes are not one block of {}; make it larger with truncate -s 64M",
+                        file.display(),
+                        n.block_bytes
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// QEMU's arguments; `ram` and `socket` are the descriptors that it inherits.
+    pub(super) fn arguments(&self, ram: i32, socket: i32) -> Vec<OsString> {
+        let mut args: Vec<OsString> = Vec::new();
+        let mut add = |list: &[&str]| args.extend(list.iter().map(OsString::from));
+        // TCG stopped at once: no guest instruction ever runs, only the device model does.
+        add(&[
+            "-machine",
+            "q35,accel=tcg,memory-backend=ram",
+            "-S",
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+        ]);
+        add(&["-m", &format!("{}", self.ram_bytes >> 20)]);
+        add(&[
+            "-object",
+            &format!("memory-backend-file,id=ram,size={},mem-path=/proc/self/fd/{ram},share=on", self.ram_bytes),
+        ]);
+        // `-qtest chardev:` only takes a character device of this name.
+        add(&["-chardev", &format!("socket,id=qtest,fd={socket}"), "-qtest", "chardev:qtest", "-qtest-log", "none"]);
+        let mut controller = format!("nvme,id=nvme0,addr={:02x}.0,serial={}", super::PCI_SLOT, escape(&self.serial));
+        if let Some(n) = self.max_queues {
+            // One interrupt vector for each pair and one for the admin queue, or the controller grants fewer pairs.
+            controller += &format!(",max_ioqpairs={n},msix_qsize={}", u32::from(n).saturating_add(1).min(2048));
+        }
+        if let Some(n) = self.mdts {
+            controller += &format!(",mdts={n}");
+        }
+        for option in &self.controller_options {
+            controller += &format!(",{option}");
+        }
+        add(&["-device", &controller]);
+        for (i, n) in self.namespaces.iter().enumerate() {
+            let mut drive = OsString::from(format!("if=none,id=d{i},driver=raw"));
+            let mut path = |key: &str, file: &Path| {
+                drive.push(format!(",{key}="));
+                drive.push(escape_path(file));
+            };
+            match &n.blkdebug {
+                None => path("file.filename", &n.file),
+                Some(config) => {
+                    path("file.config", config);
+                    path("file.image.filename", &n.file);
+                }
+            }
+            drive.push(match n.blkdebug {
+                None => ",file.driver=file",
+                Some(_) => ",file.driver=blkdebug,file.image.driver=file",
+            });
+            for option in &n.drive_options {
+                drive.push(format!(",{option}"));
+            }
+            args.extend(["-drive".into(), drive]);
+            let (nsid, block, metadata) = (i + 1, n.block_bytes, n.metadata_bytes);
+            let mut device = format!(
+                "nvme-ns,drive=d{i},bus=nvme0,nsid={nsid},logical_block_size={block},physical_block_size={block}"
+            );
+            if metadata != 0 {
+                device += &format!(",ms={metadata}");
+            }
+            args.extend(["-device".into(), device.into()]);
+        }
+        args
+    }
+}
+
+/// Splits at commas that no backslash stands before.
+fn fields(spec: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut field = String::new();
+    let mut chars = spec.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => field.push(chars.next_if_eq(&',').unwrap_or('\\')),
+            ',' => out.push(std::mem::take(&mut field)),
+            other => field.push(other),
+        }
+    }
+    out.push(field);
+    out
+}
+
+/// QEMU's option syntax doubles a comma that belongs to a value.
+fn escape(text: &str) -> String {
+    text.replace(',', ",,")
+}
+
+fn escape_path(path: &Path) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let bytes = path.as_os_str().as_bytes();
+    let doubled = bytes.iter().flat_map(|&b| std::iter::repeat_n(b, if b == b',' { 2 } else { 1 }));
+    OsString::from_vec(doubled.collect())
+}
+
+fn size(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.strip_suffix(['K', 'k']) {
+        Some(d) => (d, 10),
+        None => match text.strip_suffix(['M', 'm']) {
+            Some(d) => (d, 20),
+            None => match text.strip_suffix(['G', 'g']) {
+                Some(d) => (d, 30),
+                None => (text, 0),
+            },
+        },
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_spec_with_everything() {
+        let c =
+            QtestConfig::parse("a.img,block=4096,ram=64M,queues=3,mdts=5,serial=X,file=b.img,blkdebug=e.conf").unwrap();
+        assert_eq!(c.namespaces.len(), 2);
+        assert_eq!((c.namespaces[0].file.as_path(), c.namespaces[0].block_bytes), (Path::new("a.img"), 4096));
+        assert_eq!(c.namespaces[1].block_bytes, 512);
+        assert_eq!(c.namespaces[1].blkdebug.as_deref(), Some(Path::new("e.conf")));
+        assert_eq!((c.ram_bytes, c.max_queues, c.mdts, c.serial.as_str()), (64 << 20, Some(3), Some(5), "X"));
+        assert_eq!(QtestConfig::parse("a.img").unwrap(), QtestConfig::new(QtestNamespace::new("a.img")));
+    }
+
+    #[test]
+    fn names_may_hold_commas() {
+        let c = QtestConfig::parse(r"a\,b\c.img,block=4096").unwrap();
+        assert_eq!((c.namespaces[0].file.to_str(), c.namespaces[0].block_bytes), (Some(r"a,b\c.img"), 4096));
+    }
+
+    #[test]
+    fn wrong_specs_say_what_is_wrong() {
+        for (spec, word) in [
+            ("", "names no image file"),
+            ("a,block=1024", "512 or 4096"),
+            ("a,ram=lots", "not a size"),
+            ("a,queues=70000", "0 to 65535"),
+            ("a,depth=4", "no option `depth`"),
+            ("a,block", "key=value"),
+            ("a,block=", "key=value"),
+        ] {
+            let text = QtestConfig::parse(spec).unwrap_err().to_string();
+            assert!(text.contains(word), "{spec}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_refused_first() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let with = |f: &dyn Fn(&mut QtestConfig)| {
+            let mut c = QtestConfig::new(QtestNamespace::new(image.path()));
+            f(&mut c);
+            c.check().unwrap_err().to_string()
+        };
+        assert!(with(&|_| ()).contains("not one block"));
+        image.as_file().set_len(4096).unwrap();
+        assert!(with(&|c| c.ram_bytes = 4 << 30).contains("2048 MiB"));
+        assert!(with(&|c| c.namespaces[0].file = "/nowhere/at/all".into()).contains("/nowhere/at/all"));
+        assert!(with(&|c| c.namespaces.clear()).contains("no namespace"));
+        assert!(with(&|c| c.max_queues = Some(0)).contains("at least one"));
+    }
+
+    #[test]
+    fn commas_in_names_are_doubled() {
+        let c = QtestConfig::new(QtestNamespace::new("x,y.img"));
+        assert!(c.arguments(3, 4).iter().any(|a| a.to_string_lossy().contains("file.filename=x,,y.img,")));
+    }
+
+    proptest! {
+        #[test]
+        fn no_spec_panics(spec in ".{0,60}") {
+            let _ = QtestConfig::parse(&spec);
+        }
+
+        #[test]
+        fn sizes_are_read(n in 0u64..1 << 20, unit in 0usize..4) {
+            let (text, shift) = [("", 0), ("K", 10), ("M", 20), ("G", 30)][unit];
+            prop_assert_eq!(size(&format!("{n}{text}")), Some(n << shift));
+        }
+    }
+}

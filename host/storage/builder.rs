@@ -1,0 +1,410 @@
+//! How a volume is put together: which path, how many queues, and why not a better one.
+
+use super::drive::Drive;
+use super::error::size;
+use super::host_io::HostSide;
+use super::path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice};
+use super::stats::Counters;
+use super::stripe::Stripe;
+use super::volume::{Inner, Volume};
+use super::{StorageError, Windows};
+use crate::cuda::WritesOrdering;
+use crate::engine::{Engine, abi};
+use crate::memory::{DmaError, Place};
+use crate::nvme::{DoorbellPath, Landing, NvmeError, QueueOptions, QueueSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Stripe unit unless told otherwise: large enough for one command to use, small enough to spread what is read in sequence.
+const DEFAULT_CHUNK: u64 = 128 << 10;
+/// Largest command through bounce buffers unless told otherwise: a page of most caches.
+const DEFAULT_BOUNCE: usize = 4096;
+/// Queue pairs on each device for a GPU unless told otherwise; CPU threads get one each.
+const GPU_QUEUES: u32 = 32;
+/// Entries of each queue unless told otherwise.
+const GPU_DEPTH: u32 = 1024;
+const CPU_DEPTH: u32 = 128;
+/// What bounce buffers of one device may take when the depth is ours to choose.
+const BOUNCE_BUDGET: u64 = 256 << 20;
+const LEAST_DEPTH: u32 = 16;
+/// One NVMe command counts at most 65,536 blocks (NVM Command Set 1.1, 3.2.4, NLB).
+const MAX_COMMAND_BLOCKS: usize = 1 << 16;
+
+/// What a volume is to be: [`Volume::on`].
+#[derive(Debug)]
+#[must_use = "nothing happens before build"]
+pub struct VolumeBuilder {
+    engine: Engine,
+    drives: Vec<Drive>,
+    queues: Option<u32>,
+    depth: Option<u32>,
+    chunk: u64,
+    transfer: Option<usize>,
+    landing: LandingChoice,
+    queue_memory: QueueMemoryChoice,
+    deadline: Option<Duration>,
+}
+
+impl VolumeBuilder {
+    pub(super) fn new(engine: &Engine, drives: Vec<Drive>) -> Self {
+        Self {
+            engine: engine.clone(),
+            drives,
+            queues: None,
+            depth: None,
+            chunk: DEFAULT_CHUNK,
+            transfer: None,
+            landing: LandingChoice::Auto,
+            queue_memory: QueueMemoryChoice::Auto,
+            deadline: None,
+        }
+    }
+
+    /// Queue pairs on each device; as many as suit engine and controller unless given.
+    pub fn queues(mut self, count: u32) -> Self {
+        self.queues = Some(count);
+        self
+    }
+
+    /// Entries of each queue, a power of two from 2.
+    pub fn depth(mut self, entries: u32) -> Self {
+        self.depth = Some(entries);
+        self
+    }
+
+    /// Bytes of the stripe unit with several devices: whole blocks. Pages of caches should divide it.
+    pub fn chunk(mut self, bytes: u64) -> Self {
+        self.chunk = bytes;
+        self
+    }
+
+    /// The most bytes that one command has to move. With bounce landing every queue slot gets a buffer of this size.
+    pub fn transfer(mut self, bytes: usize) -> Self {
+        self.transfer = Some(bytes);
+        self
+    }
+
+    /// Where data should land.
+    pub fn landing(mut self, choice: LandingChoice) -> Self {
+        self.landing = choice;
+        self
+    }
+
+    /// Where queues should be.
+    pub fn queue_memory(mut self, choice: QueueMemoryChoice) -> Self {
+        self.queue_memory = choice;
+        self
+    }
+
+    /// How long one wait inside a kernel, and one command of the host, may last. For the whole engine.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Creates the queues.
+    pub fn build(self) -> Result<Volume, StorageError> {
+        let block_shift = self.check_members()?;
+        let block = 1u64 << block_shift;
+        let chunk = self.chunk >> block_shift;
+        if self.drives.len() > 1 && (chunk == 0 || !self.chunk.is_multiple_of(block) || chunk > u64::from(u32::MAX)) {
+            let reason = format!("a stripe unit of {} bytes is not whole blocks of {block}", self.chunk);
+            return Err(StorageError::Option(reason));
+        }
+        let stripe = Stripe { devices: self.drives.len() as u64, chunk: chunk.clamp(1, u32::MAX.into()) };
+        let blocks = stripe.capacity(self.drives.iter().map(|d| d.namespace().blocks()));
+        if blocks == 0 {
+            return Err(StorageError::Members {
+                reason: format!("{} is smaller than one stripe unit of {} bytes", self.name(), self.chunk),
+            });
+        }
+        let mut notes = Vec::new();
+        let landing = self.choose_landing(&mut notes)?;
+        let place = self.choose_queue_memory(&mut notes)?;
+        let bounce = self.transfer.unwrap_or(DEFAULT_BOUNCE).max(block as usize);
+        self.check_transfer(bounce)?;
+        let options = QueueOptions {
+            count: 0,
+            depth: 0,
+            memory: if place == QueueMemory::Gpu { Place::Device } else { Place::Host },
+            landing: match landing {
+                LandingPath::Direct => Landing::Direct,
+                LandingPath::Bounce => Landing::Bounce { bytes_per_slot: bounce },
+            },
+            first_ticket: 0,
+        };
+        let (count, depth) = self.choose_queues(landing, bounce as u64);
+        let host = HostSide::new(&self.drives, count)?;
+        let options = QueueOptions { count, depth, ..options };
+        let mut sets = Vec::with_capacity(self.drives.len());
+        for drive in &self.drives {
+            let set = drive.controller().create_queues(self.engine.space(), options.clone());
+            sets.push(set.map_err(|e| self.explain(e, place))?);
+        }
+        self.finish(host, sets, Layout { stripe, block_shift, blocks, landing, place, notes })
+    }
+
+    fn finish(self, host: HostSide, sets: Vec<QueueSet>, layout: Layout) -> Result<Volume, StorageError> {
+        let Layout { stripe, block_shift, blocks, landing, place, mut notes } = layout;
+        let forwarded = sets.iter().any(|s| s.doorbell() == DoorbellPath::Forwarded);
+        notes.extend(sets.iter().filter_map(|s| s.doorbell_note().map(|n| format!("doorbell cpu: {n}"))));
+        notes.dedup();
+        let path = Path {
+            device: self.name(),
+            queues: place,
+            landing,
+            doorbell: match (forwarded, self.engine.kind()) {
+                (true, _) => Doorbell::Cpu,
+                (false, "gpu") => Doorbell::Gpu,
+                (false, _) => Doorbell::CpuEngine,
+            },
+            engine: self.engine.kind(),
+            notes,
+        };
+        let most = |s: &QueueSet| (s.max_transfer_bytes() >> block_shift).min(MAX_COMMAND_BLOCKS);
+        let devices: Vec<abi::Device> = self
+            .drives
+            .iter()
+            .zip(&sets)
+            .map(|(drive, set)| abi::Device {
+                queues: set.address(),
+                blocks: drive.namespace().blocks(),
+                queue_count: set.count(),
+                nsid: drive.namespace().id(),
+                max_blocks: most(set) as u32,
+                ..bytemuck::Zeroable::zeroed()
+            })
+            .collect();
+        let max_transfer = sets.iter().map(most).min().unwrap_or(0) << block_shift;
+        let (queues, depth) = (sets[0].count(), sets[0].depth());
+        let space = self.engine.space();
+        let inner = Inner {
+            shared: space.allocate(Place::Device, size_of::<abi::Volume>())?,
+            windows: Mutex::new(Windows::default()),
+            counters: Counters::new(space)?,
+            host,
+            sets: sets.into_iter().map(Mutex::new).collect(),
+            names: self.drives.iter().map(|d| d.name().to_owned()).collect(),
+            drives: self.drives.into_iter().map(Mutex::new).collect(),
+            engine: self.engine,
+            stripe,
+            block_shift,
+            blocks,
+            max_transfer,
+            queues,
+            depth,
+            path,
+        };
+        inner.publish(&devices)?;
+        let volume = Volume(Arc::new(inner));
+        if let Some(deadline) = self.deadline {
+            volume.set_deadline(deadline)?;
+        }
+        Ok(volume)
+    }
+
+    fn name(&self) -> String {
+        let names: Vec<&str> = self.drives.iter().map(Drive::name).collect();
+        match names.split_first() {
+            Some((first, rest)) if !rest.is_empty() && rest.iter().all(|n| n == first) => {
+                format!("{} x {first}", names.len())
+            }
+            _ => names.join(" + "),
+        }
+    }
+
+    /// Answers log2 of the common block size.
+    fn check_members(&self) -> Result<u32, StorageError> {
+        let refuse = |reason: String| Err(StorageError::Members { reason });
+        let Some(first) = self.drives.first() else {
+            return refuse("a volume needs at least one drive".to_owned());
+        };
+        if self.drives.len() > abi::MAX_DEVICES {
+            return refuse(format!("{} drives: a volume has at most {}", self.drives.len(), abi::MAX_DEVICES));
+        }
+        let shift = first.namespace().block_shift();
+        if let Some(other) = self.drives.iter().find(|d| d.namespace().block_shift() != shift) {
+            let (a, b) = (first.namespace().block_bytes(), other.namespace().block_bytes());
+            return refuse(format!(
+                "{} has blocks of {a} bytes, {} of {b}: the drives of a volume have the same",
+                first.name(),
+                other.name()
+            ));
+        }
+        Ok(shift)
+    }
+
+    fn no_path(&self, what: impl Into<String>, reason: impl Into<String>) -> StorageError {
+        StorageError::NoPath { what: what.into(), device: self.name(), reason: reason.into() }
+    }
+
+    /// Whether every device reaches the memory that this engine's kernels prefer; the reason if not.
+    fn probe_direct(&self) -> Result<(), StorageError> {
+        if let Some(gpu) = self.engine.space().gpu_context()
+            && gpu.info().writes_ordering < WritesOrdering::Owner
+        {
+            let reason = "this GPU does not promise that a device's writes are in order for its kernels \
+                          (GPU_DIRECT_RDMA_WRITES_ORDERING is none); use landing bounce";
+            return Err(self.no_path("landing direct", reason));
+        }
+        let page = Arc::new(self.engine.allocate(Place::Device, 1)?);
+        for drive in &self.drives {
+            let dma = drive.controller().dma();
+            match dma.map(&page) {
+                Ok(_) => {}
+                // A device that gives memory of its own serves as well, if it is the only one.
+                Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && self.engine.kind() == "cpu" => {
+                    dma.allocate(self.engine.space(), 1)?;
+                }
+                Err(e) => return Err(self.no_path("landing direct", e.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_landing(&self, notes: &mut Vec<String>) -> Result<LandingPath, StorageError> {
+        match self.landing {
+            LandingChoice::Bounce => Ok(LandingPath::Bounce),
+            LandingChoice::Direct => self.probe_direct().map(|()| LandingPath::Direct),
+            LandingChoice::Auto => Ok(match self.probe_direct() {
+                Ok(()) => LandingPath::Direct,
+                Err(e) => {
+                    notes.push(format!("landing bounce: {e}"));
+                    LandingPath::Bounce
+                }
+            }),
+        }
+    }
+
+    fn choose_queue_memory(&self, notes: &mut Vec<String>) -> Result<QueueMemory, StorageError> {
+        let gpu = self.engine.kind() == "gpu";
+        match self.queue_memory {
+            QueueMemoryChoice::Host => Ok(QueueMemory::Host),
+            QueueMemoryChoice::Gpu if !gpu => {
+                Err(self.no_path("queues gpu", "the engine is cpu, which has no GPU memory: use --engine gpu"))
+            }
+            QueueMemoryChoice::Gpu => Ok(QueueMemory::Gpu),
+            QueueMemoryChoice::Auto if !gpu => Ok(QueueMemory::Host),
+            QueueMemoryChoice::Auto => Ok(match self.probe_direct() {
+                Ok(()) => QueueMemory::Gpu,
+                Err(e) => {
+                    notes.push(format!("queues host: {e}"));
+                    QueueMemory::Host
+                }
+            }),
+        }
+    }
+
+    fn check_transfer(&self, bytes: usize) -> Result<(), StorageError> {
+        for drive in &self.drives {
+            if let Some(most) = drive.controller().max_data_transfer()
+                && bytes as u64 > most
+            {
+                return Err(StorageError::Option(format!(
+                    "commands of {bytes} bytes: {} moves at most {} with one (MDTS)",
+                    drive.name(),
+                    size(most)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Count and depth: as asked, or what suits.
+    fn choose_queues(&self, landing: LandingPath, bounce: u64) -> (u32, u32) {
+        let gpu = self.engine.kind() == "gpu";
+        let free = self.drives.iter().map(|d| d.controller().free_queues()).min().unwrap_or(1);
+        let suits = if gpu { GPU_QUEUES } else { u32::try_from(self.engine.threads()).unwrap_or(u32::MAX) };
+        // One pair is left for the host, unless all were asked for.
+        let count = self.queues.unwrap_or_else(|| suits.min(free.saturating_sub(1)).max(1));
+        let deepest = self.drives.iter().map(|d| d.controller().cap().max_queue_entries()).min().unwrap_or(2);
+        let depth = self.depth.unwrap_or_else(|| {
+            let mut depth = if gpu { GPU_DEPTH } else { CPU_DEPTH };
+            let too_much =
+                |d: u32| landing == LandingPath::Bounce && u64::from(d) * u64::from(count) * bounce > BOUNCE_BUDGET;
+            while depth > LEAST_DEPTH && too_much(depth) {
+                depth /= 2;
+            }
+            depth.min(1 << deepest.max(2).ilog2())
+        });
+        (count, depth)
+    }
+
+    /// A refusal of queue memory that was asked for is about the path.
+    fn explain(&self, e: NvmeError, place: QueueMemory) -> StorageError {
+        match (e, place) {
+            (NvmeError::Dma(e), QueueMemory::Gpu) => self.no_path("queues gpu", e.to_string()),
+            (e, _) => e.into(),
+        }
+    }
+}
+
+struct Layout {
+    stripe: Stripe,
+    block_shift: u32,
+    blocks: u64,
+    landing: LandingPath,
+    place: QueueMemory,
+    notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(specs: &[&str]) -> VolumeBuilder {
+        Volume::on(&Engine::cpu_with(2, &shipped(), None).unwrap(), specs.iter().map(|s| Drive::open(s).unwrap()))
+    }
+
+    fn shipped() -> crate::engine::CpuImage {
+        crate::engine::CpuImage::shipped().unwrap()
+    }
+
+    #[test]
+    fn the_default_path_on_cpu_threads() {
+        let v = on(&["soft:mem:1M"]).build().unwrap();
+        assert_eq!(v.path().to_string(), "device soft:mem:1M  queues host  landing direct  doorbell cpu-engine");
+        assert_eq!((v.queues(), v.depth(), v.blocks(), v.block_bytes()), (2, CPU_DEPTH, 2048, 512));
+        assert!(v.path().notes.is_empty());
+        v.check().unwrap();
+    }
+
+    #[test]
+    fn what_was_asked_for_is_what_there_is() {
+        let v = on(&["soft:mem:1M"]).queues(3).depth(16).landing(LandingChoice::Bounce).transfer(8192).build().unwrap();
+        assert_eq!((v.queues(), v.depth(), v.max_transfer_bytes()), (3, 16, 8192));
+        assert_eq!(v.path().landing, LandingPath::Bounce);
+        let text = on(&["soft:mem:1M"]).queue_memory(QueueMemoryChoice::Gpu).build().unwrap_err().to_string();
+        assert!(text.starts_with("queues gpu is not available on soft:mem:1M: the engine is cpu"), "{text}");
+    }
+
+    #[test]
+    fn options_that_cannot_be_say_why() {
+        let refused = |b: VolumeBuilder| b.build().unwrap_err().to_string();
+        assert!(refused(on(&["soft:mem:1M"]).depth(48)).contains("48"));
+        assert!(refused(on(&["soft:mem:1M,queues=4"]).queues(5)).contains('5'));
+        assert!(refused(on(&["soft:mem:1M,transfer=64k"]).transfer(128 << 10)).contains("64.0 KiB"));
+        let mixed = refused(on(&["soft:mem:1M", "soft:mem:1M,block=4096"]));
+        assert!(mixed.contains("512 bytes") && mixed.contains("4096"), "{mixed}");
+        assert!(refused(on(&["soft:mem:1M"; 2]).chunk(100)).contains("100"));
+        assert!(refused(on(&["soft:mem:4k"; 2]).chunk(8192)).contains("smaller"));
+        assert!(refused(on(&[])).contains("at least one"));
+        assert!(refused(on(&["soft:mem:4k"; 17])).contains("17"));
+    }
+
+    #[test]
+    fn drives_of_the_same_name_are_counted() {
+        assert_eq!(on(&["soft:mem:1M"; 3]).build().unwrap().name(), "3 x soft:mem:1M");
+        let v = on(&["soft:mem:1M", "soft:mem:2M"]).build().unwrap();
+        assert_eq!(
+            (v.name(), v.device_name(1), v.device_name(2)),
+            ("soft:mem:1M + soft:mem:2M", Some("soft:mem:2M"), None)
+        );
+    }
+
+    #[test]
+    fn bounce_buffers_keep_to_their_budget_when_the_depth_is_free() {
+        let v = on(&["soft:mem:1M"]).queues(8).landing(LandingChoice::Bounce).transfer(1 << 20).build().unwrap();
+        assert_eq!(v.depth(), 32);
+    }
+}

@@ -1,0 +1,307 @@
+//! Devices as people name them: `soft:mem:1G`, `soft:edges.img`, `qtest:disk.img`.
+
+use super::StorageError;
+use super::error::size;
+use super::manifest::ARRAY_ALIGN;
+use super::target::{self, Consent, NewFile, Target};
+use crate::nvme::qtest::{self, QtestConfig};
+use crate::nvme::{Attachment, Controller, Namespace, Ready};
+use crate::soft::nvme::{Backing, SoftConfig, SoftController};
+use std::any::Any;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What can stand before the colon, and what follows it.
+const SCHEMES: &str = "soft:mem[:SIZE], soft:FILE or qtest:FILE, each with options after commas";
+
+/// A device as it was named, checked for form; nothing is opened yet.
+#[derive(Clone, Debug)]
+pub struct DriveSpec {
+    text: String,
+    scheme: Scheme,
+    nsid: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+enum Scheme {
+    Soft(Box<SoftConfig>),
+    Qtest(Box<QtestConfig>),
+}
+
+impl FromStr for DriveSpec {
+    type Err = StorageError;
+
+    /// Reads `soft:...` (the options are those of [`SoftConfig::parse`]) or `qtest:...` ([`QtestConfig::parse`]); `nsid=N` among
+    /// the options chooses a namespace, the first otherwise.
+    fn from_str(text: &str) -> Result<Self, StorageError> {
+        let bad = |reason: String| StorageError::Spec { spec: text.to_owned(), reason };
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(bad(format!("it names no kind of device; there are {SCHEMES}")));
+        };
+        let (rest, nsid) = take_nsid(rest).map_err(bad)?;
+        let scheme = match scheme {
+            "soft" => Scheme::Soft(Box::new(SoftConfig::parse(&rest).map_err(|e| bad(e.to_string()))?)),
+            "qtest" => Scheme::Qtest(Box::new(QtestConfig::parse(&rest).map_err(|e| bad(e.to_string()))?)),
+            other => return Err(bad(format!("there is no kind of device `{other}`; there are {SCHEMES}"))),
+        };
+        Ok(Self { text: text.to_owned(), scheme, nsid })
+    }
+}
+
+impl fmt::Display for DriveSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Takes `nsid=N` out of a list of options. A comma after a backslash belongs to a file's name.
+fn take_nsid(options: &str) -> Result<(String, Option<u32>), String> {
+    let (mut kept, mut nsid) = (Vec::new(), None);
+    let mut rest = options;
+    loop {
+        let end = (0..rest.len()).find(|&i| rest.as_bytes()[i] == b',' && (i == 0 || rest.as_bytes()[i - 1] != b'\\'));
+        let part = &rest[..end.unwrap_or(rest.len())];
+        match part.strip_prefix("nsid=") {
+            None => kept.push(part),
+            Some(n) => match n.parse() {
+                Ok(n @ 1..) => nsid = Some(n),
+                _ => return Err(format!("`{part}`: namespaces are numbered from 1")),
+            },
+        }
+        match end {
+            Some(i) => rest = &rest[i + 1..],
+            None => return Ok((kept.join(","), nsid)),
+        }
+    }
+}
+
+impl DriveSpec {
+    /// Opens what is there. Nothing is created.
+    pub fn open(&self) -> Result<Drive, StorageError> {
+        if let Scheme::Soft(config) = &self.scheme
+            && config.needs_bytes()
+        {
+            let reason = "memory has no size yet: write it, as in soft:mem:1G".to_owned();
+            return Err(StorageError::Spec { spec: self.text.clone(), reason });
+        }
+        self.start(self.scheme.clone(), None)
+    }
+
+    /// Opens a device to store `bytes` bytes on. Memory that has no size yet gets this one; a file that does not exist is
+    /// created, under a temporary name until [`Drive::keep`]. What exists is only taken when it is warpbell's own, or empty, or
+    /// named in `consent`.
+    pub fn create(&self, bytes: u64, consent: &Consent) -> Result<Drive, StorageError> {
+        let bytes = bytes.max(1).checked_next_multiple_of(ARRAY_ALIGN);
+        let bytes = bytes.ok_or_else(|| StorageError::Option("a device of more than 2^64 bytes".to_owned()))?;
+        let mut scheme = self.scheme.clone();
+        let chosen = self.nsid.unwrap_or(1) as usize - 1;
+        let mut new = None;
+        if let Scheme::Soft(config) = &mut scheme {
+            config.set_bytes(bytes);
+        }
+        for (i, path) in scheme.files().into_iter().enumerate() {
+            let Some(path) = path else { continue };
+            // Only the chosen namespace is written to.
+            if i == chosen
+                && let Target::New(file) = target::prepare(path, Some(bytes), consent)?
+            {
+                *path = file.path().to_owned();
+                new = Some(file);
+            }
+        }
+        self.start(scheme, new)
+    }
+
+    fn start(&self, scheme: Scheme, new: Option<NewFile>) -> Result<Drive, StorageError> {
+        let bad = |reason: String| StorageError::Spec { spec: self.text.clone(), reason };
+        let (attachment, keeper): (_, Option<Arc<dyn Any + Send + Sync>>) = match scheme {
+            Scheme::Soft(config) => {
+                let controller = SoftController::start(*config).map_err(|e| bad(e.to_string()))?;
+                (controller.attachment(), Some(Arc::new(controller)))
+            }
+            Scheme::Qtest(config) => (qtest::start(*config).map_err(|e| bad(e.to_string()))?, None),
+        };
+        let mut drive = Drive::attach(attachment, self.nsid)?;
+        drive.name = self.text.clone();
+        drive.new = new;
+        drive.keeper = keeper;
+        Ok(drive)
+    }
+}
+
+impl Scheme {
+    /// The file of each namespace, in their order.
+    fn files(&mut self) -> Vec<Option<&mut PathBuf>> {
+        match self {
+            Self::Soft(config) => config
+                .namespaces
+                .iter_mut()
+                .map(|n| match &mut n.backing {
+                    Backing::File { path, .. } => Some(path),
+                    _ => None,
+                })
+                .collect(),
+            Self::Qtest(config) => config.namespaces.iter_mut().map(|n| Some(&mut n.file)).collect(),
+        }
+    }
+}
+
+/// An enabled controller and one of its namespaces.
+pub struct Drive {
+    name: String,
+    controller: Arc<Controller<Ready>>,
+    namespace: Namespace,
+    new: Option<NewFile>,
+    /// The software device, if it is one. After the controller, which is disabled first.
+    keeper: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Drive {
+    /// Opens a device by name: [`DriveSpec::open`].
+    pub fn open(spec: &str) -> Result<Self, StorageError> {
+        spec.parse::<DriveSpec>()?.open()
+    }
+
+    /// Opens a device to store `bytes` bytes on: [`DriveSpec::create`].
+    pub fn create(spec: &str, bytes: u64, consent: &Consent) -> Result<Self, StorageError> {
+        spec.parse::<DriveSpec>()?.create(bytes, consent)
+    }
+
+    /// Enables a controller that nobody drives yet. The namespace is the one with this identifier, or the first.
+    pub fn attach(attachment: Attachment, nsid: Option<u32>) -> Result<Self, StorageError> {
+        let controller = Controller::new(attachment)?.enable().map_err(|(_, e)| e)?;
+        let nsid = match nsid {
+            Some(n) => n,
+            None => controller.namespaces()?.first().copied().ok_or_else(|| StorageError::Members {
+                reason: format!("{} has no namespace; create one first (nvme create-ns)", controller.name()),
+            })?,
+        };
+        let namespace = controller.namespace(nsid)?;
+        let name = controller.name().to_owned();
+        Ok(Self { name, controller: Arc::new(controller), namespace, new: None, keeper: None })
+    }
+
+    /// The device as it was named.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The controller.
+    pub fn controller(&self) -> &Arc<Controller<Ready>> {
+        &self.controller
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.namespace.bytes()
+    }
+
+    /// Gives a file that [`Drive::create`] made its name. Until then it is removed with the drive.
+    pub fn keep(&mut self) -> Result<(), StorageError> {
+        match self.new.take() {
+            Some(new) => new.keep(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Drive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, blocks of {} bytes)", self.name, size(self.bytes()), self.namespace.block_bytes())
+    }
+}
+
+impl fmt::Debug for Drive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Drive({}, namespace {})", self.name, self.namespace.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refused(spec: &str) -> String {
+        Drive::open(spec).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_drive_is_a_namespace_of_an_enabled_controller() {
+        let d = Drive::open("soft:mem:2M,block=4096").unwrap();
+        assert_eq!(d.to_string(), "soft:mem:2M,block=4096 (2.0 MiB, blocks of 4096 bytes)");
+        let d = Drive::open("soft:mem:1M,namespaces=3,nsid=2").unwrap();
+        assert_eq!((d.namespace().id(), d.bytes()), (2, 1 << 20));
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_what_there_is() {
+        assert!(refused("edges.img").contains("soft:FILE"));
+        assert!(refused("nvme:0000:65:00.0").contains("no kind of device `nvme`; there are soft:mem"));
+        assert!(refused("soft:mem").contains("soft:mem:1G"));
+        assert!(refused("soft:mem:1M,nsid=0").contains("numbered from 1"));
+        assert!(refused("soft:mem:1M,nsid=7").contains('7'));
+        assert!(refused("soft:mem:1M,colour=red").contains("colour"));
+        assert!(refused("soft:/nowhere/at/all.img").contains("/nowhere/at/all.img"));
+    }
+
+    #[test]
+    fn memory_without_a_size_gets_what_is_to_be_stored() {
+        let d = Drive::create("soft:mem,block=4096", 100_000, &Consent::none()).unwrap();
+        assert_eq!(d.bytes(), 128 << 10);
+        assert_eq!(Drive::create("soft:mem:1M", 100_000, &Consent::none()).unwrap().bytes(), 1 << 20);
+    }
+
+    #[test]
+    fn files_of_others_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("thesis.tex");
+        std::fs::write(&path, vec![b'x'; 4096]).unwrap();
+        let spec = format!("soft:{}", path.display());
+        let text = Drive::create(&spec, 1024, &Consent::none()).unwrap_err().to_string();
+        assert!(text.contains("not warpbell's") && text.contains("--yes-destroy"), "{text}");
+        assert!(Drive::create(&spec, 1024, &Consent::to_destroy([&path])).is_ok());
+        assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; 4096]);
+    }
+
+    #[test]
+    fn an_image_for_qemu_is_created_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.img");
+        match Drive::create(&format!("qtest:{},ram=64M", path.display()), 100_000, &Consent::none()) {
+            Ok(mut d) => {
+                assert_eq!(d.bytes(), 128 << 10);
+                assert!(!path.exists());
+                d.keep().unwrap();
+                assert_eq!(std::fs::metadata(&path).unwrap().len(), 128 << 10);
+            }
+            Err(e) => {
+                assert!(e.to_string().contains("no QEMU"), "{e}");
+                eprintln!("skipped: {e}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_namespace_is_taken_out_of_the_options() {
+        let (rest, nsid) = take_nsid(r"a\,nsid=1.img,nsid=3,block=512").unwrap();
+        assert_eq!((rest.as_str(), nsid), (r"a\,nsid=1.img,block=512", Some(3)));
+        assert_eq!(take_nsid("mem").unwrap(), ("mem".to_owned(), None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_panics(spec in "(soft:|qtest:|)[ -~é]{0,40}") {
+            if let Ok(s) = spec.parse::<DriveSpec>() {
+                prop_assert_eq!(s.to_string(), spec);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! How storage fails.
+
+use super::manifest::ManifestError;
+use crate::engine::{EngineError, RunError};
+use crate::memory::{DmaError, MemoryError};
+use crate::nvme::NvmeError;
+use std::path::PathBuf;
+
+/// Why a drive, a volume or an array could not be had or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// A device specification that cannot be read.
+    #[error("device `{spec}`: {reason}")]
+    Spec {
+        /// As given.
+        spec: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A word where another was expected.
+    #[error("`{word}` is none of {known}")]
+    Word {
+        /// As given.
+        word: String,
+        /// What there is.
+        known: &'static str,
+    },
+    /// The driver.
+    #[error(transparent)]
+    Nvme(#[from] NvmeError),
+    /// Memory that a device should reach.
+    #[error(transparent)]
+    Dma(#[from] DmaError),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A kernel that storage runs itself, to flush a cache or to copy through it.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// What the volume holds.
+    #[error("{device}: {source}")]
+    Manifest {
+        /// Which volume.
+        device: String,
+        /// What is wrong.
+        source: ManifestError,
+    },
+    /// A file.
+    #[error("{}: {doing}: {source}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// Data of somebody else would be lost.
+    #[error("{}: {found}; nothing was written: choose another, or say --yes-destroy {}", .path.display(), .path.display())]
+    NotOurs {
+        /// Which file or device.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+    },
+    /// The system uses the device.
+    #[error("{} is in use by this system (mounted, or part of another device); it is never written to", .0.display())]
+    InUse(PathBuf),
+    /// Too small.
+    #[error("{device} holds {}, {what} needs {}: {next}", size(*.holds), size(*.needs))]
+    Capacity {
+        /// Which volume.
+        device: String,
+        /// Its bytes.
+        holds: u64,
+        /// What should be stored.
+        what: String,
+        /// Bytes that it takes.
+        needs: u64,
+        /// What to do.
+        next: String,
+    },
+    /// Namespaces that cannot be one volume.
+    #[error("{reason}")]
+    Members {
+        /// Why.
+        reason: String,
+    },
+    /// A path that was asked for and is not open.
+    #[error("{what} is not available on {device}: {reason}")]
+    NoPath {
+        /// What was asked for, as in `landing direct`.
+        what: String,
+        /// Which device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// An option outside of what is possible.
+    #[error("{0}")]
+    Option(String),
+    /// Blocks outside of the volume.
+    #[error("blocks {first} to {} of {device}, which has {blocks}", .first + .count)]
+    Range {
+        /// Which volume.
+        device: String,
+        /// First block.
+        first: u64,
+        /// Number of blocks.
+        count: u64,
+        /// Blocks that there are.
+        blocks: u64,
+    },
+    /// More or fewer elements than were announced.
+    #[error("array `{name}`: {given} elements were given, {planned} were announced")]
+    Count {
+        /// Which array.
+        name: String,
+        /// Elements given.
+        given: u64,
+        /// Elements announced.
+        planned: u64,
+    },
+}
+
+/// Bytes as people read them: `1.0 MiB`.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let step = (bytes.ilog2() / 10).min(UNITS.len() as u32);
+    let scaled = bytes as f64 / (1u64 << (10 * step)) as f64;
+    format!("{scaled:.1} {}", UNITS[step as usize - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_well() {
+        let all = [0, 1023, 1024, 1 << 20, 3_565_158, 5 << 30, u64::MAX].map(size);
+        assert_eq!(all, ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "3.4 MiB", "5.0 GiB", "16.0 EiB"]);
+    }
+
+    #[test]
+    fn too_small_a_device_is_told_with_both_sizes() {
+        let e = StorageError::Capacity {
+            device: "soft:FILE".into(),
+            holds: 1 << 20,
+            what: "the graph".into(),
+            needs: 3_565_158,
+            next: "give a larger one".into(),
+        };
+        assert_eq!(e.to_string(), "soft:FILE holds 1.0 MiB, the graph needs 3.4 MiB: give a larger one");
+    }
+}

@@ -1,0 +1,264 @@
+//! Blocks that the host itself reads and writes: loading, manifests, checks.
+
+use super::StorageError;
+use super::drive::Drive;
+use super::stripe::Piece;
+use super::volume::{Volume, lock};
+use crate::nvme::{HostQueue, HostQueueOptions, NvmeError};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Bytes that a partial block is completed with at a time.
+const BYTES_AT_ONCE: usize = 1 << 20;
+
+/// A queue of the host's own on each device, where the controller has one to spare.
+pub(super) struct HostSide {
+    queues: Vec<Option<Mutex<HostQueue<'static>>>>,
+    deadline: Mutex<Option<Duration>>,
+}
+
+impl HostSide {
+    /// With `count` queue pairs of each controller for kernels.
+    pub(super) fn new(drives: &[Drive], count: u32) -> Result<Self, StorageError> {
+        let queues = drives.iter().map(|drive| {
+            let controller = drive.controller();
+            if controller.free_queues() <= count {
+                // All are for kernels; the host borrows one between runs.
+                return Ok(None);
+            }
+            let deepest = 1 << controller.cap().max_queue_entries().max(2).ilog2();
+            let options = HostQueueOptions::default();
+            let options = HostQueueOptions { depth: options.depth.min(deepest), ..options };
+            Ok(Some(Mutex::new(HostQueue::create(controller, options)?)))
+        });
+        Ok(Self { queues: queues.collect::<Result<_, StorageError>>()?, deadline: Mutex::new(None) })
+    }
+
+    pub(super) fn set_deadline(&self, deadline: Duration) {
+        *lock(&self.deadline) = Some(deadline);
+    }
+}
+
+impl Volume {
+    /// Reads whole blocks.
+    pub fn read_blocks(&self, first: u64, out: &mut [u8]) -> Result<(), StorageError> {
+        let blocks = self.check_range(first, out.len())?;
+        if self.0.stripe.devices == 1 {
+            return self.with_queue(0, |q, ns| q.read(ns, first, out));
+        }
+        let pieces = self.pieces_by_device(first, blocks);
+        let read = |(device, pieces): (usize, &Vec<Piece>)| {
+            let Some(start) = pieces.first() else { return Ok(Vec::new()) };
+            let mut part = vec![0; self.bytes_of(pieces)];
+            self.with_queue(device, |q, ns| q.read(ns, start.lba, &mut part)).map(|()| part)
+        };
+        let parts = in_parallel(pieces.iter().enumerate().collect(), read)?;
+        for (part, pieces) in parts.iter().zip(&pieces) {
+            let mut rest = part.as_slice();
+            for p in pieces {
+                let (from, left) = rest.split_at(self.span(p).len());
+                out[self.span(p)].copy_from_slice(from);
+                rest = left;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks. They are on the medium after [`Volume::flush`].
+    pub fn write_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
+        let blocks = self.check_range(first, data.len())?;
+        if self.0.stripe.devices == 1 {
+            return self.with_queue(0, |q, ns| q.write(ns, first, data));
+        }
+        let pieces = self.pieces_by_device(first, blocks);
+        let write = |(device, pieces): (usize, &Vec<Piece>)| {
+            let Some(start) = pieces.first() else { return Ok(()) };
+            let mut part = Vec::with_capacity(self.bytes_of(pieces));
+            pieces.iter().for_each(|p| part.extend_from_slice(&data[self.span(p)]));
+            self.with_queue(device, |q, ns| q.write(ns, start.lba, &part))
+        };
+        in_parallel(pieces.iter().enumerate().collect(), write).map(drop)
+    }
+
+    /// Makes what was written stay.
+    pub fn flush(&self) -> Result<(), StorageError> {
+        (0..self.0.drives.len()).try_for_each(|device| self.with_queue(device, |q, ns| q.flush(ns)))
+    }
+
+    /// Reads bytes from anywhere.
+    pub fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
+        let block = self.block_bytes() as u64;
+        let within = (offset % block) as usize;
+        if within == 0 && out.len().is_multiple_of(block as usize) {
+            return self.read_blocks(offset / block, out);
+        }
+        let (mut at, mut rest) = (offset, out);
+        while !rest.is_empty() {
+            let skip = (at % block) as usize;
+            let n = rest.len().min(BYTES_AT_ONCE - skip);
+            let mut whole = vec![0; (skip + n).next_multiple_of(block as usize)];
+            self.read_blocks(at / block, &mut whole)?;
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(n);
+            now.copy_from_slice(&whole[skip..skip + n]);
+            (at, rest) = (at + n as u64, later);
+        }
+        Ok(())
+    }
+
+    /// Writes bytes anywhere. Blocks that are only partly covered are read first, so nobody else may write to them meanwhile.
+    pub fn write_bytes(&self, offset: u64, data: &[u8]) -> Result<(), StorageError> {
+        let block = self.block_bytes();
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let skip = (at % block as u64) as usize;
+            let first = at / block as u64;
+            if skip == 0 && rest.len() >= block {
+                let (now, later) = rest.split_at(rest.len() / block * block);
+                self.write_blocks(first, now)?;
+                (at, rest) = (at + now.len() as u64, later);
+                continue;
+            }
+            let n = rest.len().min(block - skip);
+            let mut whole = vec![0; block];
+            self.read_blocks(first, &mut whole)?;
+            whole[skip..skip + n].copy_from_slice(&rest[..n]);
+            self.write_blocks(first, &whole)?;
+            (at, rest) = (at + n as u64, &rest[n..]);
+        }
+        Ok(())
+    }
+
+    /// Answers the number of blocks.
+    fn check_range(&self, first: u64, bytes: usize) -> Result<u64, StorageError> {
+        let block = self.block_bytes();
+        if !bytes.is_multiple_of(block) {
+            return Err(StorageError::Option(format!("{bytes} bytes are not whole blocks of {block}")));
+        }
+        let count = (bytes / block) as u64;
+        if first.checked_add(count).is_none_or(|end| end > self.blocks()) {
+            return Err(StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() });
+        }
+        Ok(count)
+    }
+
+    fn pieces_by_device(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
+        let mut by_device = vec![Vec::new(); self.0.drives.len()];
+        for p in self.0.stripe.pieces(first, blocks) {
+            by_device[p.device].push(p);
+        }
+        by_device
+    }
+
+    /// Where a piece lies in the range's bytes.
+    fn span(&self, piece: &Piece) -> std::ops::Range<usize> {
+        let shift = self.block_shift();
+        (piece.at << shift) as usize..((piece.at + piece.blocks) << shift) as usize
+    }
+
+    fn bytes_of(&self, pieces: &[Piece]) -> usize {
+        pieces.iter().map(|p| self.span(p).len()).sum()
+    }
+
+    fn with_queue<T>(
+        &self,
+        device: usize,
+        use_it: impl FnOnce(&mut HostQueue<'_>, &crate::nvme::Namespace) -> Result<T, NvmeError>,
+    ) -> Result<T, StorageError> {
+        let namespace = lock(&self.0.drives[device]).namespace().clone();
+        let deadline = *lock(&self.0.host.deadline);
+        if let Some(queue) = &self.0.host.queues[device] {
+            let mut queue = lock(queue);
+            deadline.into_iter().for_each(|d| queue.set_deadline(d));
+            return Ok(use_it(&mut queue, &namespace)?);
+        }
+        if !self.0.engine.is_idle() {
+            let reason = "kernels have all queue pairs of its controller; finish the run first, or use one queue less";
+            let (what, device) = ("host access".to_owned(), self.name().to_owned());
+            return Err(StorageError::NoPath { what, device, reason: reason.to_owned() });
+        }
+        let mut set = lock(&self.0.sets[device]);
+        let mut queue = HostQueue::on(&mut set, 0)?;
+        deadline.into_iter().for_each(|d| queue.set_deadline(d));
+        Ok(use_it(&mut queue, &namespace)?)
+    }
+}
+
+/// Does the work of each device on a thread of its own.
+fn in_parallel<I: Send, T: Send>(
+    items: Vec<I>,
+    work: impl Fn(I) -> Result<T, StorageError> + Sync,
+) -> Result<Vec<T>, StorageError> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        threads
+            .into_iter()
+            .map(|t| {
+                t.join().unwrap_or_else(|_| Err(StorageError::Option("a thread of the transfer panicked".to_owned())))
+            })
+            .collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+
+    fn volume(specs: &[&str]) -> Volume {
+        Volume::on(&Engine::cpu().unwrap(), specs.iter().map(|s| Drive::open(s).unwrap())).chunk(4096).build().unwrap()
+    }
+
+    #[test]
+    fn blocks_and_bytes_come_back() {
+        for specs in
+            [&["soft:mem:1M"][..], &["soft:mem:512k,block=4096", "soft:mem:256k,block=4096", "soft:mem:1M,block=4096"]]
+        {
+            let v = volume(specs);
+            assert_eq!(v.bytes(), if specs.len() == 1 { 1 << 20 } else { (3 * 256) << 10 });
+            let data: Vec<u8> = (0..300_000u32).map(|i| ((i * 31) >> 4) as u8).collect();
+            v.write_bytes(12_345, &data).unwrap();
+            v.flush().unwrap();
+            let mut back = vec![0; data.len()];
+            v.read_bytes(12_345, &mut back).unwrap();
+            assert!(back == data);
+            let block = v.block_bytes();
+            let mut whole = vec![0; 10 * block];
+            v.read_blocks(2, &mut whole).unwrap();
+            let mut same = vec![1; 10 * block];
+            v.read_bytes(2 * block as u64, &mut same).unwrap();
+            assert!(whole == same);
+        }
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        let v = volume(&["soft:mem:64k"]);
+        assert!(v.read_blocks(0, &mut [0; 100]).unwrap_err().to_string().contains("512"));
+        let text = v.read_blocks(127, &mut [0; 1024]).unwrap_err().to_string();
+        assert_eq!(text, "blocks 127 to 129 of soft:mem:64k, which has 128");
+        assert!(v.write_blocks(u64::MAX, &[0; 1024]).is_err());
+        assert!(v.write_bytes(u64::MAX - 3, &[0; 9]).is_err());
+    }
+
+    #[test]
+    fn kernels_may_have_all_queue_pairs() {
+        for queues in [1, 4] {
+            let drive = Drive::open(&format!("soft:mem:1M,queues={queues}")).unwrap();
+            let v = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(queues).build().unwrap();
+            assert_eq!(v.queues(), queues);
+            v.write_bytes(5, b"between runs").unwrap();
+            let mut back = [0; 12];
+            v.read_bytes(5, &mut back).unwrap();
+            assert_eq!(&back, b"between runs");
+        }
+    }
+
+    #[test]
+    fn media_errors_name_the_place() {
+        let v = volume(&["soft:mem:1M,media-error=100-100"]);
+        let text = v.read_blocks(96, &mut [0; 8 * 512]).unwrap_err().to_string();
+        assert!(text.contains("LBA 96") || text.contains("LBA 100"), "{text}");
+        assert!(v.read_blocks(104, &mut [0; 8 * 512]).is_ok());
+    }
+}

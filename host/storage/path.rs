@@ -1,0 +1,139 @@
+//! Which way data takes: asked for, chosen, printed.
+
+use super::StorageError;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident: $($(#[$vdoc:meta])* $variant:ident = $text:literal),*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name {
+            $($(#[$vdoc])* $variant,)*
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $text,)* })
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = StorageError;
+            fn from_str(text: &str) -> Result<Self, StorageError> {
+                match text {
+                    $($text => Ok(Self::$variant),)*
+                    other => Err(StorageError::Word { word: other.to_owned(), known: concat!($("`", $text, "` "),*).trim_end() }),
+                }
+            }
+        }
+    };
+}
+
+choices! {
+    /// Where data should land.
+    LandingChoice:
+    /// The best that works; the path says which.
+    Auto = "auto",
+    /// In the memory that the kernel names, written by the device.
+    Direct = "direct",
+    /// In a host buffer of the queue slot; lanes copy it from there.
+    Bounce = "bounce"
+}
+
+choices! {
+    /// Where queues should be.
+    QueueMemoryChoice:
+    /// The best that works; the path says which.
+    Auto = "auto",
+    /// In host memory that kernels reach.
+    Host = "host",
+    /// In GPU memory.
+    Gpu = "gpu"
+}
+
+choices! {
+    /// Where queues are.
+    QueueMemory:
+    /// In host memory that kernels reach.
+    Host = "host",
+    /// In GPU memory.
+    Gpu = "gpu"
+}
+
+choices! {
+    /// Where data lands.
+    LandingPath:
+    /// In the memory that the kernel names, written by the device.
+    Direct = "direct",
+    /// In a host buffer of the queue slot; lanes copy it from there.
+    Bounce = "bounce"
+}
+
+choices! {
+    /// Who rings.
+    Doorbell:
+    /// A kernel's store on a GPU reaches the device.
+    Gpu = "gpu",
+    /// A kernel's store on a CPU thread reaches the device.
+    CpuEngine = "cpu-engine",
+    /// A host thread forwards what kernels store.
+    Cpu = "cpu"
+}
+
+/// The path that a volume got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Path {
+    /// Its devices, as they were named.
+    pub device: String,
+    /// Where queues are.
+    pub queues: QueueMemory,
+    /// Where data lands.
+    pub landing: LandingPath,
+    /// Who rings.
+    pub doorbell: Doorbell,
+    /// `cpu` or `gpu`.
+    pub engine: &'static str,
+    /// Why a better path was not taken, where `auto` had to choose.
+    pub notes: Vec<String>,
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, queues, landing, doorbell, .. } = self;
+        write!(f, "device {device}  queues {queues}  landing {landing}  doorbell {doorbell}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_reads_and_serialises_the_same_words() {
+        let path = Path {
+            device: "soft:mem".into(),
+            queues: QueueMemory::Host,
+            landing: LandingPath::Direct,
+            doorbell: Doorbell::CpuEngine,
+            engine: "cpu",
+            notes: Vec::new(),
+        };
+        assert_eq!(path.to_string(), "device soft:mem  queues host  landing direct  doorbell cpu-engine");
+        let json = serde_json::to_value(&path).unwrap();
+        assert_eq!(json["doorbell"], "cpu-engine");
+        assert_eq!(json["landing"], "direct");
+    }
+
+    #[test]
+    fn words_are_read_back_and_others_are_refused() {
+        for c in [LandingChoice::Auto, LandingChoice::Direct, LandingChoice::Bounce] {
+            assert_eq!(c.to_string().parse::<LandingChoice>().unwrap(), c);
+        }
+        let text = "fast".parse::<QueueMemoryChoice>().unwrap_err().to_string();
+        assert!(text.contains("`fast`") && text.contains("`host`"), "{text}");
+    }
+}

@@ -1,0 +1,122 @@
+//! What kernels counted.
+
+use crate::engine::abi;
+use crate::memory::{MemoryError, Place, Region, Space};
+use serde::Serialize;
+use std::ops::Sub;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of a volume and its caches, since they were made or last reset. The difference of two is what happened between.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            fn add(&mut self, stripe: &abi::Stats) {
+                $(self.$name = self.$name.wrapping_add(stripe.$name);)*
+            }
+        }
+
+        impl Sub for Stats {
+            type Output = Self;
+            fn sub(self, earlier: Self) -> Self {
+                Self { $($name: self.$name.wrapping_sub(earlier.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Read commands.
+    reads,
+    /// Bytes that they read.
+    read_bytes,
+    /// Write commands.
+    writes,
+    /// Bytes that they wrote.
+    write_bytes,
+    /// Cache accesses that found their page.
+    hits,
+    /// Cache accesses that did not.
+    misses,
+    /// Pages that caches read.
+    fills,
+    /// Dirty pages that caches wrote.
+    write_backs,
+    /// Pages that caches replaced.
+    evictions,
+    /// Pages that were asked for ahead of their use.
+    prefetches,
+    /// Optimistic reads that had to be repeated.
+    retries,
+    /// Submission doorbells rung.
+    doorbells,
+    /// Operations that did not end in done.
+    errors,
+}
+
+impl Stats {
+    /// Share of cache accesses that found their page, 0 to 1; `None` before the first access.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let all = self.hits + self.misses;
+        (all > 0).then(|| self.hits as f64 / all as f64)
+    }
+
+    /// Commands for each doorbell; `None` before the first.
+    pub fn commands_per_doorbell(&self) -> Option<f64> {
+        (self.doorbells > 0).then(|| (self.reads + self.writes) as f64 / self.doorbells as f64)
+    }
+}
+
+/// The stripes that kernels add to: `wb_stats[WB_STATS_STRIPES]`.
+#[derive(Debug)]
+pub(super) struct Counters(Region);
+
+impl Counters {
+    pub(super) fn new(space: &Space) -> Result<Self, MemoryError> {
+        space.allocate(Place::Device, size_of::<abi::Stats>() * abi::STATS_STRIPES).map(Self)
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    pub(super) fn read(&self) -> Result<Stats, MemoryError> {
+        let mut sum = Stats::default();
+        self.0.get_slice::<abi::Stats>(0, abi::STATS_STRIPES)?.iter().for_each(|s| sum.add(s));
+        Ok(sum)
+    }
+
+    pub(super) fn reset(&self) -> Result<(), MemoryError> {
+        self.0.fill(0, size_of::<abi::Stats>() * abi::STATS_STRIPES, 0)
+    }
+
+    #[cfg(test)]
+    fn set(&self, stripe: usize, stats: abi::Stats) {
+        self.0.set(stripe * size_of::<abi::Stats>(), stats).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_are_added_up() {
+        let c = Counters::new(&Space::cpu()).unwrap();
+        assert_eq!(c.read().unwrap(), Stats::default());
+        c.set(0, abi::Stats { reads: 3, hits: 9, doorbells: 2, ..Default::default() });
+        c.set(abi::STATS_STRIPES - 1, abi::Stats { reads: 4, misses: 1, errors: 5, ..Default::default() });
+        let s = c.read().unwrap();
+        assert_eq!((s.reads, s.hits, s.misses, s.errors), (7, 9, 1, 5));
+        assert_eq!(s.hit_ratio(), Some(0.9));
+        assert_eq!(s.commands_per_doorbell(), Some(3.5));
+        assert_eq!((s - Stats { reads: 2, ..Stats::default() }).reads, 5);
+        c.reset().unwrap();
+        assert_eq!(c.read().unwrap(), Stats::default());
+        assert_eq!(Stats::default().hit_ratio(), None);
+    }
+}

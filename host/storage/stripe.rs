@@ -1,0 +1,105 @@
+//! How a volume's blocks lie on its devices: chunk by chunk, in turn. `volume.cuh` computes the same.
+
+/// Devices, and blocks of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stripe {
+    pub(super) devices: u64,
+    pub(super) chunk: u64,
+}
+
+/// Blocks of one device that lie side by side, there and in the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) device: usize,
+    pub(super) lba: u64,
+    /// First block, counted from the start of the range.
+    pub(super) at: u64,
+    pub(super) blocks: u64,
+}
+
+impl Stripe {
+    /// Blocks of a volume over devices with this many blocks each. The largest ones' ends stay unused.
+    pub(super) fn capacity(&self, blocks: impl IntoIterator<Item = u64>) -> u64 {
+        let least = blocks.into_iter().min().unwrap_or(0);
+        if self.devices == 1 { least } else { least / self.chunk * self.chunk * self.devices }
+    }
+
+    /// Blocks that each of the devices needs so that the volume has this many.
+    pub(super) fn needed(&self, blocks: u64) -> u64 {
+        if self.devices == 1 {
+            return blocks;
+        }
+        blocks.div_ceil(self.chunk).div_ceil(self.devices).saturating_mul(self.chunk)
+    }
+
+    /// The device of a block, and the block there.
+    pub(super) fn locate(&self, block: u64) -> (usize, u64) {
+        if self.devices == 1 {
+            return (0, block);
+        }
+        let (chunk, within) = (block / self.chunk, block % self.chunk);
+        ((chunk % self.devices) as usize, chunk / self.devices * self.chunk + within)
+    }
+
+    /// The pieces of a range, in its order.
+    pub(super) fn pieces(self, first: u64, blocks: u64) -> impl Iterator<Item = Piece> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let left = blocks.checked_sub(at).filter(|left| *left > 0)?;
+            let (device, lba) = self.locate(first + at);
+            let whole = if self.devices == 1 { left } else { self.chunk - (first + at) % self.chunk };
+            let piece = Piece { device, lba, at, blocks: whole.min(left) };
+            at += piece.blocks;
+            Some(piece)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn one_device_is_not_cut_into_chunks() {
+        let s = Stripe { devices: 1, chunk: 8 };
+        assert_eq!(s.capacity([1001]), 1001);
+        assert_eq!(s.pieces(3, 500).collect::<Vec<_>>(), [Piece { device: 0, lba: 3, at: 0, blocks: 500 }]);
+        assert_eq!(s.pieces(3, 0).count(), 0);
+    }
+
+    #[test]
+    fn the_smallest_device_decides() {
+        let s = Stripe { devices: 3, chunk: 8 };
+        assert_eq!(s.capacity([100, 47, 64]), 40 * 3);
+        assert_eq!(s.needed(120), 40);
+        assert_eq!(s.needed(121), 48);
+    }
+
+    proptest! {
+        #[test]
+        fn every_block_has_its_own_place(devices in 1u64..6, chunk in 1u64..9, sizes in 1u64..60) {
+            let s = Stripe { devices, chunk };
+            let capacity = s.capacity((0..devices).map(|d| sizes + d));
+            let places: HashSet<_> = (0..capacity).map(|b| s.locate(b)).collect();
+            prop_assert_eq!(places.len() as u64, capacity);
+            prop_assert!(places.iter().all(|(d, lba)| (*d as u64) < devices && *lba < sizes));
+            prop_assert!(s.capacity(vec![s.needed(capacity); devices as usize]) >= capacity);
+        }
+
+        #[test]
+        fn pieces_cover_the_range_in_order(devices in 1u64..6, chunk in 1u64..9, first in 0u64..100, blocks in 0u64..100) {
+            let s = Stripe { devices, chunk };
+            let mut at = 0;
+            for p in s.pieces(first, blocks) {
+                prop_assert_eq!(p.at, at);
+                for i in 0..p.blocks {
+                    prop_assert_eq!(s.locate(first + at + i), (p.device, p.lba + i));
+                }
+                at += p.blocks;
+            }
+            prop_assert_eq!(at, blocks);
+        }
+    }
+}

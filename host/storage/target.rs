@@ -1,0 +1,237 @@
+//! Files and block devices that data is to be written to: what may be overwritten, and new files that appear only when they
+//! are complete.
+
+use super::StorageError;
+use super::manifest::Manifest;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// What may be overwritten although it is not warpbell's own: the files and devices that were named for it.
+#[derive(Clone, Debug, Default)]
+pub struct Consent {
+    named: Vec<PathBuf>,
+}
+
+impl Consent {
+    /// Nothing but what is warpbell's own, or empty.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Also these (`--yes-destroy`).
+    pub fn to_destroy(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        Self { named: paths.into_iter().map(Into::into).collect() }
+    }
+
+    fn covers(&self, path: &Path) -> bool {
+        let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
+        self.named.iter().any(|n| real(n) == real(path))
+    }
+}
+
+/// Where data may be written.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// What is there already.
+    Existing,
+    /// A new file under another name, until [`NewFile::keep`].
+    New(NewFile),
+}
+
+/// A file that is removed again unless it is kept.
+#[derive(Debug)]
+pub(super) struct NewFile {
+    temporary: NamedTempFile,
+    wanted: PathBuf,
+}
+
+impl NewFile {
+    fn create(wanted: &Path, bytes: u64) -> Result<Self, StorageError> {
+        let failed = |doing, source| StorageError::File { path: wanted.to_owned(), doing, source };
+        let folder = wanted.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = wanted.file_name().ok_or_else(|| failed("creating it", io::ErrorKind::InvalidFilename.into()))?;
+        let prefix = format!(".{}.", name.to_string_lossy());
+        let temporary = tempfile::Builder::new()
+            .prefix(&prefix)
+            .suffix(".part")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder)
+            .map_err(|e| failed("creating it", e))?;
+        temporary.as_file().set_len(bytes).map_err(|e| failed("giving it its size", e))?;
+        Ok(Self { temporary, wanted: wanted.to_owned() })
+    }
+
+    /// Where it is now.
+    pub(super) fn path(&self) -> &Path {
+        self.temporary.path()
+    }
+
+    /// Gives the file its name. Refused if something of that name has appeared meanwhile.
+    pub(super) fn keep(self) -> Result<(), StorageError> {
+        let Self { temporary, wanted } = self;
+        match temporary.persist_noclobber(&wanted) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(StorageError::File { path: wanted, doing: "giving the new file its name", source: e.error }),
+        }
+    }
+}
+
+/// Decides whether `path` may be written to, and creates it with `bytes` bytes if there is nothing.
+pub(super) fn prepare(path: &Path, bytes: Option<u64>, consent: &Consent) -> Result<Target, StorageError> {
+    let failed = |doing, source| StorageError::File { path: path.to_owned(), doing, source };
+    let kind = match std::fs::metadata(path) {
+        Ok(m) => m.file_type(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
+            let reason = || {
+                "it does not exist, and how large it should be is not known; create it first (truncate -s SIZE)"
+                    .to_owned()
+            };
+            let bytes =
+                bytes.ok_or_else(|| StorageError::Spec { spec: path.display().to_string(), reason: reason() })?;
+            return NewFile::create(path, bytes).map(Target::New);
+        }
+        Err(e) => return Err(failed("opening it", e)),
+    };
+    if kind.is_block_device() {
+        // The kernel refuses exclusive opens of devices that are mounted or held (open(2), O_EXCL without O_CREAT).
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
+        match opened {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => return Err(StorageError::InUse(path.to_owned())),
+            Err(e) => return Err(failed("opening it", e)),
+            Ok(_) => {}
+        }
+    } else if !kind.is_file() {
+        let found = "it is neither a regular file nor a block device".to_owned();
+        return Err(StorageError::NotOurs { path: path.to_owned(), found });
+    }
+    if consent.covers(path) {
+        return Ok(Target::Existing);
+    }
+    let mut file = File::open(path).map_err(|e| failed("opening it", e))?;
+    match foreign(&mut file).map_err(|e| failed("looking at what it holds", e))? {
+        None => Ok(Target::Existing),
+        Some(found) => Err(StorageError::NotOurs { path: path.to_owned(), found }),
+    }
+}
+
+/// What a file holds that is neither warpbell's nor zeros. Holes are skipped, so large empty files are looked through at once.
+fn foreign(file: &mut File) -> io::Result<Option<String>> {
+    const HEAD: usize = 16;
+    let mut head = Vec::with_capacity(HEAD);
+    file.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
+    if Manifest::is_ours(&head) {
+        return Ok(None);
+    }
+    let end = file.seek(SeekFrom::End(0))?;
+    let mut buffer = vec![0u8; 1 << 20];
+    let mut at = 0;
+    while at < end {
+        at = next_data(file, at).unwrap_or(at);
+        if at >= end {
+            break;
+        }
+        file.seek(SeekFrom::Start(at))?;
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            break;
+        }
+        if let Some(i) = buffer[..n].iter().position(|b| *b != 0) {
+            let bytes: Vec<String> = buffer[i..n].iter().take(4).map(|b| format!("{b:02x}")).collect();
+            let found = format!("it holds data that is not warpbell's ({} at byte {})", bytes.join(" "), at + i as u64);
+            return Ok(Some(found));
+        }
+        at += n as u64;
+    }
+    Ok(None)
+}
+
+/// The first byte from `at` on that is not in a hole; `None` where the file system does not tell. Beyond every end if there is none.
+fn next_data(file: &File, at: u64) -> Option<u64> {
+    // SAFETY: only moves the position of a file that is open.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), i64::try_from(at).ok()?, libc::SEEK_DATA) };
+    match u64::try_from(found) {
+        Ok(next) => Some(next),
+        Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => Some(u64::MAX),
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn a_new_file_appears_only_when_it_is_kept() {
+        let dir = folder();
+        let path = dir.path().join("graph.img");
+        let Target::New(file) = prepare(&path, Some(8192), &Consent::none()).unwrap() else { panic!("not new") };
+        assert!(!path.exists());
+        assert_eq!(fs::metadata(file.path()).unwrap().len(), 8192);
+        drop(file);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let Target::New(file) = prepare(&path, Some(8192), &Consent::none()).unwrap() else { panic!("not new") };
+        file.keep().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 8192);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_name_that_was_taken_meanwhile_is_left_alone() {
+        let dir = folder();
+        let path = dir.path().join("graph.img");
+        let Target::New(file) = prepare(&path, Some(8192), &Consent::none()).unwrap() else { panic!("not new") };
+        fs::write(&path, b"somebody else's").unwrap();
+        assert!(file.keep().is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"somebody else's");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_empty_or_own_files_are_overwritten_without_consent() {
+        let dir = folder();
+        let path = dir.path().join("f");
+        let allowed = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            prepare(&path, None, &Consent::none()).map(|t| matches!(t, Target::Existing))
+        };
+        assert!(allowed(&[]).unwrap());
+        assert!(allowed(&[0; 5000]).unwrap());
+        assert!(allowed(&Manifest::default().to_bytes()).unwrap());
+        let mut late = vec![0; 3 << 20];
+        late[(2 << 20) + 5] = 0xab;
+        let text = allowed(&late).unwrap_err().to_string();
+        assert!(text.contains("ab 00 00 00 at byte 2097157") && text.contains("--yes-destroy"), "{text}");
+        assert!(prepare(&path, None, &Consent::to_destroy([&path])).is_ok());
+        assert!(prepare(&path, None, &Consent::to_destroy([dir.path().join("g")])).is_err());
+    }
+
+    #[test]
+    fn data_behind_a_hole_is_found() {
+        let dir = folder();
+        let path = dir.path().join("sparse");
+        let file = File::create(&path).unwrap();
+        file.set_len(1 << 32).unwrap();
+        assert!(prepare(&path, None, &Consent::none()).is_ok());
+        std::os::unix::fs::FileExt::write_all_at(&file, &[9], (1 << 32) - 1).unwrap();
+        assert!(matches!(prepare(&path, None, &Consent::none()), Err(StorageError::NotOurs { .. })));
+    }
+
+    #[test]
+    fn folders_and_missing_sizes_are_refused() {
+        let dir = folder();
+        assert!(matches!(prepare(dir.path(), Some(1), &Consent::none()), Err(StorageError::NotOurs { .. })));
+        let missing = prepare(&dir.path().join("none"), None, &Consent::none()).unwrap_err().to_string();
+        assert!(missing.contains("does not exist") && missing.contains("truncate"), "{missing}");
+        let no_folder = prepare(&dir.path().join("a/b"), Some(1), &Consent::none()).unwrap_err();
+        assert!(matches!(no_folder, StorageError::File { .. }));
+    }
+}

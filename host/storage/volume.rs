@@ -1,0 +1,303 @@
+//! One block address space over one or more namespaces, for kernels and for the host.
+
+use super::drive::Drive;
+use super::manifest::{MANIFEST_BYTES, Manifest};
+use super::path::Path;
+use super::stats::{Counters, Stats};
+use super::stripe::Stripe;
+use super::window::Windows;
+use super::{StorageError, builder::VolumeBuilder, host_io::HostSide};
+use crate::engine::{Args, Engine, KernelArg, abi};
+use crate::memory::Region;
+use crate::nvme::QueueSet;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Namespaces with queues that kernels submit to. Cheap to clone; the devices close when the last clone and the last cache on it
+/// are gone.
+#[derive(Clone)]
+pub struct Volume(pub(super) Arc<Inner>);
+
+/// Fields in the order in which they go: first what uses the devices, then the devices.
+pub(super) struct Inner {
+    pub(super) engine: Engine,
+    /// `wb_volume` as kernels see it.
+    pub(super) shared: Region,
+    pub(super) windows: Mutex<Windows>,
+    pub(super) counters: Counters,
+    pub(super) host: HostSide,
+    pub(super) sets: Vec<Mutex<QueueSet>>,
+    pub(super) drives: Vec<Mutex<Drive>>,
+    pub(super) names: Vec<String>,
+    pub(super) stripe: Stripe,
+    pub(super) block_shift: u32,
+    pub(super) blocks: u64,
+    pub(super) max_transfer: usize,
+    pub(super) queues: u32,
+    pub(super) depth: u32,
+    pub(super) path: Path,
+}
+
+/// A volume lent to a kernel, which takes it as a `warpbell::volume_ref`. While it lives the volume cannot be dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct LentVolume<'a> {
+    address: u64,
+    _volume: PhantomData<&'a Volume>,
+}
+
+impl<'a> KernelArg<'a> for LentVolume<'a> {
+    fn push(&self, args: &mut Args<'a>) {
+        args.push_value(self.address);
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Volume {
+    /// Begins a volume over these drives, striped if there are several.
+    pub fn on(engine: &Engine, drives: impl IntoIterator<Item = Drive>) -> VolumeBuilder {
+        VolumeBuilder::new(engine, drives.into_iter().collect())
+    }
+
+    /// Lends the volume to a kernel.
+    pub fn lend(&self) -> LentVolume<'_> {
+        LentVolume { address: self.address(), _volume: PhantomData }
+    }
+
+    /// The address of `wb_volume` as kernels see it.
+    pub fn address(&self) -> u64 {
+        self.0.shared.address()
+    }
+
+    /// The engine whose kernels can use it.
+    pub fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    /// Which way its data takes.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// The devices as they were named, `a + b` for several.
+    pub fn name(&self) -> &str {
+        &self.0.path.device
+    }
+
+    /// The device with this index, as errors of runs count them.
+    pub fn device_name(&self, device: usize) -> Option<&str> {
+        self.0.names.get(device).map(String::as_str)
+    }
+
+    /// Logical blocks.
+    pub fn blocks(&self) -> u64 {
+        self.0.blocks
+    }
+
+    /// log2 of the logical block size: 9 or 12.
+    pub fn block_shift(&self) -> u32 {
+        self.0.block_shift
+    }
+
+    /// Bytes in a logical block.
+    pub fn block_bytes(&self) -> usize {
+        1 << self.0.block_shift
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.blocks << self.0.block_shift
+    }
+
+    /// Queue pairs on each device.
+    pub fn queues(&self) -> u32 {
+        self.0.queues
+    }
+
+    /// Entries of each queue.
+    pub fn depth(&self) -> u32 {
+        self.0.depth
+    }
+
+    /// The most bytes that one command moves; longer transfers become several. With several devices also no more than a chunk.
+    pub fn max_transfer_bytes(&self) -> usize {
+        self.0.max_transfer
+    }
+
+    /// Bytes of the stripe unit; the whole volume on one device.
+    pub fn chunk_bytes(&self) -> u64 {
+        if self.0.stripe.devices == 1 { self.bytes() } else { self.0.stripe.chunk << self.0.block_shift }
+    }
+
+    /// What kernels counted since the volume was made, or since the last [`Volume::reset_stats`].
+    pub fn stats(&self) -> Result<Stats, StorageError> {
+        Ok(self.0.counters.read()?)
+    }
+
+    /// Sets all counters to 0. Not while kernels run: counts between are lost.
+    pub fn reset_stats(&self) -> Result<(), StorageError> {
+        Ok(self.0.counters.reset()?)
+    }
+
+    /// Whether the devices are there and well. Asked after a run ended with time-outs, it says why.
+    pub fn check(&self) -> Result<(), StorageError> {
+        self.0.sets.iter().try_for_each(|set| Ok(lock(set).check()?))
+    }
+
+    /// Sets how long one wait inside a kernel, and one command of the host, may last. For the whole engine.
+    pub fn set_deadline(&self, deadline: Duration) -> Result<(), StorageError> {
+        self.0.engine.set_deadline(deadline)?;
+        self.0.host.set_deadline(deadline);
+        Ok(())
+    }
+
+    /// What the volume holds, read from its first blocks.
+    pub fn manifest(&self) -> Result<Manifest, StorageError> {
+        let bytes = usize::try_from(self.bytes()).unwrap_or(usize::MAX).min(MANIFEST_BYTES);
+        let mut head = vec![0; bytes];
+        self.read_blocks(0, &mut head)?;
+        let manifest = Manifest::parse(&head).and_then(|m| m.check_fits(self.bytes()).map(|()| m));
+        manifest.map_err(|source| StorageError::Manifest { device: self.name().to_owned(), source })
+    }
+
+    /// Gives files that were made for this volume their names: see [`Drive::keep`].
+    pub(super) fn keep(&self) -> Result<(), StorageError> {
+        self.0.drives.iter().try_for_each(|d| lock(d).keep())
+    }
+}
+
+impl Inner {
+    /// Writes the part of `wb_volume` that does not change.
+    pub(super) fn publish(&self, devices: &[abi::Device]) -> Result<(), StorageError> {
+        let mut v: abi::Volume = bytemuck::Zeroable::zeroed();
+        v.control = self.engine.control_address();
+        v.stats = self.counters.address();
+        v.blocks = self.blocks;
+        v.block_shift = self.block_shift;
+        v.device_count = devices.len() as u32;
+        v.chunk_blocks = self.stripe.chunk as u32;
+        v.memory_page_shift = lock(&self.sets[0]).memory_page_shift();
+        v.device[..devices.len()].copy_from_slice(devices);
+        Ok(self.shared.set(0, v)?)
+    }
+}
+
+impl fmt::Display for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.path.fmt(f)
+    }
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Volume({}, {} blocks of {} bytes)", self.0.path, self.0.blocks, self.block_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args;
+    use crate::engine::{Outcome, RunError};
+    use crate::storage::LandingChoice;
+
+    /// Kernels copy blocks from one place of the volume to another, through memory.
+    fn kernels_move_blocks(volume: &Volume, each: u32) {
+        let engine = volume.engine();
+        let (blocks, shift) = (volume.blocks() / 3, volume.block_shift());
+        let data: Vec<u8> = (0..blocks << shift).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        volume.write_blocks(0, &data).unwrap();
+        let buffer = volume.allocate_data(data.len()).unwrap();
+        let grid = engine.grid(128, 1);
+        let run = |kernel: &str, first: u64| {
+            let args = args!(volume.lend(), first, blocks, each, &buffer);
+            engine.launch(kernel, grid, args).unwrap().finish_within(Duration::from_secs(60)).unwrap();
+        };
+        run("wb_read_blocks", 0);
+        let mut moved = vec![0; data.len()];
+        buffer.read(0, &mut moved).unwrap();
+        assert!(moved == data, "{volume}: what kernels read is not what the host wrote");
+        run("wb_write_blocks", 2 * blocks);
+        volume.read_blocks(2 * blocks, &mut moved).unwrap();
+        assert!(moved == data, "{volume}: what the host read is not what kernels wrote");
+        let s = volume.stats().unwrap();
+        assert_eq!((s.read_bytes, s.write_bytes, s.errors), (data.len() as u64, data.len() as u64, 0));
+        assert!(s.reads >= blocks / u64::from(each) && s.doorbells > 0);
+        volume.reset_stats().unwrap();
+        assert_eq!(volume.stats().unwrap(), Stats::default());
+    }
+
+    #[test]
+    fn kernels_and_host_see_the_same_blocks() {
+        for specs in [&["soft:mem:768k"][..], &["soft:mem:256k,block=4096"; 3]] {
+            for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+                let drives = specs.iter().map(|s| Drive::open(s).unwrap());
+                let builder = Volume::on(&Engine::cpu().unwrap(), drives).chunk(16384).landing(landing);
+                let volume = builder.depth(8).transfer(8192).build().unwrap();
+                for each in [1, 5, 40] {
+                    kernels_move_blocks(&volume, each);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_over_a_controller_that_nobody_here_wrote() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.img");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let drive = match Drive::open(&format!("qtest:{},block=4096,ram=64M", path.display())) {
+            Ok(drive) => drive,
+            Err(e) if e.to_string().contains("no QEMU") => {
+                eprintln!("skipped: {e}");
+                return;
+            }
+            Err(e) => panic!("{e}"),
+        };
+        let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).build().unwrap();
+        assert!(volume.path().to_string().ends_with("queues host  landing direct  doorbell cpu"), "{}", volume.path());
+        kernels_move_blocks(&volume, 3);
+    }
+
+    fn failed_read(spec: &str, deadline: Duration) -> Vec<crate::engine::OperationError> {
+        let volume =
+            Volume::on(&Engine::cpu().unwrap(), [Drive::open(spec).unwrap()]).deadline(deadline).build().unwrap();
+        let buffer = volume.allocate_data(256 << 10).unwrap();
+        let args = args!(volume.lend(), 0u64, 512u64, 8u32, &buffer);
+        let run = volume.engine().launch("wb_read_blocks", volume.engine().grid(128, 1), args).unwrap();
+        match run.finish_within(Duration::from_secs(60)) {
+            Err(RunError::Operations { errors, .. }) => errors,
+            other => panic!("{spec}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_media_error_ends_a_run_with_its_place() {
+        let errors = failed_read("soft:mem:1M,media-error=331-331", Duration::from_secs(10));
+        let (lba, blocks) = (errors[0].lba, u64::from(errors[0].blocks));
+        assert!((lba..lba + blocks).contains(&331), "{:?}", errors[0]);
+        assert!(matches!(errors[0].outcome, Outcome::DeviceError(_)), "{:?}", errors[0]);
+    }
+
+    #[test]
+    fn a_lost_completion_ends_a_run_by_time() {
+        let errors = failed_read("soft:mem:1M,lose-completion=every:20", Duration::from_millis(300));
+        assert!(errors.iter().any(|e| e.outcome == Outcome::TimedOut && e.opcode == 2), "{errors:?}");
+    }
+
+    #[test]
+    fn a_controller_that_dies_is_reported() {
+        let drive = Drive::open("soft:mem:1M,fatal=after:30").unwrap();
+        let builder = Volume::on(&Engine::cpu().unwrap(), [drive]).deadline(Duration::from_millis(300));
+        let volume = builder.build().unwrap();
+        let buffer = volume.allocate_data(256 << 10).unwrap();
+        let args = args!(volume.lend(), 0u64, 512u64, 8u32, &buffer);
+        let run = volume.engine().launch("wb_read_blocks", volume.engine().grid(128, 1), args).unwrap();
+        assert!(run.finish_within(Duration::from_secs(60)).is_err());
+        assert!(volume.check().unwrap_err().to_string().contains("fatal"));
+    }
+}

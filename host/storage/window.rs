@@ -1,0 +1,246 @@
+//! Memory that the devices of a volume address themselves.
+
+use super::volume::{Inner, Volume, lock};
+use super::{LandingPath, StorageError};
+use crate::engine::{Args, KernelArg, abi};
+use crate::memory::{DmaError, DmaRegion, Place, Region};
+use std::mem::offset_of;
+use std::sync::Arc;
+
+/// Which windows are in use, and what keeps their mappings.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    /// One mapping for each device, by window.
+    maps: Vec<Option<Vec<DmaRegion>>>,
+}
+
+/// Memory that kernels may name in transfers with direct landing. Dropping it ends the mapping; no kernel may use it by then.
+pub struct Window {
+    volume: Volume,
+    place: usize,
+    region: Arc<Region>,
+}
+
+impl Window {
+    /// The memory.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Window({} on {:?})", self.place, self.region)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // A kernel that would not end may still have commands in flight to this memory.
+        if !self.volume.engine().space().is_poisoned() {
+            self.volume.0.close_window(self.place);
+        }
+    }
+}
+
+/// Memory for the data of kernels' reads and writes, on whichever path the volume takes. Passed to kernels as the address of its
+/// first byte.
+#[derive(Debug)]
+pub struct DataBuffer {
+    region: Arc<Region>,
+    offset: usize,
+    bytes: usize,
+    /// Ends the mapping.
+    _window: Option<Window>,
+}
+
+impl DataBuffer {
+    /// The address of the first byte as kernels see it.
+    pub fn address(&self) -> u64 {
+        self.region.address() + self.offset as u64
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Buffers are never empty.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), StorageError> {
+        self.check(offset, out.len())?;
+        Ok(self.region.read(self.offset + offset, out)?)
+    }
+
+    /// Copies bytes in.
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), StorageError> {
+        self.check(offset, data.len())?;
+        Ok(self.region.write(self.offset + offset, data)?)
+    }
+
+    /// Sets bytes to one value.
+    pub fn fill(&self, offset: usize, bytes: usize, value: u8) -> Result<(), StorageError> {
+        self.check(offset, bytes)?;
+        Ok(self.region.fill(self.offset + offset, bytes, value)?)
+    }
+
+    /// Reads `count` values from a byte offset.
+    pub fn get_slice<T: bytemuck::Pod>(&self, offset: usize, count: usize) -> Result<Vec<T>, StorageError> {
+        self.check(offset, count.saturating_mul(size_of::<T>()))?;
+        Ok(self.region.get_slice(self.offset + offset, count)?)
+    }
+
+    fn check(&self, offset: usize, bytes: usize) -> Result<(), StorageError> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(crate::memory::MemoryError::OutOfBounds { offset, bytes, len: self.bytes }.into()),
+        }
+    }
+}
+
+impl<'a> KernelArg<'a> for &'a DataBuffer {
+    fn push(&self, args: &mut Args<'a>) {
+        args.push_value(self.address());
+    }
+}
+
+impl Volume {
+    /// Lets the devices reach memory that exists already, so that kernels can name it in transfers. With bounce landing
+    /// nothing is needed for that, and the window is only a token of it.
+    pub fn map(&self, region: &Arc<Region>) -> Result<Window, StorageError> {
+        let maps = match self.path().landing {
+            LandingPath::Bounce => Vec::new(),
+            LandingPath::Direct => {
+                self.0.drives.iter().map(|d| lock(d).controller().dma().map(region)).collect::<Result<_, _>>()?
+            }
+        };
+        self.open_window(region.clone(), maps)
+    }
+
+    /// Zeroed memory that kernels of this volume can read into and write from.
+    pub fn allocate_data(&self, bytes: usize) -> Result<DataBuffer, StorageError> {
+        let region = Arc::new(self.engine().allocate(Place::Device, bytes)?);
+        if self.path().landing == LandingPath::Bounce {
+            return Ok(DataBuffer { region, offset: 0, bytes, _window: None });
+        }
+        match self.map(&region) {
+            Ok(window) => Ok(DataBuffer { region, offset: 0, bytes, _window: Some(window) }),
+            // A device that only reaches memory of its own gives some of that.
+            Err(StorageError::Dma(DmaError::Unreachable { .. })) if self.0.drives.len() == 1 => {
+                drop(region);
+                let own = lock(&self.0.drives[0]).controller().dma().allocate(self.engine().space(), bytes)?;
+                let (region, offset) = (own.region.clone(), own.offset);
+                let window = self.open_window(region.clone(), vec![own])?;
+                Ok(DataBuffer { region, offset, bytes, _window: Some(window) })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn open_window(&self, region: Arc<Region>, maps: Vec<DmaRegion>) -> Result<Window, StorageError> {
+        let place = self.0.enter_window(maps)?;
+        Ok(Window { volume: self.clone(), place, region })
+    }
+}
+
+const fn window_at(place: usize) -> usize {
+    offset_of!(abi::Volume, window) + place * size_of::<abi::Window>()
+}
+
+impl Inner {
+    /// Takes a free window. Kernels may be running: its bytes are written before its length is.
+    fn enter_window(&self, maps: Vec<DmaRegion>) -> Result<usize, StorageError> {
+        let mut windows = lock(&self.windows);
+        // With bounce landing there is nothing to enter.
+        let Some(first) = maps.first() else { return Ok(usize::MAX) };
+        let free = windows.maps.iter().take(abi::MAX_WINDOWS).position(Option::is_none);
+        let place = free.unwrap_or(windows.maps.len());
+        if place >= abi::MAX_WINDOWS {
+            let most = abi::MAX_WINDOWS;
+            return Err(StorageError::Option(format!(
+                "all {most} windows of this volume are in use: use fewer, larger buffers and caches"
+            )));
+        }
+        let mut w: abi::Window = bytemuck::Zeroable::zeroed();
+        w.base = first.address();
+        maps.iter().zip(&mut w.iova).for_each(|(map, iova)| *iova = map.iova);
+        let at = window_at(place);
+        self.shared.set(at, w)?;
+        self.shared.set(at + offset_of!(abi::Window, bytes), first.bytes as u64)?;
+        if free.is_none() {
+            self.shared.set(offset_of!(abi::Volume, window_count), place as u32 + 1)?;
+            windows.maps.push(Some(maps));
+        } else {
+            windows.maps[place] = Some(maps);
+        }
+        Ok(place)
+    }
+
+    /// Closes a window and leaves its place free: others never move, so kernels that use them are not disturbed.
+    fn close_window(&self, place: usize) {
+        let mut windows = lock(&self.windows);
+        let Some(maps) = windows.maps.get_mut(place) else { return };
+        let closed = self.shared.set(window_at(place) + offset_of!(abi::Window, bytes), 0u64);
+        match closed {
+            Ok(()) => *maps = None,
+            // Kernels can still translate to it, so it must stay mapped.
+            Err(error) => tracing::warn!(%error, "a window could not be closed; it stays mapped"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::storage::{Drive, LandingChoice};
+
+    fn volume(landing: LandingChoice) -> Volume {
+        let drives = [Drive::open("soft:mem:64k").unwrap(), Drive::open("soft:mem:64k").unwrap()];
+        Volume::on(&Engine::cpu().unwrap(), drives).chunk(4096).landing(landing).build().unwrap()
+    }
+
+    fn windows(v: &Volume) -> Vec<(u64, u64)> {
+        let shared: abi::Volume = v.0.shared.get(0).unwrap();
+        shared.window[..shared.window_count as usize].iter().map(|w| (w.base, w.bytes)).collect()
+    }
+
+    #[test]
+    fn windows_are_entered_and_keep_their_places() {
+        let v = volume(LandingChoice::Direct);
+        let a = v.allocate_data(5000).unwrap();
+        let b = v.allocate_data(100).unwrap();
+        assert_eq!(windows(&v), [(a.address(), 8192), (b.address(), 4096)]);
+        let there = b.address();
+        drop(a);
+        assert_eq!(windows(&v)[1], (there, 4096));
+        assert_eq!(windows(&v)[0].1, 0);
+        let c = v.allocate_data(1).unwrap();
+        assert_eq!(windows(&v)[0], (c.address(), 4096));
+    }
+
+    #[test]
+    fn there_is_a_limit() {
+        let v = volume(LandingChoice::Direct);
+        let all: Vec<_> = (0..abi::MAX_WINDOWS).map(|_| v.allocate_data(1).unwrap()).collect();
+        assert!(v.allocate_data(1).unwrap_err().to_string().contains("16 windows"));
+        drop(all);
+        assert!(v.allocate_data(1).is_ok());
+    }
+
+    #[test]
+    fn bounce_needs_no_windows() {
+        let v = volume(LandingChoice::Bounce);
+        let a = v.allocate_data(100).unwrap();
+        a.write(10, b"hello").unwrap();
+        let mut back = [0; 5];
+        a.read(10, &mut back).unwrap();
+        assert_eq!(&back, b"hello");
+        assert!(a.write(98, b"xyz").is_err());
+        assert!(windows(&v).is_empty());
+    }
+}

@@ -1,0 +1,101 @@
+// Copies made by all lanes of a mask together: each lane may bring one, all lanes move all of them.
+#pragma once
+
+#include <warpbell/order.cuh>
+#include <warpbell/warp.cuh>
+
+namespace warpbell {
+
+#if WB_GPU
+
+namespace copying {
+
+constexpr uint32_t unit = sizeof(order::quad);
+constexpr uint32_t in_flight = 8;  // 16-byte loads of a lane at once: what hides a bus round trip
+
+// For ends that are not 16-byte aligned, and for lengths that are no multiple of 16.
+WB_FN_COLD void odd(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t bytes) {
+  const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+  if (((to | from | bytes) & 3u) == 0) {
+    for (uint32_t i = rank; i < bytes / 4; i += n) {
+      order::store_relaxed_sys(reinterpret_cast<uint32_t*>(to) + i, order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(from) + i));
+    }
+    return;
+  }
+  for (uint32_t i = rank; i < bytes; i += n) {
+    reinterpret_cast<volatile unsigned char*>(to)[i] = reinterpret_cast<const volatile unsigned char*>(from)[i];
+  }
+}
+
+}  // namespace copying
+
+// Copies `bytes` from `from` to `to` for every lane with `mine`. Reads bypass the first-level cache, since a device may have
+// written them. Collective; what the lanes wrote is ordered before what they do after it (it ends with a sync).
+WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
+  using namespace copying;
+  const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+  warp::mask_t left = warp::ballot(mask, mine && bytes != 0);
+  const warp::mask_t odds = warp::ballot(mask, ((to | from | bytes) & (unit - 1)) != 0) & left;
+  for (warp::mask_t m = odds; m; m &= m - 1) {
+    uint32_t who = warp::first(m);
+    odd(mask, warp::shuffle(mask, to, who), warp::shuffle(mask, from, who), warp::shuffle(mask, bytes, who));
+  }
+  left &= ~odds;
+  // A position is (member, quad); all lanes step through the members together, n quads a step, several steps in flight.
+  uint32_t at = rank;
+  while (left) {
+    order::quad q[in_flight];
+    warp::mask_t m = left;
+    uint32_t i = at;
+#pragma unroll
+    for (uint32_t j = 0; j < in_flight; ++j) {
+      if (m) {
+        uint32_t who = warp::first(m);
+        uint64_t source = warp::shuffle(mask, from, who);
+        uint32_t quads = warp::shuffle(mask, bytes, who) / unit;
+        if (i < quads) q[j] = order::load_quad_sys(reinterpret_cast<const void*>(source + uint64_t{i} * unit));
+        i += n;
+        if (i - rank >= quads) {
+          m &= m - 1;
+          i = rank;
+        }
+      }
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < in_flight; ++j) {
+      if (left) {
+        uint32_t who = warp::first(left);
+        uint64_t target = warp::shuffle(mask, to, who);
+        uint32_t quads = warp::shuffle(mask, bytes, who) / unit;
+        if (at < quads) order::store_quad(reinterpret_cast<void*>(target + uint64_t{at} * unit), q[j]);
+        at += n;
+        if (at - rank >= quads) {
+          left &= left - 1;
+          at = rank;
+        }
+      }
+    }
+  }
+  warp::sync(mask);
+}
+
+#else
+
+// As on a GPU: for a warp of one lane it is memcpy; wider ones share each copy in even parts.
+WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
+  const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+  for (warp::mask_t m = warp::ballot(mask, mine && bytes != 0); m; m &= m - 1) {
+    uint32_t who = warp::first(m);
+    uint64_t target = warp::shuffle(mask, to, who), source = warp::shuffle(mask, from, who);
+    uint32_t length = warp::shuffle(mask, bytes, who), part = (length + n - 1) / n, first = part * rank;
+    if (first < length) {
+      std::memcpy(reinterpret_cast<char*>(target) + first, reinterpret_cast<const char*>(source) + first,
+                  first + part < length ? part : length - first);
+    }
+  }
+  warp::sync(mask);
+}
+
+#endif
+
+}  // namespace warpbell

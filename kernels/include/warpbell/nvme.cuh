@@ -1,0 +1,446 @@
+// NVMe on a queue pair: build a command, submit it, poll, wait. The layer for people who write their own scheduler; the
+// volume (volume.cuh) is built from it.
+//
+// Completion. A waiter watches its own slot word, and now and then tries the queue's head lock. The winner's whole mask reads
+// completion entries, one a lane, takes those whose phase says that they are new, ORs the outcome into their commands' slot
+// words and rings the head doorbell once. Nobody serves the queue but those who wait on it.
+//
+// Finishing. A completed command is finished by the thread that owns it, or by any other: `record` says where its data goes
+// and which cache tag to settle, and a claim in the slot word lets exactly one do it. So a thread may hold finished tokens for
+// ever without blocking the ring: whoever needs the slot finishes the command for it. A token whose slot word has moved on was
+// finished by somebody else.
+//
+// A failed command of a plain token must reach its owner, so others leave it alone for half a deadline; only then is it
+// entered in the error log, the run fails, and the slot goes on. (A cache command is finished by anybody whatever its status:
+// the tag carries the outcome.)
+#pragma once
+
+#include <warpbell/copy.cuh>
+#include <warpbell/ring.cuh>
+
+namespace warpbell {
+
+namespace nvme {
+
+// NVM Command Set 1.1, figure "Opcodes for NVM Commands".
+enum opcode : uint32_t { op_flush = 0x00, op_write = 0x01, op_read = 0x02, op_write_zeroes = 0x08 };
+
+// A submission queue entry without its command identifier, which is the slot (NVMe Base 2.1, 4.1.1).
+struct command {
+  order::quad q[4];
+};
+
+// Where the data is, for a transfer by PRP (NVMe Base 2.1, 4.1.1, "Data Pointer").
+struct prp {
+  uint64_t first = 0;
+  uint64_t second = 0;
+};
+
+WB_FN uint32_t low(uint64_t v) { return static_cast<uint32_t>(v); }
+WB_FN uint32_t high(uint64_t v) { return static_cast<uint32_t>(v >> 32); }
+
+// `blocks` from 1 to 65,536 logical blocks from `lba` on. Write zeroes takes no data pointer.
+WB_FN command transfer(uint32_t op, uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
+  return command{{{op, nsid, 0, 0},
+                  {0, 0, low(data.first), high(data.first)},
+                  {low(data.second), high(data.second), low(lba), high(lba)},
+                  {blocks - 1, 0, 0, 0}}};
+}
+WB_FN command read(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) { return transfer(op_read, nsid, lba, blocks, data); }
+WB_FN command write(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
+  return transfer(op_write, nsid, lba, blocks, data);
+}
+WB_FN command write_zeroes(uint32_t nsid, uint64_t lba, uint32_t blocks) {
+  return transfer(op_write_zeroes, nsid, lba, blocks, prp{});
+}
+WB_FN command flush(uint32_t nsid) { return command{{{op_flush, nsid, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}}; }
+
+// What others need to finish the command; see wb_record. `blocks` is 0 for a flush.
+WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t tag, bool is_private) {
+  return wb_record{buffer, tag, lba, bytes, op << WB_RECORD_OPCODE_SHIFT | (is_private ? WB_RECORD_PRIVATE : 0u) | blocks};
+}
+
+// PRP entries for `bytes` of device-contiguous memory at `iova` (a multiple of 4). Past two pages the second entry is the
+// address of a list, `list_iova`; when `list` is not 0 the list is written there, otherwise it is there already.
+// The list must hold an entry for each page after the first and not cross its own page: 512 entries in 4 KiB.
+WB_FN prp data_pointer(uint64_t iova, uint32_t bytes, uint32_t page_shift, uint64_t* list, uint64_t list_iova) {
+  const uint64_t page = uint64_t{1} << page_shift;
+  const uint32_t in_first = static_cast<uint32_t>(page - (iova & (page - 1)));
+  const uint64_t next = (iova & ~(page - 1)) + page;
+  if (bytes <= in_first) return prp{iova, 0};
+  if (bytes - in_first <= page) return prp{iova, next};
+  if (list) {
+    uint32_t entries = static_cast<uint32_t>((bytes - in_first + page - 1) >> page_shift);
+    for (uint32_t i = 0; i < entries; ++i) order::store_relaxed_sys(list + i, next + (uint64_t{i} << page_shift));
+  }
+  return prp{iova, list_iova};
+}
+
+// Completion queue entry, dword 3: command identifier, phase, status (NVMe Base 2.1, 4.2.1).
+constexpr uint32_t cqe_cid_mask = 0xffffu;
+constexpr uint32_t cqe_phase_shift = 16;
+constexpr uint32_t cqe_status_shift = 17;
+constexpr uint32_t status_code_mask = 0x7ffu;  // status code and its type: 0 is success
+constexpr uint32_t sqe_bytes = 64;
+constexpr uint32_t cqe_bytes = 16;
+constexpr uint32_t cid_shift = 16;
+
+}  // namespace nvme
+
+// Enters an error in the run's log and fails the run: every wait of it ends in WB_STOPPED soon.
+WB_FN_COLD void raise_error(const wb_control* control, const wb_error& error) {
+  wb_error_log* log = reinterpret_cast<wb_error_log*>(control->error_log);
+  uint32_t i = order::fetch_add_relaxed(&log->count, 1u);
+  if (i < WB_ERROR_LOG_ENTRIES) {
+    wb_error* e = &log->entry[i];
+    order::store_relaxed_sys(&e->status, error.status);
+    order::store_relaxed_sys(&e->device, error.device);
+    order::store_relaxed_sys(&e->queue, error.queue);
+    order::store_relaxed_sys(&e->command, error.command);
+    order::store_relaxed_sys(&e->opcode, error.opcode);
+    order::store_relaxed_sys(&e->blocks, error.blocks);
+    order::store_relaxed_sys(&e->lba, error.lba);
+    order::store_release_sys(&log->ready[i], 1u);
+  }
+  order::store_release(reinterpret_cast<uint32_t*>(control->abort), 1u);
+}
+
+// A queue pair, by value. "Collective" functions take a mask, and every lane in it makes the call.
+class queue_ref : public ring_ref {
+ public:
+  // `device` is the queue's device in its volume (0 without one): it goes into tokens and the error log.
+  WB_FN explicit queue_ref(wb_queue* queue, const wb_control* control, uint32_t device = 0)
+      : ring_ref(queue), control_(control), device_(device) {}
+
+  // --- submission ----------------------------------------------------------------------------------------------------
+
+  // Submits for as many lanes of `want` as there is room for now, lowest first, and never waits. `write(got, ticket)` is called
+  // by all lanes of the mask; lanes with `got` must `post` in it, once, without waiting for anything, the others help with what
+  // all do together. True in the lanes that got in, with their ticket. Adds the doorbells rung to `doorbells`. Collective; all
+  // lanes on this queue.
+  template <class Write>
+  WB_FN bool try_submit(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, uint32_t& doorbells, Write write) const {
+    uint32_t t;
+    bool got = take(mask, want, t);
+    if (!warp::any(mask, got)) return false;
+    if (got) ticket = t;
+    write(got, t);
+    doorbells += publish(mask);
+    return got;
+  }
+
+  // Writes the entry and the record of a ticket, and marks it. Only for tickets that `take` gave out; `publish` must follow.
+  WB_FN void post(uint32_t ticket, const nvme::command& c, const wb_record& r) const {
+    char* entry = reinterpret_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
+    order::quad first = c.q[0];
+    first.x |= index(ticket) << nvme::cid_shift;
+    order::store_quad(entry, first);
+    for (uint32_t i = 1; i < 4; ++i) order::store_quad(entry + i * sizeof(order::quad), c.q[i]);
+    wb_record* to = record(ticket);
+    order::store_relaxed(&to->buffer, r.buffer);
+    order::store_relaxed(&to->tag, r.tag);
+    order::store_relaxed(&to->lba, r.lba);
+    order::store_relaxed(&to->bytes, r.bytes);
+    order::store_relaxed(&to->opcode_blocks, r.opcode_blocks);
+    order::store_relaxed(word(ticket), own_word(ticket));
+    set_mark(ticket);
+  }
+
+  // As `try_submit`, for the lanes with `wants`, until all are in: waits for room as long as one wait may last, polls, and
+  // finishes what others left. Done: the command is in flight. Anything else: it is not, either because there was no room
+  // (timed out, stopped) or because it has failed in the meantime.
+  template <class Write>
+  WB_FN status submit_with(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, Write write) const {
+    patience p(control_);
+    status s;
+    bool flying = false;
+    while (warp::mask_t want = warp::ballot(mask, wants)) {
+      if (try_submit(mask, want, ticket, doorbells, write)) {
+        wants = false;
+        flying = true;
+      }
+      if (!warp::any(mask, wants)) break;
+      if (poll(mask) == 0) relieve(mask, p.late());
+      // A command of this very call that has failed would keep its slot while its owner stands here.
+      uint32_t w = flying ? order::load_acquire(word(ticket)) : 0;
+      bool lost = flying && (w ^ own_word(ticket)) == (slot::completed | slot::failed) && claim(ticket, w);
+      if (warp::any(mask, lost)) {
+        status ended = finish_claimed(mask, lost, ticket, w, false);
+        if (lost) {
+          s = ended;
+          flying = false;
+        }
+      }
+      verdict v = p.spent(mask);
+      if (v == verdict::go_on) continue;
+      if (wants) s = status{status_word(v), 0, blocker().word, 0};
+      break;
+    }
+    return s;
+  }
+
+  // One command for each lane of the mask. Collective; all lanes on this queue. A record without WB_RECORD_PRIVATE may be finished
+  // by any thread, one with it only by the thread that submitted it.
+  WB_FN status submit(warp::mask_t mask, const nvme::command& c, const wb_record& r, uint32_t& ticket) const {
+    uint32_t doorbells = 0;
+    status s = submit_with(mask, true, ticket, doorbells, [&](bool got, uint32_t t) {
+      if (got) post(t, c, r);
+    });
+    if (!s && s.opcode_blocks == 0) {
+      s.opcode_blocks = r.opcode_blocks;
+      s.lba = r.lba;
+    }
+    return s;
+  }
+
+  // --- completion ----------------------------------------------------------------------------------------------------
+
+  // Takes what has completed off the completion ring, unless somebody else is at it. Collective; all lanes on this queue.
+  // Answers how many.
+  WB_FN uint32_t poll(warp::mask_t mask) const {
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&q->head_lock);
+    uint64_t before = 1;
+    if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load_relaxed(lock)) & 1u) == 0) {
+      before = order::fetch_or(lock, uint64_t{1});
+    }
+    before = warp::shuffle(mask, before, warp::leader(mask));
+    if (static_cast<uint32_t>(before) != 0) return 0;
+    const uint32_t old_head = static_cast<uint32_t>(before >> 32);
+    uint32_t head = old_head;
+    const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+    for (uint32_t k = n; k == n; head += k) {
+      uint32_t at = head + rank;
+      const char* entry = reinterpret_cast<const char*>(q->cq) + uint64_t{index(at)} * nvme::cqe_bytes;
+      uint32_t w = order::load_quad_acquire_sys(entry).w;
+      // A ring starts zeroed, so the phase is 1 on even laps (NVMe Base 2.1, 4.2.4).
+      k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (lap(at) & 1u));
+      if (rank < k) complete(w);
+    }
+    warp::sync(mask);
+    if (warp::is_leader(mask)) {
+      if (head != old_head) order::mmio_store(reinterpret_cast<uint32_t*>(q->cq_doorbell), index(head));
+      order::store_release(lock, static_cast<uint64_t>(head) << 32);
+    }
+    return head - old_head;
+  }
+
+  // Whether the ticket's command has completed (or was finished already). Does not poll.
+  WB_FN bool test(uint32_t ticket) const {
+    uint32_t state = order::load_acquire(word(ticket)) ^ own_word(ticket);
+    return state != 0 && state != slot::claimed;
+  }
+
+  // Waits for the tickets of the lanes with `mine`, finishes their commands (data in its buffer, tag settled, slot free) and
+  // answers how each ended. Collective; lanes may be on different queues. A command that ran out of time keeps its slot until
+  // its completion comes after all: a device that lands data directly may write the buffer until then.
+  WB_FN status wait(warp::mask_t mask, bool mine, uint32_t ticket) const {
+    patience p(control_);
+    bool waiting = mine, claimed = false;
+    uint32_t w = 0;
+    status s;
+    for (uint32_t turn = 0;; ++turn) {
+      if (waiting) {
+        w = order::load_acquire(word(ticket));
+        uint32_t state = w ^ own_word(ticket);
+        if ((state & ~slot::failed) == slot::completed) claimed = claim(ticket, w);
+        // Another lap: somebody else finished it, so it did not fail, unless the run did.
+        bool over = state > slot::states;
+        if (over && aborted()) s = describe(ticket, status_word(WB_STOPPED), false);
+        waiting = !claimed && !over;
+      }
+      warp::mask_t left = warp::ballot(mask, waiting);
+      if (left == 0) break;
+      shared(mask, nth_of(left, turn)).poll(mask);
+      verdict v = p.spent(mask);
+      if (v == verdict::go_on) continue;
+      if (waiting) claimed = last_look(ticket, v, w, s);
+      break;
+    }
+    status ended = finish_claimed(mask, claimed, ticket, w, false);
+    return claimed ? ended : s;
+  }
+  WB_FN status wait(warp::mask_t mask, uint32_t ticket) const { return wait(mask, true, ticket); }
+
+  // --- finishing -----------------------------------------------------------------------------------------------------
+
+  // Finishes the commands of the lanes with `mine` that have completed, whoever submitted them, and waits for nothing; polls
+  // their queues once if some have not. Collective; lanes may be on different queues. Whether the slot has moved on.
+  WB_FN bool finish(warp::mask_t mask, bool mine, uint32_t ticket) const {
+    uint32_t w = mine ? order::load_acquire(word(ticket)) : 0;
+    warp::mask_t left = warp::ballot(mask, mine && w == own_word(ticket));
+    if (left) {
+      shared(mask, warp::first(left)).poll(mask);
+      if (mine) w = order::load_acquire(word(ticket));
+    }
+    bool claimed = mine && ((w ^ own_word(ticket)) & ~slot::failed) == slot::completed && may_finish(ticket, w, false) && claim(ticket, w);
+    bool over = mine && (w ^ own_word(ticket)) > slot::states;
+    if (warp::any(mask, claimed)) finish_claimed(mask, claimed, ticket, w, false);
+    return over || claimed;
+  }
+
+  // Finishes what others have left in the slots that the next tickets need. With `orphans` also failed commands that nobody has
+  // asked for; they fail the run. Collective; all lanes on this queue. Answers how many.
+  WB_FN uint32_t relieve(warp::mask_t mask, bool orphans) const {
+    const uint32_t rank = warp::rank(mask);
+    uint32_t ticket = warp::shuffle(mask, order::load_relaxed(&q->frontier), warp::leader(mask)) + rank - q->depth;
+    bool claimed = false;
+    uint32_t w = 0;
+    if (rank < q->depth) {
+      w = order::load_acquire(word(ticket));
+      claimed = ((w ^ own_word(ticket)) & ~slot::failed) == slot::completed && may_finish(ticket, w, orphans) && claim(ticket, w);
+    }
+    warp::mask_t found = warp::ballot(mask, claimed);
+    if (found) finish_claimed(mask, claimed, ticket, w, orphans);
+    return warp::popcount(found);
+  }
+
+  // Turns a completed slot word (not claimed by anybody) into a claim. Who gets it must finish the command soon.
+  WB_FN bool claim(uint32_t ticket, uint32_t w) const {
+    return order::compare_exchange(word(ticket), w, w | slot::claimed) == w;
+  }
+
+  // Finishes claimed commands: copies bounce buffers out, settles tags, frees slots. `w` is the slot word before the claim.
+  // Collective; lanes may be on different queues. Answers how each command ended.
+  WB_FN status finish_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w, bool orphans) const {
+    status s;
+    uint64_t buffer = 0, tag = 0;
+    uint32_t bytes = 0;
+    if (mine) {
+      wb_record* r = record(ticket);
+      buffer = order::load_relaxed(&r->buffer);
+      tag = order::load_relaxed(&r->tag);
+      bytes = order::load_relaxed(&r->bytes);
+      if (w & slot::failed) s = describe(ticket, order::load_relaxed(outcome(ticket)), true);
+    }
+    bool copies = mine && s && buffer != 0;
+    copy_together(mask, copies, buffer, copies ? bounce(ticket) : 0, bytes);
+    if (mine) {
+      if (!s && (tag != 0 || orphans)) raise(s);
+      if (tag) settle(reinterpret_cast<uint64_t*>(tag), order::load_relaxed(&record(ticket)->opcode_blocks), bool(s));
+      order::store_release(word(ticket), next_word(ticket));
+    }
+    return s;
+  }
+
+  // The end of a wait that took too long: claims the command if it has completed after all (true; `w` is its word), otherwise
+  // gives it up. Its completion, should it come, then frees the slot. A cache command is not given up but left for others.
+  WB_FN_COLD bool last_look(uint32_t ticket, verdict v, uint32_t& w, status& s) const {
+    const uint32_t in_flight = own_word(ticket);
+    for (;;) {
+      w = order::load_acquire(word(ticket));
+      uint32_t state = w ^ in_flight;
+      if (state > slot::states) {
+        if (aborted()) s = describe(ticket, status_word(WB_STOPPED), false);
+        return false;
+      }
+      if ((state & ~slot::failed) == slot::completed) {
+        if (claim(ticket, w)) return true;
+        continue;
+      }
+      bool others = (state & slot::claimed) != 0;
+      s = describe(ticket, status_word(v), !others);
+      if (others || order::load_relaxed(&record(ticket)->tag) != 0) return false;
+      if (order::compare_exchange(word(ticket), w, w | slot::claimed) == w) return false;
+      s = status{};
+    }
+  }
+
+  // Gives up a command in flight that this thread owns: its completion, should it come, frees the slot. False if it has
+  // completed.
+  WB_FN bool abandon(uint32_t ticket, verdict v, status& s) const {
+    status late = describe(ticket, status_word(v), true);
+    uint32_t w = own_word(ticket);
+    if (order::compare_exchange(word(ticket), w, w | slot::claimed) != w) return false;
+    s = late;
+    return true;
+  }
+
+  // What a status says about a ticket: with `recorded`, also what its record holds.
+  WB_FN status describe(uint32_t ticket, uint32_t word, bool recorded) const {
+    status s{word, 0, token::of(device_, q->index, ticket).word, 0};
+    if (recorded) {
+      s.opcode_blocks = order::load_relaxed(&record(ticket)->opcode_blocks);
+      s.lba = order::load_relaxed(&record(ticket)->lba);
+    }
+    return s;
+  }
+
+  // Enters the status in the error log and fails the run.
+  WB_FN_COLD void raise(const status& s) const {
+    token t{s.origin};
+    raise_error(control_, wb_error{s.word, t.device(), t.queue(), index(t.ticket()), s.opcode_blocks >> WB_RECORD_OPCODE_SHIFT,
+                                   s.opcode_blocks & WB_RECORD_BLOCKS_MASK, s.lba});
+  }
+
+  // The ticket's bounce buffer, as kernels see it.
+  WB_FN uint64_t bounce(uint32_t ticket) const { return q->bounce + uint64_t{index(ticket)} * q->bounce_bytes; }
+  WB_FN bool aborted() const { return order::load_relaxed(reinterpret_cast<const uint32_t*>(control_->abort)) != 0; }
+
+  // A cache command has ended: see WB_TAG_* in abi.h. A frame being filled belongs to its command alone; one being written
+  // back is in use.
+  WB_FN static void settle(uint64_t* tag, uint32_t opcode_blocks, bool good) {
+    constexpr uint64_t states = (uint64_t{1} << WB_TAG_VERSION_SHIFT) - 1;
+    if (opcode_blocks >> WB_RECORD_OPCODE_SHIFT == nvme::op_read) {
+      uint64_t page = order::load_relaxed(tag) & ~states;
+      order::store_release(tag, page | (good ? WB_TAG_VALID | WB_TAG_REFERENCED : WB_TAG_FAILED));
+    } else if (good) {
+      order::fetch_and(tag, ~uint64_t{WB_TAG_WRITING});
+    } else {
+      uint64_t seen = order::load_relaxed(tag), now;
+      do {
+        now = seen;
+        seen = order::compare_exchange(tag, now, (now | WB_TAG_DIRTY | WB_TAG_FAILED) & ~uint64_t{WB_TAG_WRITING});
+      } while (seen != now);
+    }
+  }
+
+  WB_FN uint32_t device() const { return device_; }
+  // Another lane's queue, the same in all lanes.
+  WB_FN queue_ref shared(warp::mask_t mask, uint32_t lane) const {
+    return queue_ref(reinterpret_cast<wb_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_,
+                     warp::shuffle(mask, device_, lane));
+  }
+  // Polls the queue of one of the lanes with `mine`.
+  WB_FN void poll_one(warp::mask_t mask, bool mine) const {
+    warp::mask_t m = warp::ballot(mask, mine);
+    if (m) shared(mask, warp::first(m)).poll(mask);
+  }
+  // One of the mask's lanes, a different one each turn.
+  WB_FN static uint32_t nth_of(warp::mask_t m, uint32_t turn) {
+    warp::mask_t later = m & ~((1u << (turn & (warp::width - 1))) - 1u);
+    return warp::first(later ? later : m);
+  }
+  // The command that the next ticket has to wait for.
+  WB_FN token blocker() const { return token::of(device_, q->index, order::load_relaxed(&q->frontier) - q->depth); }
+
+ private:
+  const wb_control* control_;
+  uint32_t device_;
+
+  // Whether a completed command may be finished by a thread that does not own it. The record may be of a later command by now;
+  // then the slot word has changed, and the claim that follows fails.
+  WB_FN bool may_finish(uint32_t ticket, uint32_t w, bool orphans) const {
+    wb_record* r = record(ticket);
+    if (order::load_relaxed(&r->opcode_blocks) & WB_RECORD_PRIVATE) return false;
+    return (w & slot::failed) == 0 || orphans || order::load_relaxed(&r->tag) != 0;
+  }
+
+  // One completion entry: dword 3.
+  WB_FN void complete(uint32_t dword3) const {
+    uint32_t i = dword3 & nvme::cqe_cid_mask & (q->depth - 1), field = dword3 >> nvme::cqe_status_shift;
+    uint32_t* w = reinterpret_cast<uint32_t*>(q->slot) + i;
+    uint32_t bits = slot::completed;
+    if (field & nvme::status_code_mask) {
+      bits |= slot::failed;
+      order::store_relaxed(reinterpret_cast<uint32_t*>(q->outcome) + i, status_word(WB_DEVICE_ERROR, field));
+    }
+    uint32_t before = order::fetch_or(w, bits);
+    if ((before & slot::states) == slot::claimed) {
+      // Nobody waits for it any more.
+      uint32_t lap = (before >> slot::lap_shift) + 1;
+      order::store_release(w, (lap & 0xffffffffu >> q->log2_depth) << slot::lap_shift);
+    }
+  }
+};
+
+}  // namespace warpbell

@@ -1,0 +1,200 @@
+// The ring under a queue pair: who may use which slot, publishing entries in order, and what a slot's word says.
+//
+// A ticket is a number of a free-running 32-bit counter. Ticket t goes into ring entry (slot) t mod depth on lap t / depth,
+// and the command identifier is the slot. Nobody holds a ticket without the right to write its entry at once, so a thread
+// that gives up (deadline, stop flag) leaves no hole that others would have to wait behind:
+//
+//   * `frontier` is the first ticket whose slot has not been found free. Whoever runs short looks at the slots from there,
+//     moves it over the free ones with one compare-and-swap and adds their number to `credit`.
+//   * `credit` is a counting semaphore; the lanes of a warp take theirs with one atomic, then their tickets with another.
+//   * A ring of depth D holds D - 1 entries (a full ring and an empty one would look the same to the device), so ticket t
+//     also needs ticket t + 1 - D to have completed. A device fetches in order, hence one completed means all before it
+//     were fetched.
+//
+// Publishing. After its entry is written, a lane release-stores the slot's mark; then the warp tries the tail lock. The
+// winner reads marks a warp at a time, and rings the doorbell once for the whole run. A loser leaves at once: the lock counts
+// who tried, and the winner looks at the next mark again if anybody did. Both are read-modify-writes of one word, so one of
+// the two sees the other; no fence is needed for that.
+//
+// All counters wrap; laps are compared for equality only.
+#pragma once
+
+#include <warpbell/abi.h>
+#include <warpbell/clock.cuh>
+#include <warpbell/order.cuh>
+#include <warpbell/status.h>
+#include <warpbell/warp.cuh>
+
+namespace warpbell {
+
+// How an operation ended, and what it was, for the error log.
+struct status {
+  uint32_t word = WB_DONE;      // status.h
+  uint32_t opcode_blocks = 0;   // as in wb_record
+  uint64_t origin = 0;          // the token's word
+  uint64_t lba = 0;             // on the device
+
+  WB_FN explicit operator bool() const { return word == WB_DONE; }
+  WB_FN wb_kind kind() const { return static_cast<wb_kind>(word >> WB_STATUS_KIND_SHIFT); }
+  // The NVMe status field (no phase bit) of a WB_DEVICE_ERROR.
+  WB_FN uint32_t nvme() const { return word & WB_STATUS_NVME_MASK; }
+};
+
+WB_FN uint32_t status_word(wb_kind kind, uint32_t nvme = 0) {
+  return static_cast<uint32_t>(kind) << WB_STATUS_KIND_SHIFT | (nvme & WB_STATUS_NVME_MASK);
+}
+WB_FN uint32_t status_word(verdict v) { return status_word(v == verdict::timed_out ? WB_TIMED_OUT : WB_STOPPED); }
+
+// A command in flight: device, queue and ticket; or nothing; or the status of a command that ended before it began. Plain
+// data: may be copied, kept in memory, and waited for by another thread than the one that submitted.
+struct token {
+  uint64_t word = none;
+
+  static constexpr uint64_t none = ~0ull;
+  static constexpr uint32_t resolved_device = 0xfffeu;
+
+  WB_FN static token of(uint32_t device, uint32_t queue, uint32_t ticket) {
+    return token{static_cast<uint64_t>(device) << 48 | static_cast<uint64_t>(queue) << 32 | ticket};
+  }
+  WB_FN static token resolved(uint32_t status) { return of(resolved_device, 0, status); }
+  WB_FN bool empty() const { return word == none; }
+  WB_FN bool is_resolved() const { return device() == resolved_device; }
+  WB_FN bool in_flight() const { return device() < resolved_device; }
+  WB_FN uint32_t device() const { return static_cast<uint32_t>(word >> 48); }
+  WB_FN uint32_t queue() const { return static_cast<uint32_t>(word >> 32) & 0xffffu; }
+  WB_FN uint32_t ticket() const { return static_cast<uint32_t>(word); }
+};
+
+// States in the low bits of a slot word, the lap above them. Neither bit set: free for that lap, or in flight (only who holds
+// the ticket knows which). A completion only ever ORs bits in, so a device that completes a command twice does no harm.
+namespace slot {
+constexpr uint32_t completed = 1;  // the poller has seen the completion
+constexpr uint32_t failed = 2;     // with an error; `outcome` has the status word
+constexpr uint32_t claimed = 4;    // after completed: somebody is finishing it. Alone: its waiter gave up, the poller frees it
+constexpr uint32_t states = 7;
+constexpr uint32_t lap_shift = 3;
+}  // namespace slot
+
+// The parts of a wb_queue that do not depend on what its entries mean.
+class ring_ref {
+ public:
+  WB_FN explicit ring_ref(wb_queue* queue) : q(queue) {}
+
+  wb_queue* q;
+
+  WB_FN uint32_t index(uint32_t ticket) const { return ticket & (q->depth - 1); }
+  WB_FN uint32_t lap(uint32_t ticket) const { return ticket >> q->log2_depth; }
+  // The slot word while the ticket's command is in flight (or its slot free for it), and once it has been finished.
+  WB_FN uint32_t own_word(uint32_t ticket) const { return lap(ticket) << slot::lap_shift; }
+  WB_FN uint32_t next_word(uint32_t ticket) const { return lap(ticket + q->depth) << slot::lap_shift; }
+  WB_FN uint32_t* word(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->slot) + index(ticket); }
+  WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
+  WB_FN uint32_t* outcome(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->outcome) + index(ticket); }
+  WB_FN wb_record* record(uint32_t ticket) const { return reinterpret_cast<wb_record*>(q->record) + index(ticket); }
+
+  // Takes tickets for as many lanes of `want` as there is room for, lowest lanes first; never waits. Collective over `mask`,
+  // of which `want` is a part. True in the lanes that got one; they must publish it without waiting for anything.
+  WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket) const {
+    uint32_t wanted = warp::popcount(want);
+    uint64_t got = draw(mask, wanted);
+    if (static_cast<uint32_t>(got >> 32) < wanted && replenish(mask)) {
+      // What came in two parts is still consecutive only by chance, so a second part is asked for by the next call.
+      if ((got >> 32) == 0) got = draw(mask, wanted);
+    }
+    uint32_t rank = warp::popcount(want & ((1u << warp::lane()) - 1u));
+    ticket = static_cast<uint32_t>(got) + rank;
+    return (want >> warp::lane() & 1u) != 0 && rank < static_cast<uint32_t>(got >> 32);
+  }
+
+  // Says that the ticket's entry (and all that belongs to it) is written. Follow with `publish`.
+  WB_FN void set_mark(uint32_t ticket) const { order::store_release(mark(ticket), lap(ticket) + 1); }
+
+  // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
+  // Collective; every lane of the mask that has set marks takes part. Answers the number of doorbells rung.
+  WB_FN uint32_t publish(warp::mask_t mask) const {
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&q->tail_lock);
+    uint32_t rung = 0;
+    bool again = true;
+    warp::sync(mask);
+    while (again) {
+      uint64_t before = 0;
+      if (warp::is_leader(mask)) before = order::fetch_add(lock, uint64_t{1});
+      before = warp::shuffle(mask, before, warp::leader(mask));
+      if (static_cast<uint32_t>(before) != 0) break;
+      const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
+      uint32_t tail = old_tail;
+      const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+      for (uint32_t k = n; k == n; tail += k) k = warp::prefix(mask, is_marked(tail + rank));
+      uint32_t more = 0;
+      if (warp::is_leader(mask)) {
+        if (tail != old_tail) {
+          order::fence_sys();
+          order::mmio_store(reinterpret_cast<uint32_t*>(q->sq_doorbell), index(tail));
+        }
+        uint64_t held = order::exchange(lock, static_cast<uint64_t>(tail) << 32);
+        more = static_cast<uint32_t>(held) > 1 && is_marked(tail);
+      }
+      rung += tail != old_tail;
+      again = warp::shuffle(mask, more, warp::leader(mask)) != 0;
+    }
+    return rung;
+  }
+
+  // Looks for free slots from the frontier on and turns them into credit. Collective; whether there was any.
+  WB_FN bool replenish(warp::mask_t mask) const {
+    uint32_t from = 0;
+    if (warp::is_leader(mask)) from = order::load_relaxed(&q->frontier);
+    from = warp::shuffle(mask, from, warp::leader(mask));
+    const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+    uint32_t to = from;
+    for (uint32_t turn = 0; turn < groups; ++turn) {
+      uint32_t t = to + rank;
+      uint32_t w = order::load_acquire(word(t));
+      // A completed command in a slot that is free is the device's mistake (or the frontier has moved, and what is found here
+      // does not count); who takes the ticket clears it.
+      uint32_t k = warp::prefix(mask, ((w ^ own_word(t)) & ~(slot::completed | slot::failed)) == 0);
+      to += k;
+      if (k == n) continue;
+      // The first slot that is not free: its former command decides whether the one before may be used.
+      bool over = rank == k && has_completed(w, t - q->depth);
+      if (warp::any(mask, over)) ++to;
+      break;
+    }
+    // Of the last free slot it is known only that it is free.
+    if (to == from) return false;
+    --to;
+    uint32_t moved = 0;
+    if (to != from && warp::is_leader(mask)) {
+      moved = order::compare_exchange(&q->frontier, from, to) == from;
+      if (moved) order::fetch_add(&q->credit, to - from);
+    }
+    return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
+  }
+
+ private:
+  static constexpr uint32_t groups = 4;  // slots looked at by one lane, so a warp grants up to 128 tickets at once
+
+  // Whether a slot word says that the ticket's command has completed, or been finished, or never was. (Where a warp has more
+  // lanes than the ring has slots, lanes read the same word at different times, so it may also be of the lap before.)
+  WB_FN bool has_completed(uint32_t w, uint32_t ticket) const {
+    uint32_t state = w ^ own_word(ticket);
+    return (state <= slot::states && (state & slot::completed) != 0) || (w ^ next_word(ticket)) <= slot::states;
+  }
+
+  WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
+
+  // count << 32 | first ticket, the same in all lanes.
+  WB_FN uint64_t draw(warp::mask_t mask, uint32_t wanted) const {
+    uint64_t got = 0;
+    if (warp::is_leader(mask)) {
+      int32_t had = static_cast<int32_t>(order::fetch_add_acquire(&q->credit, 0u - wanted));
+      uint32_t n = had <= 0 ? 0u : static_cast<uint32_t>(had) < wanted ? static_cast<uint32_t>(had) : wanted;
+      if (n < wanted) order::fetch_add(&q->credit, wanted - n);
+      // Release and acquire: who takes a later ticket has seen, through this one, all slots that were free before.
+      if (n) got = static_cast<uint64_t>(n) << 32 | order::fetch_add(&q->ticket, n);
+    }
+    return warp::shuffle(mask, got, warp::leader(mask));
+  }
+};
+
+}  // namespace warpbell

@@ -1,0 +1,411 @@
+// One block address space over one or more namespaces.
+//
+//   warpbell::volume_ref vol(volume);                       // a kernel's parameter: const wb_volume* from the host
+//   auto t = vol.read_async(block, 1, tile);                // submit, ring, carry on
+//   ...
+//   if (auto s = vol.wait(t); !s) return vol.fail(s);       // done, device error, timed out or stopped
+//
+// Units: a block is the volume's logical block, `block_bytes()` bytes. Buffers are device-wide memory (global or pinned host
+// memory, never a thread's own or a block's shared memory, since any thread may finish a command) and at least 4-byte
+// aligned; 16-byte alignment is faster.
+//
+// Landing. With bounce buffers a write's data is taken when it is submitted, and a read's data is put into `dst` when the
+// command is waited for (or earlier, by another thread). Without, the device moves it directly: the buffer belongs to the
+// device until the command is done, and if its wait ended in timed out or stopped, until the queue is gone. A direct read
+// is complete for this GPU when its completion is, provided that the device's writes are ordered for the GPU that owns the
+// memory (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING >= 100); the host refuses direct landing otherwise.
+//
+// Each function comes in two forms. Without a mask: for whichever lanes happen to be converged. With a mask: collective, every
+// lane in it makes the call with its own arguments, and all lanes move all lanes' data; a lane that passes n == 0 only helps,
+// and gets done. Prefer these: one lane alone copies a bounce buffer at a fraction of a warp's speed.
+#pragma once
+
+#include <warpbell/nvme.cuh>
+
+namespace warpbell {
+
+class volume_ref {
+ public:
+  WB_FN explicit volume_ref(const wb_volume* volume) : v_(const_cast<wb_volume*>(volume)) {}
+
+  WB_FN uint64_t blocks() const { return v_->blocks; }
+  WB_FN uint32_t block_bytes() const { return 1u << v_->block_shift; }
+  WB_FN uint32_t block_shift() const { return v_->block_shift; }
+  WB_FN const wb_control* control() const { return reinterpret_cast<const wb_control*>(v_->control); }
+  WB_FN const wb_volume* raw() const { return v_; }
+
+  // --- asynchronous --------------------------------------------------------------------------------------------------
+
+  // One command: `n` blocks from `block` to (from) memory. The token ends in WB_BAD_ARGUMENT, and no command is used, when the
+  // range leaves the volume or one command's limit (the device's, or a stripe chunk with several devices), or when a direct
+  // buffer is not 4-byte aligned inside one window. Waits only for room in the queue, finishing others' commands meanwhile, so
+  // tokens may be held, in any number, while more are taken.
+  WB_FN token read_async(uint64_t block, uint32_t n, void* dst) const { return read_async(warp::active(), block, n, dst, false); }
+  WB_FN token write_async(uint64_t block, uint32_t n, const void* src) const {
+    return write_async(warp::active(), block, n, src, false);
+  }
+  WB_FN token read_async(warp::mask_t mask, uint64_t block, uint32_t n, void* dst, bool zero_helps = true) const {
+    return begin(mask, n != 0 || !zero_helps, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst), 0);
+  }
+  WB_FN token write_async(warp::mask_t mask, uint64_t block, uint32_t n, const void* src, bool zero_helps = true) const {
+    return begin(mask, n != 0 || !zero_helps, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src), 0);
+  }
+
+  // Waits for a command and finishes it. An empty token is done.
+  WB_FN status wait(token t) const { return wait(warp::active(), t); }
+  WB_FN status wait(warp::mask_t mask, token t) const {
+    status s = queue(t).wait(mask, t.in_flight(), t.ticket());
+    if (t.is_resolved()) s.word = t.ticket();
+    count_errors(mask, !s);
+    return s;
+  }
+
+  // Whether `wait` would answer at once. Polls the queue if not.
+  WB_FN bool test(token t) const { return test(warp::active(), t); }
+  WB_FN bool test(warp::mask_t mask, token t) const {
+    queue_ref q = queue(t);
+    bool pending = t.in_flight() && !q.test(t.ticket());
+    if (!warp::any(mask, pending)) return true;
+    q.poll_one(mask, pending);
+    return !pending || q.test(t.ticket());
+  }
+
+  // Waits for any of `n` tokens and empties it. Answers its place, or n if all were empty.
+  WB_FN uint32_t wait_any(token* t, uint32_t n, status& s) const {
+    patience p(control());
+    for (;;) {
+      uint32_t oldest = n;
+      for (uint32_t i = 0; i < n; ++i) {
+        if (t[i].empty()) continue;
+        if (oldest == n) oldest = i;
+        if (!t[i].in_flight() || queue(t[i]).test(t[i].ticket())) return settle_one(t, i, s);
+      }
+      if (oldest == n) return n;
+      warp::mask_t self = 1u << warp::lane();
+      queue(t[oldest]).poll(self);
+      // Out of time: the wait on the first one gives it up and says why.
+      if (p.spent() != verdict::go_on) return settle_one(t, oldest, s);
+    }
+  }
+
+  // --- synchronous ---------------------------------------------------------------------------------------------------
+
+  // Any number of blocks, as several commands where one may not move them all.
+  WB_FN status read(uint64_t block, uint32_t n, void* dst) const { return read(warp::active(), block, n, dst, false); }
+  WB_FN status write(uint64_t block, uint32_t n, const void* src) const { return write(warp::active(), block, n, src, false); }
+  WB_FN status read(warp::mask_t mask, uint64_t block, uint32_t n, void* dst, bool zero_helps = true) const {
+    return transfer(mask, n != 0 || !zero_helps, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst));
+  }
+  WB_FN status write(warp::mask_t mask, uint64_t block, uint32_t n, const void* src, bool zero_helps = true) const {
+    return transfer(mask, n != 0 || !zero_helps, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src));
+  }
+
+  // Makes all writes that are done durable, on every device.
+  WB_FN status flush() const { return flush(warp::active()); }
+  WB_FN status flush(warp::mask_t mask) const;
+
+  // --- errors --------------------------------------------------------------------------------------------------------
+
+  // Enters the operation in the error log and fails the run, whose waits then all end. For the thread that will not go on.
+  WB_FN_COLD void fail(const status& s) const {
+    token t{s.origin};
+    bool known = t.in_flight();
+    uint32_t command = known ? queue(t).index(t.ticket()) : 0;
+    raise_error(control(), wb_error{s.word, known ? t.device() : 0, known ? t.queue() : 0, command,
+                                    s.opcode_blocks >> WB_RECORD_OPCODE_SHIFT, s.opcode_blocks & WB_RECORD_BLOCKS_MASK, s.lba});
+  }
+  // The same for an error that no command of the volume made: status.h word, volume block, blocks.
+  WB_FN void raise(uint32_t word, uint32_t opcode = 0, uint64_t lba = 0, uint32_t blocks = 0, uint32_t device = 0) const {
+    raise_error(control(), wb_error{word, device, 0, 0, opcode, blocks, lba});
+  }
+
+  // --- for the cache -------------------------------------------------------------------------------------------------
+
+  // Starts a command that nobody needs to wait for: whoever comes by finishes it (`finish`, or anybody who needs its slot) and
+  // settles the cache tag at address `tag`:
+  //   read  done: VALID | REFERENCED, the other state bits cleared; failed: FAILED alone, error raised
+  //   write done: WRITING cleared; failed: WRITING cleared, DIRTY | FAILED set, error raised
+  // `opcode` is nvme::op_read or op_write, the same in all lanes; lanes with n == 0 help and get an empty token. A command that
+  // cannot be started settles its tag in the same way, and its token is resolved. Collective.
+  WB_FN token start(warp::mask_t mask, uint64_t block, uint32_t n, uint32_t opcode, void* buffer, uint64_t* tag) const {
+    return begin(mask, n != 0, opcode, block, n, reinterpret_cast<uint64_t>(buffer), reinterpret_cast<uint64_t>(tag));
+  }
+
+  // Finishes the token's command if it has completed, after polling once if it has not; never waits. Whether the command is
+  // over (or the token empty or resolved). Collective with a mask; lanes without a token pass an empty one.
+  WB_FN bool finish(token t) const { return finish(warp::active(), t); }
+  WB_FN bool finish(warp::mask_t mask, token t) const {
+    bool mine = t.in_flight();
+    return queue(t).finish(mask, mine, t.ticket()) || !mine;
+  }
+
+  // --- parts ---------------------------------------------------------------------------------------------------------
+
+  struct place {
+    uint32_t device;
+    uint64_t lba;
+    uint32_t room;  // blocks from there that one command may move
+  };
+
+  // Where a block of the volume is.
+  WB_FN place locate(uint64_t block) const {
+    const uint32_t devices = v_->device_count, chunk = v_->chunk_blocks;
+    if (devices == 1) return place{0, block, v_->device[0].max_blocks};
+    uint64_t stripe;
+    uint32_t within;
+    if (block >> 32 == 0) {
+      stripe = static_cast<uint32_t>(block) / chunk;
+      within = static_cast<uint32_t>(block) % chunk;
+    } else {
+      stripe = block / chunk;
+      within = static_cast<uint32_t>(block % chunk);
+    }
+    const uint32_t device = static_cast<uint32_t>(stripe % devices), most = v_->device[device].max_blocks;
+    return place{device, stripe / devices * chunk + within, chunk - within < most ? chunk - within : most};
+  }
+
+  // The queue that this warp uses on a device: warps take queues in turn, which needs no shared counter.
+  WB_FN queue_ref queue_on(uint32_t device) const {
+    const wb_device* d = &v_->device[device];
+    return queue_ref(reinterpret_cast<wb_queue*>(d->queues) + warp::index() % d->queue_count, control(), device);
+  }
+
+  // The queue of a token in flight; some queue for others.
+  WB_FN queue_ref queue(token t) const {
+    uint32_t device = t.in_flight() ? t.device() : 0, index = t.in_flight() ? t.queue() : 0;
+    return queue_ref(reinterpret_cast<wb_queue*>(v_->device[device].queues) + index, control(), device);
+  }
+
+  WB_FN wb_stats* stats() const {
+    return reinterpret_cast<wb_stats*>(v_->stats) + (warp::processor() & (WB_STATS_STRIPES - 1));
+  }
+
+ private:
+  wb_volume* v_;
+
+  static constexpr uint64_t no_address = ~0ull;
+
+  WB_FN status refused(uint32_t op, uint64_t block, uint32_t n) const {
+    return status{status_word(WB_BAD_ARGUMENT), op << WB_RECORD_OPCODE_SHIFT | (n & WB_RECORD_BLOCKS_MASK), token::none, block};
+  }
+
+  WB_FN bool in_range(uint64_t block, uint32_t n) const { return n != 0 && block < v_->blocks && n <= v_->blocks - block; }
+
+  // The device's address of a buffer that it may use directly.
+  WB_FN uint64_t iova(uint32_t device, uint64_t address, uint32_t bytes) const {
+    if (address & 3u) return no_address;
+    for (uint32_t i = 0; i < v_->window_count; ++i) {
+      const wb_window* w = &v_->window[i];
+      uint64_t at = address - w->base;
+      if (at < w->bytes && bytes <= w->bytes - at) return w->iova[device] + at;
+    }
+    return no_address;
+  }
+
+  // Writes the commands of the lanes with `got`: what `try_submit` calls.
+  struct writer {
+    const volume_ref& volume;
+    queue_ref q;
+    uint32_t op, blocks;
+    uint64_t lba, buffer, address, tag;
+    bool is_private;
+
+    WB_FN void operator()(warp::mask_t mask, bool got, uint32_t ticket) const {
+      const wb_volume* v = volume.v_;
+      const uint32_t bytes = blocks << v->block_shift, i = q.index(ticket);
+      const bool bounces = q.q->bounce != 0;
+      if (bounces && op == nvme::op_write) copy_together(mask, got, q.bounce(ticket), buffer, bytes);
+      if (!got) return;
+      uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : address;
+      const uint64_t list = uint64_t{i} << v->memory_page_shift;
+      nvme::prp p = nvme::data_pointer(data, bytes, v->memory_page_shift,
+                                       bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
+                                       q.q->prp_list_iova + list);
+      bool comes_back = bounces && op == nvme::op_read;
+      q.post(ticket, nvme::transfer(op, v->device[q.device()].nsid, lba, blocks, p),
+             nvme::record(op, lba, blocks, comes_back ? buffer : 0, bytes, tag, is_private));
+    }
+  };
+
+  WB_FN token begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag) const;
+  WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
+  WB_FN status move(warp::mask_t mask, bool wants, uint32_t op, place at, uint32_t blocks, uint64_t buffer) const;
+
+  // Adds a group's transfers to the counters: one atomic for each counter, not one for each lane.
+  WB_FN void count(warp::mask_t mask, bool mine, uint32_t op, uint32_t blocks, uint32_t doorbells) const {
+    uint32_t commands = warp::popcount(warp::ballot(mask, mine));
+    uint64_t bytes = static_cast<uint64_t>(warp::sum(mask, mine ? blocks : 0u)) << v_->block_shift;
+    if (!warp::is_leader(mask)) return;
+    wb_stats* s = stats();
+    if (commands) {
+      bool is_read = op == nvme::op_read;
+      order::add_relaxed(is_read ? &s->reads : &s->writes, uint64_t{commands});
+      order::add_relaxed(is_read ? &s->read_bytes : &s->write_bytes, bytes);
+    }
+    if (doorbells) order::add_relaxed(&s->doorbells, uint64_t{doorbells});
+  }
+  WB_FN void count_errors(warp::mask_t mask, bool mine) const {
+    uint32_t n = warp::popcount(warp::ballot(mask, mine));
+    if (n && warp::is_leader(mask)) order::add_relaxed(&stats()->errors, uint64_t{n});
+  }
+
+  WB_FN uint32_t settle_one(token* t, uint32_t i, status& s) const {
+    token one = t[i];
+    t[i] = token{};
+    s = wait(warp::mask_t{1} << warp::lane(), one);
+    return i;
+  }
+};
+
+WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer,
+                              uint64_t tag) const {
+  token t;
+  place at{0, 0, 0};
+  uint64_t address = 0;
+  bool refuse = false;
+  if (wants) {
+    refuse = !in_range(block, n);
+    if (!refuse) {
+      at = locate(block);
+      refuse = n > at.room;
+    }
+    if (!refuse && queue_on(at.device).q->bounce == 0) {
+      address = iova(at.device, buffer, n << v_->block_shift);
+      refuse = address == no_address;
+    }
+  }
+  status s;
+  if (refuse) s = refused(op, block, n);
+  queue_ref q = queue_on(at.device);
+  bool waits = wants && !refuse;
+  while (warp::mask_t left = warp::ballot(mask, waits)) {
+    // Lanes on the same queue go together.
+    const uint64_t here = warp::shuffle(mask, reinterpret_cast<uint64_t>(q.q), warp::first(left));
+    const uint32_t device = warp::shuffle(mask, at.device, warp::first(left));
+    const bool member = waits && reinterpret_cast<uint64_t>(q.q) == here;
+    const queue_ref group(reinterpret_cast<wb_queue*>(here), control(), device);
+    const writer w{*this, group, op, n, at.lba, buffer, address, tag, false};
+    uint32_t ticket = 0, doorbells = 0;
+    status ended = group.submit_with(mask, member, ticket, doorbells, [&](bool got, uint32_t mine) { w(mask, got, mine); });
+    if (member) {
+      waits = false;
+      if (ended) {
+        t = token::of(device, group.q->index, ticket);
+      } else {
+        s = status{ended.word, op << WB_RECORD_OPCODE_SHIFT | n, ended.origin, at.lba};
+      }
+    }
+    count(mask, member && ended, op, n, doorbells);
+  }
+  if (!s) {
+    t = token::resolved(s.word);
+    if (tag) {
+      fail(s);
+      queue_ref::settle(reinterpret_cast<uint64_t*>(tag), s.opcode_blocks, false);
+    }
+  }
+  return t;
+}
+
+WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const {
+  status s;
+  if (wants && !in_range(block, n)) s = refused(op, block, n);
+  uint32_t left = wants && s ? n : 0;
+  while (warp::any(mask, left != 0)) {
+    place at{0, 0, 0};
+    uint32_t blocks = 0;
+    if (left) {
+      at = locate(block);
+      blocks = left < at.room ? left : at.room;
+    }
+    status one = move(mask, left != 0, op, at, blocks, buffer);
+    if (left) {
+      if (!one) s = one;
+      left = one ? left - blocks : 0;
+      block += blocks;
+      buffer += uint64_t{blocks} << v_->block_shift;
+    }
+  }
+  count_errors(mask, !s);
+  return s;
+}
+
+// One command for each lane with `wants`, submitted, waited for and finished. The commands are private: nobody else may finish
+// them, which saves the claim.
+WB_FN status volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, place at, uint32_t blocks, uint64_t buffer) const {
+  const queue_ref q = queue_on(at.device);
+  const uint32_t bytes = blocks << v_->block_shift;
+  const bool bounces = q.q->bounce != 0;
+  uint64_t address = 0;
+  status s;
+  if (wants && !bounces) {
+    address = iova(at.device, buffer, bytes);
+    if (address == no_address) {
+      s = refused(op, at.lba, blocks);
+      wants = false;
+    }
+  }
+  patience p(control());
+  bool flying = false;
+  uint32_t ticket = 0;
+  for (uint32_t turn = 0;; ++turn) {
+    const warp::mask_t waiting = warp::ballot(mask, wants);
+    if (waiting) {
+      const queue_ref group = q.shared(mask, warp::first(waiting));
+      const warp::mask_t members = warp::ballot(mask, wants && q.q == group.q);
+      const writer w{*this, group, op, blocks, at.lba, buffer, address, 0, true};
+      uint32_t doorbells = 0;
+      bool got = group.try_submit(mask, members, ticket, doorbells, [&](bool mine, uint32_t t) { w(mask, mine, t); });
+      if (got) {
+        flying = true;
+        wants = false;
+      }
+      if (doorbells) count(mask, got, op, blocks, doorbells);
+    }
+    uint32_t word = flying ? order::load_acquire(q.word(ticket)) : 0;
+    const bool ready = flying && (word & slot::completed) != 0;
+    const warp::mask_t in_flight = warp::ballot(mask, flying && !ready), blocked = warp::ballot(mask, wants);
+    // Copying is for all lanes together, at the end; or as soon as slots are short.
+    if (in_flight == 0 || (blocked && warp::any(mask, ready))) {
+      status ended = q.finish_claimed(mask, ready, ticket, word, false);
+      if (ready) {
+        s = ended;
+        flying = false;
+      }
+      if ((in_flight | blocked) == 0) return s;
+    }
+    const uint32_t lane = q.nth_of(in_flight ? in_flight : blocked, turn);
+    const queue_ref busy = q.shared(mask, lane);
+    if (busy.poll(mask) == 0 && blocked) q.shared(mask, warp::first(blocked)).relieve(mask, p.late());
+    const verdict v = p.spent(mask);
+    if (v == verdict::go_on) continue;
+    if (wants) {
+      s = status{status_word(v), op << WB_RECORD_OPCODE_SHIFT | blocks, q.blocker().word, at.lba};
+      wants = false;
+    }
+    // What has completed meanwhile is finished in the next turn.
+    if (flying && !ready && q.abandon(ticket, v, s)) flying = false;
+  }
+}
+
+WB_FN status volume_ref::flush(warp::mask_t mask) const {
+  status s;
+  const bool leader = warp::is_leader(mask);
+  for (uint32_t d = 0; d < v_->device_count; ++d) {
+    const queue_ref q = queue_on(d).shared(mask, warp::leader(mask));
+    uint32_t ticket = 0, doorbells = 0;
+    status one = q.submit_with(mask, leader, ticket, doorbells, [&](bool got, uint32_t t) {
+      if (got) q.post(t, nvme::flush(v_->device[d].nsid), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false));
+    });
+    status ended = q.wait(mask, leader && one, ticket);
+    if (leader && s) s = one ? ended : one;
+    count(mask, false, nvme::op_flush, 0, doorbells);
+  }
+  count_errors(mask, !s);
+  s.word = warp::shuffle(mask, s.word, warp::leader(mask));
+  s.opcode_blocks = warp::shuffle(mask, s.opcode_blocks, warp::leader(mask));
+  s.origin = warp::shuffle(mask, s.origin, warp::leader(mask));
+  return s;
+}
+
+}  // namespace warpbell

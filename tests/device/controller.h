@@ -1,0 +1,335 @@
+// A model of an NVMe controller for tests of the device headers: one thread, memory as the medium, addresses as kernels have
+// them. It checks what it is given (order of tickets, identifiers in use, ranges) and completes commands in a random order.
+#pragma once
+
+#include <warpbell/kernel.h>
+#include <warpbell/volume.cuh>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace model {
+
+using namespace warpbell;
+
+[[noreturn]] inline void fail(const std::string& what) {
+  std::fprintf(stderr, "FAILED: %s\n", what.c_str());
+  std::exit(1);
+}
+inline void check(bool ok, const std::string& what) {
+  if (!ok) fail(what);
+}
+
+constexpr uint32_t page_shift = 12;
+constexpr uint32_t media_error = 0x281;  // unrecovered read error: type 2, code 81h (NVMe Base 2.1, 4.2.3)
+
+struct options {
+  uint32_t devices = 1;
+  uint32_t queues = 1;
+  uint32_t depth = 8;
+  uint32_t block_shift = 9;
+  uint32_t max_blocks = 16;
+  uint32_t chunk_blocks = 24;
+  uint64_t device_blocks = 4096;
+  uint32_t first_ticket = 0;
+  bool bounce = true;
+  uint64_t deadline_ns = 60ull * 1000 * 1000 * 1000;
+  uint32_t seed = 1;
+};
+
+// What the controller does with a command, by its first volume block.
+enum class fate { normal, media, lost };
+
+class controller {
+ public:
+  explicit controller(const options& o) : opt(o), random(o.seed) {
+    data.resize((opt.devices * opt.device_blocks) << opt.block_shift);
+    for (uint32_t d = 0; d < opt.devices; ++d) {
+      for (uint32_t i = 0; i < opt.queues; ++i) sides.emplace_back(new side(*this, d, i));
+    }
+    ctl = wb_control{};
+    ctl.stop = reinterpret_cast<uint64_t>(&stop_word);
+    ctl.abort = reinterpret_cast<uint64_t>(&abort_word);
+    ctl.error_log = reinterpret_cast<uint64_t>(&log);
+    ctl.deadline_ns = opt.deadline_ns;
+    volume = wb_volume{};
+    volume.control = reinterpret_cast<uint64_t>(&ctl);
+    volume.stats = reinterpret_cast<uint64_t>(stats);
+    volume.block_shift = opt.block_shift;
+    volume.device_count = opt.devices;
+    volume.chunk_blocks = opt.chunk_blocks;
+    volume.memory_page_shift = page_shift;
+    volume.blocks = opt.devices == 1 ? opt.device_blocks : opt.device_blocks / opt.chunk_blocks * opt.chunk_blocks * opt.devices;
+    queues.resize(opt.devices * opt.queues);
+    for (uint32_t d = 0; d < opt.devices; ++d) {
+      for (uint32_t i = 0; i < opt.queues; ++i) queues[d * opt.queues + i] = sides[d * opt.queues + i]->make();
+      volume.device[d].queues = reinterpret_cast<uint64_t>(&queues[d * opt.queues]);
+      volume.device[d].blocks = opt.device_blocks;
+      volume.device[d].queue_count = opt.queues;
+      volume.device[d].nsid = d + 1;
+      volume.device[d].max_blocks = opt.max_blocks;
+    }
+  }
+
+  // Memory that the devices may use directly.
+  void window(void* base, uint64_t bytes) {
+    wb_window& w = volume.window[volume.window_count++];
+    w.base = reinterpret_cast<uint64_t>(base);
+    w.bytes = bytes;
+    for (uint32_t d = 0; d < opt.devices; ++d) w.iova[d] = w.base + shift(d);
+  }
+
+  void start() {
+    service = std::thread([this] { serve(); });
+  }
+  void finish() {
+    order::store_release(&ended, 1u);
+    service.join();
+  }
+
+  // Where a volume block is kept.
+  char* at(uint64_t block) {
+    uint64_t stripe = block / opt.chunk_blocks, within = block % opt.chunk_blocks;
+    uint64_t device = opt.devices == 1 ? 0 : stripe % opt.devices;
+    uint64_t lba = opt.devices == 1 ? block : stripe / opt.devices * opt.chunk_blocks + within;
+    return data.data() + ((device * opt.device_blocks + lba) << opt.block_shift);
+  }
+  uint64_t block_of(uint32_t device, uint64_t lba) const {
+    if (opt.devices == 1) return lba;
+    return (lba / opt.chunk_blocks * opt.devices + device) * opt.chunk_blocks + lba % opt.chunk_blocks;
+  }
+
+  // All commands that were published have been completed and taken off, and no ticket is missing.
+  void check_idle(const char* where) {
+    uint64_t served = 0, tickets = 0;
+    for (size_t i = 0; i < queues.size(); ++i) {
+      const wb_queue& q = queues[i];
+      std::string name = std::string(where) + ", queue " + std::to_string(i) + ": ";
+      check(q.ticket == q.tail, name + "tickets " + std::to_string(q.ticket) + ", published " + std::to_string(q.tail));
+      check(q.head == q.tail, name + "published " + std::to_string(q.tail) + ", completed " + std::to_string(q.head));
+      check(q.credit == q.frontier - q.ticket, name + "credit " + std::to_string(q.credit));
+      check(q.tail_lock == 0 && q.head_lock == 0, name + "a lock is held");
+      served += sides[i]->served;
+      tickets += q.ticket - opt.first_ticket;
+      for (uint32_t s = 0; s < q.depth; ++s) {
+        uint32_t w = sides[i]->slot[s] & slot::states;
+        check(w == 0 || (w & ~slot::failed) == slot::completed, name + "slot " + std::to_string(s) + " is in state " + std::to_string(w));
+      }
+    }
+    check(served == tickets, std::string(where) + ": " + std::to_string(tickets) + " tickets, " + std::to_string(served) + " completions");
+  }
+
+  options opt;
+  wb_control ctl;
+  wb_volume volume;
+  std::vector<wb_queue> queues;
+  std::vector<char> data;
+  wb_error_log log = {};
+  wb_stats stats[WB_STATS_STRIPES] = {};
+  alignas(64) uint32_t stop_word = 0;
+  alignas(64) uint32_t abort_word = 0;
+  alignas(64) uint32_t release_lost = 0;  // not 0: commands that were held back are completed now
+  uint32_t slow = 2;                      // one in `slow` looks at a command completes it
+  fate (*plan)(uint64_t block) = [](uint64_t) { return fate::normal; };
+
+ private:
+  struct pending {
+    uint32_t cid;
+    uint32_t status = 0;
+    bool lost = false, to_host = false;
+    uint64_t prp1 = 0, prp2 = 0, bytes = 0;  // what is still to be moved
+    char* medium = nullptr;
+  };
+
+  // Addresses on the bus differ from those of kernels by this much, so that one cannot be taken for the other.
+  static uint64_t shift(uint32_t device) { return uint64_t{device + 1} << 52; }
+
+  // The controller's side of one queue pair, and its memory.
+  struct side {
+    side(controller& c, uint32_t d, uint32_t i)
+        : owner(c), device(d), index(i), depth(c.opt.depth), log2(static_cast<uint32_t>(__builtin_ctz(depth))),
+          bounce_bytes(c.opt.max_blocks << c.opt.block_shift), sq(depth * 4), cq(depth), slot(depth), mark(depth), outcome(depth),
+          records(depth), busy(depth), head(c.opt.first_ticket), tail(c.opt.first_ticket) {
+      if (bounce_bytes < 1u << page_shift) bounce_bytes = 1u << page_shift;
+      bounce.reset(static_cast<char*>(std::aligned_alloc(4096, uint64_t{depth} * bounce_bytes)));
+      lists.reset(static_cast<char*>(std::aligned_alloc(4096, uint64_t{depth} << page_shift)));
+      std::memset(bounce.get(), 0xee, uint64_t{depth} * bounce_bytes);
+      std::memset(lists.get(), 0xee, uint64_t{depth} << page_shift);
+      for (uint32_t s = 0; s < depth; ++s) {
+        uint32_t t = head + ((s - head) & (depth - 1));  // the next ticket that falls on slot s
+        slot[s] = (t >> log2) << slot::lap_shift;
+        // The phase of the lap before.
+        cq[s].w = ((t >> log2) & 1u) << nvme::cqe_phase_shift;
+      }
+      sq_doorbell = cq_doorbell = head & (depth - 1);
+    }
+
+    wb_queue make() {
+      wb_queue q = {};
+      q.sq = reinterpret_cast<uint64_t>(sq.data());
+      q.cq = reinterpret_cast<uint64_t>(cq.data());
+      q.sq_doorbell = reinterpret_cast<uint64_t>(&sq_doorbell);
+      q.cq_doorbell = reinterpret_cast<uint64_t>(&cq_doorbell);
+      q.slot = reinterpret_cast<uint64_t>(slot.data());
+      q.mark = reinterpret_cast<uint64_t>(mark.data());
+      q.outcome = reinterpret_cast<uint64_t>(outcome.data());
+      q.record = reinterpret_cast<uint64_t>(records.data());
+      if (owner.opt.bounce) {
+        q.bounce = reinterpret_cast<uint64_t>(bounce.get());
+        q.bounce_iova = q.bounce + shift(device);
+        for (uint32_t s = 0; s < depth; ++s) {
+          auto* list = reinterpret_cast<uint64_t*>(lists.get() + (uint64_t{s} << page_shift));
+          for (uint32_t i = 1; i < bounce_bytes >> page_shift; ++i) {
+            list[i - 1] = q.bounce_iova + uint64_t{s} * bounce_bytes + (uint64_t{i} << page_shift);
+          }
+        }
+      }
+      q.prp_list = reinterpret_cast<uint64_t>(lists.get());
+      q.prp_list_iova = q.prp_list + shift(device);
+      q.depth = depth;
+      q.log2_depth = log2;
+      q.bounce_bytes = bounce_bytes;
+      q.index = index;
+      q.ticket = q.frontier = q.tail = q.head = owner.opt.first_ticket;
+      return q;
+    }
+
+    char* memory(uint64_t iova) const {
+      check(iova >> 52 == device + 1, "the device was given an address that is not its own");
+      return reinterpret_cast<char*>(iova - shift(device));
+    }
+
+    // Moves data by PRPs (NVMe Base 2.1, 4.1.1).
+    void move(pending& p) const {
+      const uint64_t page = uint64_t{1} << page_shift, first = page - (p.prp1 & (page - 1));
+      const bool listed = p.bytes > first + page;
+      uint64_t at = p.prp1, part = first;
+      for (uint64_t i = 0; p.bytes; ++i) {
+        if (part > p.bytes) part = p.bytes;
+        char* host = memory(at);
+        std::memcpy(p.to_host ? host : p.medium, p.to_host ? p.medium : host, part);
+        p.medium += part;
+        p.bytes -= part;
+        if (!p.bytes) break;
+        at = listed ? order::load_relaxed_sys(reinterpret_cast<const uint64_t*>(memory(p.prp2)) + i) : p.prp2;
+        check((at & (page - 1)) == 0, "a PRP entry after the first is not a page's address");
+        part = page;
+      }
+    }
+
+    void fetch() {
+      const options& o = owner.opt;
+      uint32_t doorbell = order::load_acquire_sys(&sq_doorbell);
+      check(doorbell < depth, "doorbell value out of range");
+      while ((head & (depth - 1)) != doorbell) {
+        order::quad e[4];
+        for (int i = 0; i < 4; ++i) e[i] = order::load_quad_sys(&sq[(head & (depth - 1)) * 4 + i]);
+        uint32_t op = e[0].x & 0xff, cid = e[0].x >> 16;
+        check(cid == (head & (depth - 1)), "the command identifier is not the slot");
+        check(!busy[cid], "a command identifier is used twice");
+        check(e[0].y == device + 1, "wrong namespace");
+        busy[cid] = true;
+        pending p{cid};
+        if (op != nvme::op_flush) {
+          uint64_t lba = e[2].z | uint64_t{e[2].w} << 32;
+          uint32_t n = (e[3].x & 0xffff) + 1;
+          check(op == nvme::op_read || op == nvme::op_write, "unknown opcode");
+          check(n <= o.max_blocks && lba + n <= o.device_blocks, "a range that the volume should have refused");
+          fate f = owner.plan(owner.block_of(device, lba));
+          char* medium = owner.data.data() + ((device * o.device_blocks + lba) << o.block_shift);
+          if (f == fate::media) {
+            p.status = media_error;
+          } else {
+            p.lost = f == fate::lost;
+            p.prp1 = e[1].z | uint64_t{e[1].w} << 32;
+            p.prp2 = e[2].x | uint64_t{e[2].y} << 32;
+            p.medium = medium;
+            p.bytes = uint64_t{n} << o.block_shift;
+            p.to_host = op == nvme::op_read;
+            // A device may move data at any time until it completes the command.
+            if (!p.lost && owner.random() % 2) move(p);
+          }
+        }
+        waiting.push_back(p);
+        ++head;
+      }
+    }
+
+    bool complete_one() {
+      if (waiting.empty()) return false;
+      // A full ring: the consumer has not caught up (it never may, as there are fewer commands than entries).
+      if (((tail + 1) & (depth - 1)) == order::load_acquire_sys(&cq_doorbell)) return false;
+      size_t i = owner.random() % waiting.size();
+      if (waiting[i].lost && !order::load_acquire(&owner.release_lost)) return false;
+      pending p = waiting[i];
+      move(p);
+      waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+      busy[p.cid] = false;
+      ++served;
+      uint32_t phase = ((tail >> log2) & 1u) ^ 1u;
+      order::store_quad(&cq[tail & (depth - 1)],
+                        {0, 0, head & (depth - 1), p.cid | phase << nvme::cqe_phase_shift | p.status << nvme::cqe_status_shift});
+      ++tail;
+      return true;
+    }
+
+    struct freed {
+      void operator()(char* p) const { std::free(p); }
+    };
+
+    controller& owner;
+    uint32_t device, index, depth, log2, bounce_bytes;
+    std::vector<order::quad> sq, cq;
+    std::vector<uint32_t> slot, mark, outcome;
+    std::vector<wb_record> records;
+    std::vector<bool> busy;
+    std::vector<pending> waiting;
+    std::unique_ptr<char, freed> bounce, lists;
+    uint32_t head, tail;
+    uint64_t served = 0;
+    alignas(64) uint32_t sq_doorbell = 0;
+    alignas(64) uint32_t cq_doorbell = 0;
+  };
+
+  void serve() {
+    // Ends when told to, after everything that was submitted has been completed.
+    for (;;) {
+      bool last = order::load_acquire(&ended) != 0, idle = true;
+      for (auto& s : sides) {
+        s->fetch();
+        // What is completed late may be overtaken by what comes later.
+        for (int i = 0; i < 8 && random() % slow == 0; ++i) s->complete_one();
+        idle = idle && s->waiting.empty();
+      }
+      if (last && idle) return;
+      cpu::yield();
+    }
+  }
+
+  std::vector<std::unique_ptr<side>> sides;
+  std::mt19937 random;
+  std::thread service;
+  alignas(64) uint32_t ended = 0;
+};
+
+// Runs a kernel on `blocks` blocks of one warp, all at once.
+template <class F> void run(uint32_t blocks, F lane) {
+  struct local {
+    static void call(void* const* p) { (*static_cast<F*>(p[0]))(); }
+  };
+  void* parameters[] = {&lane};
+  std::vector<std::thread> warps;
+  for (uint32_t b = 0; b < blocks; ++b) {
+    warps.emplace_back([&, b] { cpu::run_block(&local::call, parameters, b, blocks, warp::width); });
+  }
+  for (auto& w : warps) w.join();
+}
+
+}  // namespace model
