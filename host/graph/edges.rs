@@ -186,6 +186,8 @@ pub struct GraphOnEngine {
     pub(super) weighted: Option<Weighted>,
     /// Bitmap of vertices without edges, and of those past the last.
     pub(super) isolated: Region,
+    /// Vertices that have edges, as far as is known.
+    pub(super) connected: u64,
     launch_limit: Duration,
 }
 
@@ -222,6 +224,7 @@ impl GraphOnEngine {
         };
         let isolated = isolated(csr, inward.as_ref().map(|(_, t)| t.offsets()));
         let bitmap = engine.allocate(Place::Device, isolated.len() * 4)?;
+        let connected = isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum();
         bitmap.set_slice(0, &isolated)?;
         let weighted = if needs.weighted { Some(store.weighted(csr)?) } else { None };
         Ok(Self {
@@ -235,6 +238,7 @@ impl GraphOnEngine {
             inward: inward.map(|(lists, _)| lists),
             weighted,
             isolated: bitmap,
+            connected,
             launch_limit: DEFAULT_LAUNCH_LIMIT,
         })
     }

@@ -362,8 +362,7 @@ void host_kernels() {
   const uint64_t before = m.writes;
   b.flush(2);
   const uint64_t commands = m.writes - before;
-  b.run(1, [&] { wb_cache_commit(&b.cache); });
-  CHECK(b.log.count == 0 && m.flushes >= 1);
+  CHECK(b.log.count == 0);
   for (uint64_t i = 1; i < n - 2; ++i) CHECK(b.stored(i) == bytes[i]);
   if (width == 32) CHECK(commands <= 128 / (model::most_bytes / page_bytes) + 8);
   b.run(2, [&] { wb_cache_drop(&b.cache, 0, 64, 0); });

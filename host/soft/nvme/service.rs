@@ -364,9 +364,14 @@ impl Service {
         }
         self.table = table;
         let table = &*self.table;
-        let lost = self.sqs.iter_mut().filter_map(|q| (!q.resolve(table)).then_some(())).count()
-            + self.cqs.iter_mut().filter_map(|q| (!q.resolve(table)).then_some(())).count();
-        if lost > 0 {
+        let mut whole = true;
+        for q in &mut self.sqs {
+            whole &= q.resolve(table);
+        }
+        for q in &mut self.cqs {
+            whole &= q.resolve(table);
+        }
+        if !whole {
             // Rings without memory cannot be served, nor can the driver be told through them.
             self.core.fatal("the memory of a queue was unmapped");
             self.forget(|_| true);
