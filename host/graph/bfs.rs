@@ -35,7 +35,8 @@ pub struct BfsOptions {
     pub parents: bool,
     /// Go bottom-up when the frontier's edges are more than the unexplored ones over `alpha` (GAP: 15); 0 stays top-down.
     pub alpha: u64,
-    /// Go top-down again when the frontier shrinks below the vertices over `beta` (GAP: 18).
+    /// Go top-down again when the frontier shrinks below the vertices over `beta` (GAP: 18), and below the number of
+    /// vertices that are left: those few would read fewer lists than the frontier.
     pub beta: u64,
 }
 
@@ -234,8 +235,10 @@ impl<'g> Bfs<'g> {
                 }
             };
             let found = report.sum[FOUND];
-            if bottom_up && found != 0 && found < frontier && found <= graph.vertices / self.options.beta.max(1) {
-                // The frontier has become small: make a queue of it.
+            reached += found;
+            let small = found < frontier && found <= graph.vertices / self.options.beta.max(1);
+            if bottom_up && found != 0 && small && found < graph.connected.saturating_sub(reached) {
+                // The frontier has become small, also beside the vertices that a bottom-up step would look at: make a queue of it.
                 let p = Parameters { seen: seen[now], seen_next: seen[1 - now], queue_next: queue[turn], ..forward };
                 let report = self.launcher.step(&format!("wb_bfs_collect_{ids}"), args!(p))?;
                 (items, degrees, bottom_up) = (report.sum[ITEMS], report.sum[DEGREES], false);
@@ -249,7 +252,6 @@ impl<'g> Bfs<'g> {
                 hub_hits: report.sum[HUB_HITS],
                 elapsed: started.elapsed(),
             });
-            reached += found;
             frontier = found;
             if found == 0 {
                 break;

@@ -1,7 +1,8 @@
 //! A graph where kernels can reach it: everything of size O(vertices) in the engine's memory, the edges where they were
 //! asked to be.
 
-use super::csr::{Csr, Neighbours, Weights, with_neighbours};
+use super::csr::{Csr, NeighbourOrder, Neighbours, Weights, with_neighbours};
+use super::hub::{hubs, order_by_degree};
 use crate::engine::{Args, Engine, EngineError, Grid, KernelArg, RunError};
 use crate::memory::{MemoryError, Place, Region};
 use bytemuck::{Pod, Zeroable};
@@ -185,6 +186,8 @@ pub struct GraphOnEngine {
     pub(super) weighted: Option<Weighted>,
     /// Bitmap of vertices without edges, and of those past the last.
     pub(super) isolated: Region,
+    /// Vertices that have edges, as far as is known.
+    pub(super) connected: u64,
     launch_limit: Duration,
 }
 
@@ -194,7 +197,7 @@ pub(super) const TILE_EDGES: u64 = 1024;
 /// How long one kernel may take unless told otherwise.
 pub const DEFAULT_LAUNCH_LIMIT: Duration = Duration::from_secs(300);
 
-/// Threads in a block of a graph kernel, and blocks on a multiprocessor: 64 registers for each thread.
+/// Threads in a block of a graph kernel, and blocks on a multiprocessor: `WB_GRAPH_KERNEL` of `kernels/graph/work.cuh`.
 const BLOCK_THREADS: u32 = 256;
 const BLOCKS_PER_PROCESSOR: u32 = 4;
 
@@ -209,15 +212,19 @@ impl GraphOnEngine {
     pub fn place(engine: &Engine, csr: &Csr, placement: Placement, needs: Needs) -> Result<Self, GraphError> {
         let store = Store { engine, placement };
         let wide = csr.neighbours().as_u64().is_some();
-        let out = store.lists(csr, csr.offsets(), needs.lists)?;
+        let out = store.lists(csr, needs.lists)?;
         let inward = if csr.directed() && needs.inward {
-            let transpose = csr.transpose();
-            Some((store.lists(&transpose, csr.offsets(), true)?, transpose))
+            let mut transpose = csr.transpose();
+            if csr.order() == NeighbourOrder::ByDegree {
+                order_by_degree(&mut transpose);
+            }
+            Some((store.lists(&transpose, true)?, transpose))
         } else {
             None
         };
         let isolated = isolated(csr, inward.as_ref().map(|(_, t)| t.offsets()));
         let bitmap = engine.allocate(Place::Device, isolated.len() * 4)?;
+        let connected = isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum();
         bitmap.set_slice(0, &isolated)?;
         let weighted = if needs.weighted { Some(store.weighted(csr)?) } else { None };
         Ok(Self {
@@ -231,6 +238,7 @@ impl GraphOnEngine {
             inward: inward.map(|(lists, _)| lists),
             weighted,
             isolated: bitmap,
+            connected,
             launch_limit: DEFAULT_LAUNCH_LIMIT,
         })
     }
@@ -309,14 +317,11 @@ struct Store<'a> {
 }
 
 impl Store<'_> {
-    /// `degrees` are the offsets whose differences say how well connected a neighbour is.
-    fn lists(&self, csr: &Csr, degrees: &[u64], with_edges: bool) -> Result<Lists, GraphError> {
+    fn lists(&self, csr: &Csr, with_edges: bool) -> Result<Lists, GraphError> {
         let offset = self.device(csr.offsets())?;
-        let (hub, tile, hub_leads) = with_neighbours!(csr.neighbours(), list => {
-            let hubs = hubs(csr.offsets(), list, degrees);
-            let leads = leads(csr.offsets(), list, &hubs);
-            (self.device(&hubs)?, self.device(&tiles(csr.offsets(), list))?, leads)
-        });
+        let hub = self.device(hubs(csr).bytes())?;
+        let tile = with_neighbours!(csr.neighbours(), list => self.device(&tiles(csr.offsets(), list))?);
+        let hub_leads = csr.order() == NeighbourOrder::ByDegree;
         let edges = if with_edges { Some(self.edges(csr.neighbours().bytes())?) } else { None };
         Ok(Lists { offset, hub, tile, hub_leads, edges })
     }
@@ -422,23 +427,6 @@ fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
 fn tiles<V: super::csr::VertexId>(offsets: &[u64], neighbours: &[V]) -> Vec<V> {
     let tiles = (neighbours.len() as u64).div_ceil(TILE_EDGES);
     (0..tiles).into_par_iter().map(|t| V::from_index(offsets.partition_point(|&o| o <= t * TILE_EDGES) - 1)).collect()
-}
-
-/// For each vertex its neighbour with most edges, the first of equals.
-fn hubs<V: super::csr::VertexId>(offsets: &[u64], neighbours: &[V], degrees: &[u64]) -> Vec<V> {
-    let degree = |v: V| degrees[v.index() + 1] - degrees[v.index()];
-    offsets
-        .par_windows(2)
-        .map(|w| {
-            let list = &neighbours[w[0] as usize..w[1] as usize];
-            list.iter().copied().reduce(|best, v| if degree(v) > degree(best) { v } else { best }).unwrap_or(V::NONE)
-        })
-        .collect()
-}
-
-/// Whether each hub is the first of its list.
-fn leads<V: super::csr::VertexId>(offsets: &[u64], neighbours: &[V], hubs: &[V]) -> bool {
-    offsets.par_windows(2).zip(hubs).all(|(w, &hub)| w[0] == w[1] || neighbours[w[0] as usize] == hub)
 }
 
 /// `wb_graph_tally` and `wb_graph_report` of `kernels/graph/work.cuh`.

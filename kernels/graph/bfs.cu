@@ -108,12 +108,12 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
   const uint32_t turn = items_per_turn(p.items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
   // With one lane to a warp nobody else keeps reads in flight: ask for lists this many turns ahead.
-  constexpr uint64_t ahead = decltype(edges)::stored && warp::width < 32 ? 16 : 0;
+  constexpr uint64_t ahead = session_traits<decltype(edges)>::stored && warp::width < 32 ? 16 : 0;
   auto prefetch = [&](uint64_t at) {
     const uint64_t k = at + warp::lane();
     if (warp::lane() >= turn || k >= p.items) return;
     const run r = run_of(queue[k], g.offset);
-    edges.prefetch(r.first, r.first + r.count);
+    edges.prefetch(r.first, r.count);
   };
   const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
   if constexpr (ahead > 0) {
@@ -171,12 +171,12 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
       const uint32_t holder = warp::first(open);
       const uint32_t word = warp::shuffle(all, now, holder);
       const uint64_t base = (at + holder) * 32;
-      if constexpr (decltype(edges)::stored && warp::width < 32) {
+      if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) {
         // One lane to a warp: ask for all pages of the word's lists before waiting for the first.
         for (uint32_t rest = ~word; rest; rest &= rest - 1) {
           const uint64_t v = base + warp::first(rest);
           Id from;
-          if (!asks(v, from)) edges.prefetch(g.offset[v], g.offset[v] + 1);
+          if (!asks(v, from)) edges.prefetch(g.offset[v], 1);
         }
       }
       uint32_t reached = 0;
@@ -232,23 +232,25 @@ template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_BFS_MEMORY(ID, SUFFIX)                                                                         \
-  WB_KERNEL void wb_bfs_start_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_start<ID>(p); }          \
-  WB_EXPORT(wb_bfs_start_##SUFFIX)                                                                        \
-  WB_KERNEL void wb_bfs_collect_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_collect<ID>(p); }      \
+#define WB_BFS_MEMORY(ID, SUFFIX) \
+  WB_GRAPH_KERNEL wb_bfs_start_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_start<ID>(p); } \
+  WB_EXPORT(wb_bfs_start_##SUFFIX) \
+  WB_GRAPH_KERNEL wb_bfs_collect_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_collect<ID>(p); } \
   WB_EXPORT(wb_bfs_collect_##SUFFIX)
 
-#define WB_BFS_EDGES(ID, SUFFIX, SOURCE)                                                                  \
-  WB_KERNEL void wb_bfs_top_down_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) {                     \
-    warpbell::graph::bfs_top_down<ID>(p, edges);                                                          \
-  }                                                                                                       \
-  WB_EXPORT(wb_bfs_top_down_##SUFFIX)                                                                     \
-  WB_KERNEL void wb_bfs_bottom_up_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) {                    \
-    warpbell::graph::bfs_bottom_up<ID>(p, edges);                                                         \
-  }                                                                                                       \
+#define WB_BFS_EDGES(ID, SUFFIX, SOURCE) \
+  WB_GRAPH_KERNEL wb_bfs_top_down_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::bfs_top_down<ID>(p, edges); \
+  } \
+  WB_EXPORT(wb_bfs_top_down_##SUFFIX) \
+  WB_GRAPH_KERNEL wb_bfs_bottom_up_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::bfs_bottom_up<ID>(p, edges); \
+  } \
   WB_EXPORT(wb_bfs_bottom_up_##SUFFIX)
 
 WB_BFS_MEMORY(uint32_t, u32)
 WB_BFS_MEMORY(uint64_t, u64)
 WB_BFS_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32_t>)
 WB_BFS_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint64_t>)
+WB_BFS_EDGES(uint32_t, storage_u32, warpbell::array_ref<uint32_t>)
+WB_BFS_EDGES(uint64_t, storage_u64, warpbell::array_ref<uint64_t>)

@@ -153,16 +153,16 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_COMPONENTS_MEMORY(ID, SUFFIX, WHAT)                                                                   \
-  WB_KERNEL void wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p) {                                     \
-    warpbell::graph::components_##WHAT<ID>(p);                                                                   \
-  }                                                                                                              \
+#define WB_COMPONENTS_MEMORY(ID, SUFFIX, WHAT) \
+  WB_GRAPH_KERNEL wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p) { \
+    warpbell::graph::components_##WHAT<ID>(p); \
+  } \
   WB_EXPORT(wb_components_##WHAT##_##SUFFIX)
 
-#define WB_COMPONENTS_EDGES(ID, SUFFIX, WHAT, SOURCE)                                                            \
-  WB_KERNEL void wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p, WB_PARAM SOURCE edges) {              \
-    warpbell::graph::components_##WHAT<ID>(p, edges);                                                            \
-  }                                                                                                              \
+#define WB_COMPONENTS_EDGES(ID, SUFFIX, WHAT, SOURCE) \
+  WB_GRAPH_KERNEL wb_components_##WHAT##_##SUFFIX(WB_PARAM wb_components p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::components_##WHAT<ID>(p, edges); \
+  } \
   WB_EXPORT(wb_components_##WHAT##_##SUFFIX)
 
 WB_COMPONENTS_MEMORY(uint32_t, u32, start)
@@ -177,3 +177,7 @@ WB_COMPONENTS_EDGES(uint32_t, pointer_u32, round, warpbell::graph::pointer_sourc
 WB_COMPONENTS_EDGES(uint64_t, pointer_u64, round, warpbell::graph::pointer_source<uint64_t>)
 WB_COMPONENTS_EDGES(uint32_t, pointer_u32, rest, warpbell::graph::pointer_source<uint32_t>)
 WB_COMPONENTS_EDGES(uint64_t, pointer_u64, rest, warpbell::graph::pointer_source<uint64_t>)
+WB_COMPONENTS_EDGES(uint32_t, storage_u32, round, warpbell::array_ref<uint32_t>)
+WB_COMPONENTS_EDGES(uint32_t, storage_u32, rest, warpbell::array_ref<uint32_t>)
+WB_COMPONENTS_EDGES(uint64_t, storage_u64, round, warpbell::array_ref<uint64_t>)
+WB_COMPONENTS_EDGES(uint64_t, storage_u64, rest, warpbell::array_ref<uint64_t>)

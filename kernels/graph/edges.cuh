@@ -3,12 +3,13 @@
 //   load(mask, i)                        one edge for each lane of the mask, at its own index
 //   for_each_chunk(mask, first, last, f) the mask walks a range together; f(edge) runs on the lane that holds the edge
 //   any_of(mask, first, last, f)         likewise, until f is true for an edge; the answer is the same for the whole mask
-//   prefetch(first, last)                the calling lane's range will be wanted soon
+//   prefetch(first, count)               the calling lane's range will be wanted soon
 //
 // `pointer_source` is memory that loads reach: GPU memory, pinned host memory (zero-copy), or the heap on the CPU engine.
-// `storage_source` is an array on NVMe behind the page cache.
+// `array_ref` is an array on NVMe behind the page cache.
 #pragma once
 
+#include <warpbell/array.cuh>
 #include <warpbell/platform.h>
 #include <warpbell/warp.cuh>
 
@@ -21,12 +22,16 @@ template <class Id, class Weight> struct alignas(sizeof(Id) + sizeof(Weight)) we
   Weight weight;
 };
 
+// What differs between sessions at compile time: whether waiting for an edge is waiting for a device, and how many independent
+// loads a lane keeps in flight.
+template <class Session> struct session_traits {
+  static constexpr bool stored = true;
+  static constexpr uint32_t unroll = 1;
+};
+
 template <class T> class pointer_session {
  public:
   using value_type = T;
-  static constexpr bool stored = false;
-  // Independent loads that one lane keeps in flight.
-  static constexpr uint32_t unroll = 4;
 
   WB_FN explicit pointer_session(const T* base) : base_(base) {}
 
@@ -67,7 +72,14 @@ template <class T> class pointer_session {
     return at;
   }
 
+  static constexpr uint32_t unroll = 4;
+
   const T* base_;
+};
+
+template <class T> struct session_traits<pointer_session<T>> {
+  static constexpr bool stored = false;
+  static constexpr uint32_t unroll = 4;
 };
 
 template <class T> struct pointer_source {

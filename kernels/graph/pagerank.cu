@@ -114,9 +114,9 @@ WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value va
       if (warp::lane() == from) own = part;
     }
     const lane_runs runs(first, count >= long_list ? 0 : count);
-    constexpr uint32_t unroll = Session::unroll;
+    constexpr uint32_t unroll = session_traits<Session>::unroll;
     for (uint32_t round = 0; round < runs.total(); round += unroll * warp::width) {
-      T v[unroll];
+      T v[unroll]{};
       uint32_t owner[unroll];
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
@@ -193,14 +193,14 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_PAGERANK_MEMORY(C, SUFFIX, WHAT)                                                                       \
-  WB_KERNEL void wb_pagerank_##WHAT##_##SUFFIX(WB_PARAM wb_pagerank p) { warpbell::graph::pagerank_##WHAT<C>(p); } \
+#define WB_PAGERANK_MEMORY(C, SUFFIX, WHAT) \
+  WB_GRAPH_KERNEL wb_pagerank_##WHAT##_##SUFFIX(WB_PARAM wb_pagerank p) { warpbell::graph::pagerank_##WHAT<C>(p); } \
   WB_EXPORT(wb_pagerank_##WHAT##_##SUFFIX)
 
-#define WB_PAGERANK_EDGES(ID, C, SUFFIX, SOURCE)                                                                  \
-  WB_KERNEL void wb_pagerank_pull_##SUFFIX(WB_PARAM wb_pagerank p, WB_PARAM SOURCE edges) {                       \
-    warpbell::graph::pagerank_pull<ID, C>(p, edges);                                                              \
-  }                                                                                                               \
+#define WB_PAGERANK_EDGES(ID, C, SUFFIX, SOURCE) \
+  WB_GRAPH_KERNEL wb_pagerank_pull_##SUFFIX(WB_PARAM wb_pagerank p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::pagerank_pull<ID, C>(p, edges); \
+  } \
   WB_EXPORT(wb_pagerank_pull_##SUFFIX)
 
 WB_PAGERANK_MEMORY(float, f32, start)
@@ -211,3 +211,7 @@ WB_PAGERANK_EDGES(uint32_t, float, f32_pointer_u32, warpbell::graph::pointer_sou
 WB_PAGERANK_EDGES(uint32_t, double, f64_pointer_u32, warpbell::graph::pointer_source<uint32_t>)
 WB_PAGERANK_EDGES(uint64_t, float, f32_pointer_u64, warpbell::graph::pointer_source<uint64_t>)
 WB_PAGERANK_EDGES(uint64_t, double, f64_pointer_u64, warpbell::graph::pointer_source<uint64_t>)
+WB_PAGERANK_EDGES(uint32_t, float, f32_storage_u32, warpbell::array_ref<uint32_t>)
+WB_PAGERANK_EDGES(uint32_t, double, f64_storage_u32, warpbell::array_ref<uint32_t>)
+WB_PAGERANK_EDGES(uint64_t, float, f32_storage_u64, warpbell::array_ref<uint64_t>)
+WB_PAGERANK_EDGES(uint64_t, double, f64_storage_u64, warpbell::array_ref<uint64_t>)

@@ -118,12 +118,12 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
   uint64_t scanned = 0, lowered = 0, least = ~uint64_t{0};
   const uint32_t turn = items_per_turn(p.near_items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
-  constexpr uint64_t ahead = decltype(edges)::stored && warp::width < 32 ? 16 : 0;
+  constexpr uint64_t ahead = session_traits<decltype(edges)>::stored && warp::width < 32 ? 16 : 0;
   auto prefetch = [&](uint64_t at) {
     const uint64_t k = at + warp::lane();
     if (warp::lane() >= turn || k >= p.near_items) return;
     const run r = run_of(queue[k], g.offset);
-    edges.prefetch(r.first, r.first + r.count);
+    edges.prefetch(r.first, r.count);
   };
   const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
   if constexpr (ahead > 0) {
@@ -180,25 +180,29 @@ template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_SSSP_MEMORY(ID, WORD, SUFFIX)                                                                        \
-  WB_KERNEL void wb_sssp_start_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_start<ID, WORD>(p); }       \
-  WB_EXPORT(wb_sssp_start_##SUFFIX)                                                                             \
-  WB_KERNEL void wb_sssp_split_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_split<ID, WORD>(p); }       \
+#define WB_SSSP_MEMORY(ID, WORD, SUFFIX) \
+  WB_GRAPH_KERNEL wb_sssp_start_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_start<ID, WORD>(p); } \
+  WB_EXPORT(wb_sssp_start_##SUFFIX) \
+  WB_GRAPH_KERNEL wb_sssp_split_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_split<ID, WORD>(p); } \
   WB_EXPORT(wb_sssp_split_##SUFFIX)
 
-#define WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX)                                                                                \
-  WB_KERNEL void wb_sssp_relax_pointer_##SUFFIX(                                                                               \
-      WB_PARAM wb_sssp p, WB_PARAM warpbell::graph::pointer_source<warpbell::graph::weighted<ID, WEIGHT>> edges) {             \
-    warpbell::graph::sssp_relax<ID, WEIGHT, WORD>(p, edges);                                                                   \
-  }                                                                                                                            \
-  WB_EXPORT(wb_sssp_relax_pointer_##SUFFIX)
+#define WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, WHERE, SOURCE) \
+  WB_GRAPH_KERNEL wb_sssp_relax_##WHERE##_##SUFFIX( \
+      WB_PARAM wb_sssp p, WB_PARAM SOURCE<warpbell::graph::weighted<ID, WEIGHT>> edges) { \
+    warpbell::graph::sssp_relax<ID, WEIGHT, WORD>(p, edges); \
+  } \
+  WB_EXPORT(wb_sssp_relax_##WHERE##_##SUFFIX)
+
+#define WB_SSSP_BOTH(ID, WEIGHT, WORD, SUFFIX) \
+  WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source) \
+  WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref)
 
 // Identifier, distance word; and identifier, weight, distance word.
 WB_SSSP_MEMORY(uint32_t, uint32_t, u32_d32)
 WB_SSSP_MEMORY(uint32_t, uint64_t, u32_d64)
 WB_SSSP_MEMORY(uint64_t, uint64_t, u64_d64)
-WB_SSSP_EDGES(uint32_t, uint32_t, uint32_t, u32_w32_d32)
-WB_SSSP_EDGES(uint32_t, uint32_t, uint64_t, u32_w32_d64)
-WB_SSSP_EDGES(uint32_t, float, uint64_t, u32_f32_d64)
-WB_SSSP_EDGES(uint64_t, uint64_t, uint64_t, u64_w64_d64)
-WB_SSSP_EDGES(uint64_t, double, uint64_t, u64_f64_d64)
+WB_SSSP_BOTH(uint32_t, uint32_t, uint32_t, u32_w32_d32)
+WB_SSSP_BOTH(uint32_t, uint32_t, uint64_t, u32_w32_d64)
+WB_SSSP_BOTH(uint32_t, float, uint64_t, u32_f32_d64)
+WB_SSSP_BOTH(uint64_t, uint64_t, uint64_t, u64_w64_d64)
+WB_SSSP_BOTH(uint64_t, double, uint64_t, u64_f64_d64)

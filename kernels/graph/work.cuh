@@ -25,6 +25,10 @@ typedef struct wb_graph_report {
 static_assert(sizeof(wb_graph_tally) == 64, "wb_graph_tally");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
 
+// Blocks of at most 256 threads, four of them on a multiprocessor: 64 registers for each thread. What a miss needs beyond that
+// goes to the stack, which is nothing beside the wait for the page. host/graph/edges.rs launches with the same numbers.
+#define WB_GRAPH_KERNEL WB_KERNEL void __launch_bounds__(256, 4)
+
 namespace warpbell {
 namespace graph {
 
@@ -175,9 +179,9 @@ WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag
       edges.for_each_chunk(all, begin, begin + n, [&](T v) { f(t, v); });
     }
     const lane_runs runs(first, count >= long_list ? 0 : count);
-    constexpr uint32_t unroll = Session::unroll;
+    constexpr uint32_t unroll = session_traits<Session>::unroll;
     for (uint32_t round = 0; round < runs.total(); round += unroll * warp::width) {
-      T v[unroll];
+      T v[unroll]{};
       Tag t[unroll];
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {

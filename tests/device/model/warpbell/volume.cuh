@@ -16,7 +16,7 @@
 namespace warpbell {
 
 namespace nvme {
-enum opcode : uint32_t { op_flush = 0x00, op_write = 0x01, op_read = 0x02 };
+enum opcode : uint32_t { op_write = 0x01, op_read = 0x02 };
 }
 
 struct status {
@@ -62,7 +62,7 @@ struct model {
   std::atomic<uint32_t> next{0};
   std::atomic<bool> stuck{false}, leaving{false};
   std::atomic<uint64_t> bad_reads_from{~0ull}, bad_reads_to{0}, bad_writes_from{~0ull}, bad_writes_to{0};
-  std::atomic<uint64_t> reads{0}, writes{0}, flushes{0};
+  std::atomic<uint64_t> reads{0}, writes{0};
 
   static model& here() {
     static model m;
@@ -86,12 +86,10 @@ struct model {
         bad = first < bad_reads_to && last > bad_reads_from;
         if (!bad) std::memcpy(c.bounce.data(), store.data() + at, bytes);
         ++reads;
-      } else if (c.opcode == nvme::op_write) {
+      } else {
         bad = first < bad_writes_to && last > bad_writes_from;
         if (!bad) std::memcpy(store.data() + at, c.bounce.data(), bytes);
         ++writes;
-      } else {
-        ++flushes;
       }
       c.failed.store(bad, std::memory_order_relaxed);
       c.word.store((w & ~7u) | completed, std::memory_order_release);
@@ -143,7 +141,6 @@ class volume_ref {
     }
   }
 
-  status flush(warp::mask_t m) const { return wait(m, warp::is_leader(m) ? begin(0, 0, nvme::op_flush, 0, 0) : token{}); }
   void fail(const status& s) const { raise_error(control(), wb_error{s.word, 0, 0, 0, 0, 0, 0}); }
   void raise(uint32_t word, uint32_t opcode, uint64_t lba, uint32_t blocks, uint32_t device) const {
     raise_error(control(), wb_error{word, device, 0, 0, opcode, blocks, lba});
