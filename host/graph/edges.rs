@@ -39,6 +39,14 @@ pub enum GraphError {
         /// Who wants it.
         algorithm: &'static str,
     },
+    /// What was read is not the edge list that was placed.
+    #[error(
+        "{edges} edge(s) lead to vertices that do not exist: the edge list was overwritten since it was placed; load the graph again"
+    )]
+    Corrupt {
+        /// Edges that were found so.
+        edges: u64,
+    },
     /// Distances might not fit 64 bits.
     #[error(
         "{vertices} vertices times the largest weight {weight} do not fit 64-bit distances; scale the weights down"
@@ -438,6 +446,9 @@ pub(super) struct Report {
     reserved: u64,
 }
 
+/// The sum that counts edges which lead nowhere.
+const BAD_EDGES: usize = 5;
+
 impl Report {
     /// A sum of real numbers.
     pub(super) fn real(&self, which: usize) -> f64 {
@@ -491,7 +502,11 @@ impl<'g> Launcher<'g> {
     /// Runs a kernel that publishes its sums.
     pub(super) fn step(&self, kernel: &str, args: Args<'_>) -> Result<Report, GraphError> {
         self.run(kernel, args)?;
-        Ok(self.report.get(0)?)
+        let report: Report = self.report.get(0)?;
+        match report.sum[BAD_EDGES] {
+            0 => Ok(report),
+            edges => Err(GraphError::Corrupt { edges }),
+        }
     }
 }
 
