@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cache = Cache::on(&volume).bytes(1 << 20).build()?;
     let array: Array<u32> = cache.open("numbers")?;
     let sum = engine.allocate(Place::Device, 8)?;
-    let run = engine.launch("array_sum", engine.grid(256, 4), args!(array.lend(), &sum))?;
+    let run = engine.launch("array_sum", engine.grid(256, 1), args!(array.lend(), &sum))?;
     run.finish_within(Duration::from_secs(30))?;
 
     let found: u64 = sum.get(0)?;

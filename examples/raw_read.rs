@@ -46,4 +46,3 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{blocks} blocks of {size} bytes read by the kernel in {commands} commands: correct");
     Ok(())
 }
-

@@ -7,7 +7,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`graph`] | graph import, generators, BFS, components, PageRank, shortest paths, verifiers |
-//! | [`bench`] | measuring programs and their reports |
+//! | [`mod@bench`] | measuring programs and their reports |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller with fault injection |
 //! | [`nvme`] | the driver: registers, admin queue, queue pairs, namespaces |
@@ -19,6 +19,10 @@
 //!
 //! Arrows point down only: a module uses those below it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+// Test files that benchmarks and fuzz targets share name the crate as those do.
+#[cfg(test)]
+extern crate self as warpbell;
 
 pub mod bench;
 pub mod cuda;

@@ -1,8 +1,9 @@
 //! What one run of a graph algorithm says, and several together.
 
-use super::report::{Spread, harmonic_mean, nanoseconds};
+use super::report::{Spread, nanoseconds};
 use super::units::{grouped, si, three_digits};
-use crate::engine::abi::Stats;
+use crate::graph::teps::harmonic_mean;
+use crate::storage::Stats;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -84,8 +85,10 @@ pub struct GraphRun {
     /// Components.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub components: Option<u64>,
-    /// Levels, iterations or rounds.
+    /// Levels, phases, iterations or ranges: see `unit`.
     pub steps: u32,
+    /// What a step is called.
+    pub unit: &'static str,
     /// Sum of the changes in the last iteration of PageRank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub residual: Option<f64>,
@@ -101,7 +104,7 @@ pub struct GraphRun {
 
 impl GraphRun {
     /// A run that took `elapsed` over `traversed_edges` edges.
-    pub fn new(elapsed: Duration, traversed_edges: u64, steps: u32) -> Self {
+    pub fn new(elapsed: Duration, traversed_edges: u64, (steps, unit): (usize, &'static str)) -> Self {
         let seconds = elapsed.as_secs_f64();
         Self {
             source: None,
@@ -110,7 +113,8 @@ impl GraphRun {
             teps: if seconds > 0.0 { traversed_edges as f64 / seconds } else { 0.0 },
             reached: None,
             components: None,
-            steps,
+            steps: u32::try_from(steps).unwrap_or(u32::MAX),
+            unit,
             residual: None,
             io: None,
             verified: false,
@@ -127,14 +131,12 @@ impl GraphRun {
 impl fmt::Display for GraphRun {
     /// `reached 33,696 in 11 levels   0.021 s   8.6 MTEPS   4.60 bytes/edge   hit 97.1 %   112k IOPS   verified (GAP rules)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(s) = self.source {
-            write!(f, "source {s}  ")?;
-        }
+        let steps = format!("{} {}", grouped(self.steps.into()), self.unit);
         match (self.reached, self.components, self.residual) {
-            (Some(n), ..) => write!(f, "reached {} in {} levels", grouped(n), grouped(self.steps.into()))?,
-            (_, Some(n), _) => write!(f, "{} components in {} rounds", grouped(n), grouped(self.steps.into()))?,
-            (.., Some(r)) => write!(f, "{} iterations, last change {r:.1e}", grouped(self.steps.into()))?,
-            _ => write!(f, "{} steps", grouped(self.steps.into()))?,
+            (Some(n), ..) => write!(f, "reached {} in {steps}", grouped(n))?,
+            (_, Some(n), _) => write!(f, "{} components in {steps}", grouped(n))?,
+            (.., Some(change)) => write!(f, "{steps}, last change {change:.1e}")?,
+            _ => write!(f, "{steps}")?,
         }
         write!(f, "   {}   {}TEPS", seconds(self.elapsed()), spaced(self.teps))?;
         if let Some(io) = &self.io {
@@ -168,12 +170,13 @@ pub struct Summary {
 impl Summary {
     /// Of at least one run.
     pub fn of(runs: &[GraphRun]) -> Option<Self> {
+        // A source without edges traverses none; a zero would make the mean meaningless.
+        let rates: Vec<f64> = runs.iter().map(|r| r.teps).filter(|t| *t > 0.0).collect();
         Some(Self {
             runs: runs.len(),
             elapsed_ns: Spread::of(runs.iter().map(|r| r.elapsed_ns as f64))?,
             teps: Spread::of(runs.iter().map(|r| r.teps))?,
-            // A source without edges traverses none; a zero would make the mean meaningless.
-            harmonic_mean_teps: harmonic_mean(runs.iter().map(|r| r.teps).filter(|t| *t > 0.0)).unwrap_or(0.0),
+            harmonic_mean_teps: harmonic_mean(&rates).unwrap_or(0.0),
             verified: runs.iter().all(|r| r.verified),
         })
     }
@@ -224,7 +227,7 @@ mod tests {
         GraphRun {
             reached: Some(33_696),
             io: Some(Io::new(&stats, elapsed, 361_622)),
-            ..GraphRun::new(elapsed, 180_811, 11)
+            ..GraphRun::new(elapsed, 180_811, (11, "levels"))
         }
     }
 

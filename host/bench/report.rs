@@ -131,16 +131,9 @@ impl Environment {
 /// How commands and data travelled.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathReport {
-    /// Device names, in the order of the stripe.
-    pub devices: Vec<String>,
-    /// `soft`, `qtest`, ...
-    pub device: String,
-    /// Where queues and doorbell records are: `host` or `gpu`.
-    pub queues: String,
-    /// Where the device puts data: `direct` or `bounce`.
-    pub landing: String,
-    /// Who rings the doorbell: `gpu`, `cpu-engine` or `cpu`.
-    pub doorbell: String,
+    /// Devices, queues, landing, doorbell.
+    #[serde(flatten)]
+    pub path: crate::storage::Path,
     /// I/O queue pairs on each device.
     pub queue_pairs: u32,
     /// Entries in each queue.
@@ -175,16 +168,6 @@ impl Spread {
     }
 }
 
-/// The mean for rates (Graph500, "Output": TEPS are averaged harmonically). `None` without values.
-pub fn harmonic_mean(rates: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (mut n, mut sum) = (0u32, 0.0);
-    for r in rates {
-        n += 1;
-        sum += 1.0 / r;
-    }
-    (n > 0).then(|| f64::from(n) / sum)
-}
-
 /// Whole nanoseconds, as JSON has times.
 pub fn nanoseconds(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
@@ -195,12 +178,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spreads_and_means() {
+    fn spreads_have_their_middle() {
         assert_eq!(Spread::of([]), None);
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
-        assert_eq!(harmonic_mean([]), None);
-        assert_eq!(harmonic_mean([1.0, 2.0, 2.0]), Some(1.5));
     }
 
     #[test]

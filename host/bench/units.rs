@@ -161,7 +161,7 @@ pub fn three_digits(n: f64) -> String {
     match n {
         n if n >= 99.95 => format!("{n:.0}"),
         n if n >= 9.995 => format!("{n:.1}"),
-        n if n == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         n => format!("{n:.2}"),
     }
 }

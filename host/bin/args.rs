@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
+use warpbell::graph::import::DEFAULT_SEED;
 
 /// GPU kernels that do their own I/O.
 #[derive(Debug, Parser)]
@@ -57,13 +58,16 @@ pub enum GraphCommand {
         #[command(flatten)]
         graph: GraphArgs,
     },
-    /// Shortest paths from a source by edge weight (1 to 255 seeded from the edge where the input has none)
+    /// Shortest paths from a source by edge weight
     Sssp {
         #[command(flatten)]
         sources: SourceArgs,
         /// Width of a bucket in weight; chosen from the weights if not given
         #[arg(long, value_name = "W", value_parser = tolerance)]
         delta: Option<f64>,
+        /// Weights: the input's (1 where it has none; random integers on generated graphs), or random ones by --seed
+        #[arg(long, value_enum, default_value_t = Weights::Input)]
+        weights: Weights,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -92,13 +96,13 @@ pub struct GraphArgs {
     /// Where the edges live: on the device, in pinned host memory, or in GPU memory
     #[arg(long, value_enum, default_value_t = Edges::Storage)]
     pub edges: Edges,
-    /// Cache before each run: empty, or as the last run left it [default: cold]
+    /// Empty the cache before each run (the default)
     #[arg(long, conflicts_with = "warm")]
     pub cold: bool,
-    /// Keep what the cache holds from run to run, and read the edges once before the first
+    /// Keep what the cache holds from run to run
     #[arg(long)]
     pub warm: bool,
-    /// Cache size in bytes, or as a share of the edges such as 25% [default: all edges on cpu, a quarter of them on gpu, at least 1M]
+    /// Cache size, or a share of the edges [default: 25%, at least 1M]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<BytesOrShare>,
     /// Cache page, 512 to 64k
@@ -108,7 +112,7 @@ pub struct GraphArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
     /// Seed of generators and of drawn sources and weights
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SEED)]
     pub seed: u64,
     /// Do not check the result against a serial computation
     #[arg(long)]
@@ -152,6 +156,12 @@ pub struct DeviceArgs {
     /// Bytes that go to one device before the next has its turn
     #[arg(long, value_name = "SIZE", default_value = "128k")]
     pub stripe_chunk: Bytes,
+    /// Where data lands: where the kernel wants it, or in a host buffer that kernels copy from
+    #[arg(long, value_name = "auto|direct|bounce", default_value = "auto", value_parser = ["auto", "direct", "bounce"])]
+    pub landing: String,
+    /// Where queues are
+    #[arg(long, value_name = "auto|host|gpu", default_value = "auto", value_parser = ["auto", "host", "gpu"])]
+    pub queue_memory: String,
     /// I/O queue pairs on each device [default: as the engine needs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub queues: Option<u32>,
@@ -288,7 +298,8 @@ impl FromStr for EngineChoice {
 }
 
 /// Where the edges live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Edges {
     /// On the device, read by the kernels through the cache
     Storage,
@@ -298,8 +309,21 @@ pub enum Edges {
     Gpu,
 }
 
+/// Which weights shortest paths use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Weights {
+    /// The input's
+    Input,
+    /// Uniform integers from 1 to 255
+    Integers,
+    /// Uniform real numbers in [0, 1)
+    Reals,
+}
+
 /// fio's words for what is done to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// Sequential reads
     Read,

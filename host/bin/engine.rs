@@ -1,7 +1,7 @@
 //! The engine that `--engine` asks for, and the line that says which it is.
 
 use crate::args::{EngineArgs, EngineChoice};
-use crate::output::{Failure, say};
+use crate::output::Failure;
 use warpbell::engine::{CpuImage, Engine, EngineError};
 
 /// Opens the engine.
@@ -24,9 +24,4 @@ pub fn open(args: &EngineArgs) -> Result<Engine, Failure> {
 fn with_way_out(e: EngineError) -> Failure {
     let text = e.to_string();
     Failure::Error(if text.contains("--engine cpu") { text } else { format!("{text}; or use --engine cpu") })
-}
-
-/// `warpbell 0.1.0  engine cpu (2 threads; no CUDA driver: libcuda.so.1 not found)`
-pub fn announce(engine: &Engine) -> Result<(), Failure> {
-    say!("warpbell {}  engine {engine}", env!("CARGO_PKG_VERSION"))
 }

@@ -50,6 +50,23 @@ macro_rules! say {
 }
 pub(crate) use say;
 
+/// Lines for people, unless standard output is for a program.
+pub struct Text {
+    quiet: bool,
+}
+
+impl Text {
+    /// Lines beside a report that `--json` asks for: none when the report itself goes to standard output.
+    pub fn beside(json: Option<&Path>) -> Self {
+        Self { quiet: json == Some(Path::new("-")) }
+    }
+
+    /// Prints one line.
+    pub fn line(&self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
+        if self.quiet { Ok(()) } else { line(text) }
+    }
+}
+
 /// Writes a report as `--json` asks.
 pub fn write_json(value: &impl serde::Serialize, to: &Path) -> Result<(), Failure> {
     match warpbell::bench::report::write_json(value, to) {

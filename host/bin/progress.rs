@@ -17,7 +17,8 @@ pub struct Loading {
 
 impl Loading {
     pub fn new() -> Self {
-        let target = if crate::output::has_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target =
+            if crate::output::has_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
         Self { bar, stage: Mutex::new(None), started: std::time::Instant::now() }
     }

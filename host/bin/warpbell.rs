@@ -1,26 +1,32 @@
 //! The command line: parse, call, print.
 
 mod args;
+mod device;
+mod engine;
+mod graph;
 mod info;
 mod interrupt;
 mod output;
+mod progress;
 
 use args::{Cli, Command};
 use clap::Parser;
-use output::Failure;
+use interrupt::Interrupt;
+use output::{Failure, say};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let interrupt = interrupt::watch();
-    let result = run(cli.command);
+    let result = run(cli.command, &interrupt);
     output::conclude(result, interrupt.happened())
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
+        Command::Graph(command) => graph::run(command, interrupt),
+        Command::Bench(_) => Ok(()),
         Command::Info(args) => info::run(&args),
-        Command::IncludeDir => output::line(format_args!("{}", warpbell::INCLUDE_DIR)),
-        _ => Ok(()),
+        Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),
     }
 }

@@ -372,7 +372,7 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             state >> 40
         };
-        let edges: Vec<_> = (0..700_000).map(|_| (next() % 5000, next() % 5000, (next() % 9) as u32)).collect();
+        let edges: Vec<_> = (0..600_000).map(|_| (next() % 5000, next() % 5000, (next() % 9) as u32)).collect();
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| Csr::from_weighted_edges(5000, &edges, CsrOptions::default()).unwrap())

@@ -7,15 +7,15 @@ use std::fmt;
 use std::ops::Range;
 
 /// A vertex number as it is stored: 32 bits when they suffice, else 64.
-pub trait VertexId:
-    bytemuck::Pod + Ord + Default + Send + Sync + fmt::Debug + fmt::Display + Into<u64> + 'static
-{
+pub trait VertexId: bytemuck::Pod + Ord + Default + Send + Sync + fmt::Debug + fmt::Display + 'static {
     /// The value that stands for "no vertex".
     const NONE: Self;
     /// From a number that is known to fit.
     fn from_index(index: usize) -> Self;
     /// As an index into arrays over the vertices.
     fn index(self) -> usize;
+    /// In 64 bits.
+    fn number(self) -> u64;
 }
 
 impl VertexId for u32 {
@@ -26,6 +26,9 @@ impl VertexId for u32 {
     fn index(self) -> usize {
         self as usize
     }
+    fn number(self) -> u64 {
+        self as u64
+    }
 }
 
 impl VertexId for u64 {
@@ -35,6 +38,9 @@ impl VertexId for u64 {
     }
     fn index(self) -> usize {
         self as usize
+    }
+    fn number(self) -> u64 {
+        self
     }
 }
 
@@ -426,8 +432,8 @@ impl Csr {
         with_neighbours!(&self.neighbours, list => {
             let list = &list[self.range(v)];
             match self.order {
-                NeighbourOrder::ById => list.binary_search_by_key(&v, |&n| n.into()).is_ok(),
-                NeighbourOrder::ByDegree => list.iter().any(|&n| Into::<u64>::into(n) == v),
+                NeighbourOrder::ById => list.binary_search_by_key(&v, |&n| n.number()).is_ok(),
+                NeighbourOrder::ByDegree => list.iter().any(|&n| n.number() == v),
             }
         })
     }
@@ -510,7 +516,7 @@ impl Csr {
         with_neighbours!(&self.neighbours, list => (0..self.vertices()).into_par_iter().all(|v| {
             let list = &list[self.range(v)];
             list.windows(2).all(|pair| pair[0] < pair[1])
-                && (keep_self_loops || list.binary_search_by_key(&v, |&n| n.into()).is_err())
+                && (keep_self_loops || list.binary_search_by_key(&v, |&n| n.number()).is_err())
         }))
     }
 
@@ -523,7 +529,7 @@ impl Csr {
     }
 
     fn one_way_edge_in<V: VertexId>(&self, list: &[V]) -> Option<(u64, u64)> {
-        let split = |v: u64| self.range(v).start + list[self.range(v)].partition_point(|&n| n.into() <= v);
+        let split = |v: u64| self.range(v).start + list[self.range(v)].partition_point(|&n| n.number() <= v);
         let same = |a: usize, b: usize| match &self.weights {
             None => true,
             Some(Weights::U32(w)) => w[a] == w[b],
@@ -532,11 +538,11 @@ impl Csr {
         };
         let opposite = |from: u64, to: u64| -> Option<usize> {
             let range = self.range(to);
-            list[range.clone()].binary_search_by_key(&from, |&n| n.into()).ok().map(|i| range.start + i)
+            list[range.clone()].binary_search_by_key(&from, |&n| n.number()).ok().map(|i| range.start + i)
         };
         let missing = |v: u64, arcs: Range<usize>| {
             arcs.into_iter().find_map(|i| {
-                let to = list[i].into();
+                let to = list[i].number();
                 (!opposite(v, to).is_some_and(|o| same(i, o))).then_some((v, to))
             })
         };
@@ -549,7 +555,7 @@ impl Csr {
             .clone()
             .into_par_iter()
             .map(|v| {
-                let loops = usize::from(list[self.range(v)].binary_search_by_key(&v, |&n| n.into()).is_ok());
+                let loops = usize::from(list[self.range(v)].binary_search_by_key(&v, |&n| n.number()).is_ok());
                 let up = self.range(v).end - split(v);
                 let down = self.range(v).len() - up - loops;
                 up as i64 - down as i64
@@ -604,8 +610,7 @@ fn check_offsets(offsets: &[u64], edges: u64, vertices: u64) -> Result<(), CsrEr
 }
 
 fn check_neighbours(neighbours: &Neighbours, vertices: u64) -> Result<(), CsrError> {
-    let bad =
-        with_neighbours!(neighbours, list => list.par_iter().position_first(|&n| Into::<u64>::into(n) >= vertices));
+    let bad = with_neighbours!(neighbours, list => list.par_iter().position_first(|&n| n.number() >= vertices));
     match bad {
         Some(i) => Err(CsrError::Neighbour { index: i as u64, found: neighbours.get(i), vertices }),
         None => Ok(()),

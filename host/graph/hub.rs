@@ -19,7 +19,7 @@ fn hubs_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
         .into_par_iter()
         .map(|v| {
             let list = list[csr.range(v)].iter().copied();
-            list.max_by_key(|&n| (csr.degree(n.into()), Reverse(n))).unwrap_or(V::NONE)
+            list.max_by_key(|&n| (csr.degree(n.number()), Reverse(n))).unwrap_or(V::NONE)
         })
         .collect()
 }

@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(plan.bytes(), (1 << 20) + (64 << 10));
         assert_eq!(plan.bytes_for_each(1, 8192), plan.bytes());
         let each = plan.bytes_for_each(3, 8192);
-        assert!(each * 3 >= plan.bytes() && each % 8192 == 0 && (each - 8192) * 3 < plan.bytes());
+        assert!(each * 3 >= plan.bytes() && each.is_multiple_of(8192) && (each - 8192) * 3 < plan.bytes());
     }
 
     #[test]

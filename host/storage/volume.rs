@@ -197,3 +197,107 @@ impl fmt::Debug for Volume {
         write!(f, "Volume({}, {} blocks of {} bytes)", self.0.path, self.0.blocks, self.block_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args;
+    use crate::engine::{Outcome, RunError};
+    use crate::storage::LandingChoice;
+
+    /// Kernels copy blocks from one place of the volume to another, through memory.
+    fn kernels_move_blocks(volume: &Volume, each: u32) {
+        let engine = volume.engine();
+        let (blocks, shift) = (volume.blocks() / 3, volume.block_shift());
+        let data: Vec<u8> = (0..blocks << shift).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        volume.write_blocks(0, &data).unwrap();
+        let buffer = volume.allocate_data(data.len()).unwrap();
+        let grid = engine.grid(128, 1);
+        let run = |kernel: &str, first: u64| {
+            let args = args!(volume.lend(), first, blocks, each, &buffer);
+            engine.launch(kernel, grid, args).unwrap().finish_within(Duration::from_secs(60)).unwrap();
+        };
+        run("wb_read_blocks", 0);
+        let mut moved = vec![0; data.len()];
+        buffer.read(0, &mut moved).unwrap();
+        assert!(moved == data, "{volume}: what kernels read is not what the host wrote");
+        run("wb_write_blocks", 2 * blocks);
+        volume.read_blocks(2 * blocks, &mut moved).unwrap();
+        assert!(moved == data, "{volume}: what the host read is not what kernels wrote");
+        let s = volume.stats().unwrap();
+        assert_eq!((s.read_bytes, s.write_bytes, s.errors), (data.len() as u64, data.len() as u64, 0));
+        assert!(s.reads >= blocks / u64::from(each) && s.doorbells > 0);
+        volume.reset_stats().unwrap();
+        assert_eq!(volume.stats().unwrap(), Stats::default());
+    }
+
+    #[test]
+    fn kernels_and_host_see_the_same_blocks() {
+        for specs in [&["soft:mem:768k"][..], &["soft:mem:256k,block=4096"; 3]] {
+            for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+                let drives = specs.iter().map(|s| Drive::open(s).unwrap());
+                let builder = Volume::on(&Engine::cpu().unwrap(), drives).chunk(16384).landing(landing);
+                let volume = builder.depth(8).transfer(8192).build().unwrap();
+                for each in [1, 5, 40] {
+                    kernels_move_blocks(&volume, each);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_over_a_controller_that_nobody_here_wrote() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.img");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let drive = match Drive::open(&format!("qtest:{},block=4096,ram=64M", path.display())) {
+            Ok(drive) => drive,
+            Err(e) if e.to_string().contains("no QEMU") => {
+                eprintln!("skipped: {e}");
+                return;
+            }
+            Err(e) => panic!("{e}"),
+        };
+        let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).build().unwrap();
+        assert!(volume.path().to_string().ends_with("queues host  landing direct  doorbell cpu"), "{}", volume.path());
+        kernels_move_blocks(&volume, 3);
+    }
+
+    fn failed_read(spec: &str, deadline: Duration) -> Vec<crate::engine::OperationError> {
+        let volume =
+            Volume::on(&Engine::cpu().unwrap(), [Drive::open(spec).unwrap()]).deadline(deadline).build().unwrap();
+        let buffer = volume.allocate_data(256 << 10).unwrap();
+        let args = args!(volume.lend(), 0u64, 512u64, 8u32, &buffer);
+        let run = volume.engine().launch("wb_read_blocks", volume.engine().grid(128, 1), args).unwrap();
+        match run.finish_within(Duration::from_secs(60)) {
+            Err(RunError::Operations { errors, .. }) => errors,
+            other => panic!("{spec}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_media_error_ends_a_run_with_its_place() {
+        let errors = failed_read("soft:mem:1M,media-error=331-331", Duration::from_secs(10));
+        let (lba, blocks) = (errors[0].lba, u64::from(errors[0].blocks));
+        assert!((lba..lba + blocks).contains(&331), "{:?}", errors[0]);
+        assert!(matches!(errors[0].outcome, Outcome::DeviceError(_)), "{:?}", errors[0]);
+    }
+
+    #[test]
+    fn a_lost_completion_ends_a_run_by_time() {
+        let errors = failed_read("soft:mem:1M,lose-completion=every:20", Duration::from_millis(300));
+        assert!(errors.iter().any(|e| e.outcome == Outcome::TimedOut && e.opcode == 2), "{errors:?}");
+    }
+
+    #[test]
+    fn a_controller_that_dies_is_reported() {
+        let drive = Drive::open("soft:mem:1M,fatal=after:30").unwrap();
+        let builder = Volume::on(&Engine::cpu().unwrap(), [drive]).deadline(Duration::from_millis(300));
+        let volume = builder.build().unwrap();
+        let buffer = volume.allocate_data(256 << 10).unwrap();
+        let args = args!(volume.lend(), 0u64, 512u64, 8u32, &buffer);
+        let run = volume.engine().launch("wb_read_blocks", volume.engine().grid(128, 1), args).unwrap();
+        assert!(run.finish_within(Duration::from_secs(60)).is_err());
+        assert!(volume.check().unwrap_err().to_string().contains("fatal"));
+    }
+}

@@ -26,7 +26,7 @@ impl Reader<'_> {
         let weighted = third == Third::Weight;
         let plan = Plan::whole(self.piece, self.options.progress);
         let precision = self.options.precision;
-        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| edge(own, line, third, precision, |id| Ok(id)))?;
+        let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| edge(own, line, third, precision, Ok))?;
         let read = Read { format, edges, ids: None, directed: None, mirrored: false, weighted, bytes: bytes.len() };
         raw::finish(bytes, read, self.options)
     }

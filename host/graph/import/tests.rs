@@ -238,7 +238,7 @@ fn bad_matrices_are_refused() {
         ),
         ("%%MatrixMarket matrix coordinate pattern general\n0 0 0\n", "m.mtx: holds no vertex"),
         (
-            "%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n",
+            "%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n% no more\n",
             "m.mtx: the header names 2 entries, the file holds 1; it is cut short",
         ),
         (

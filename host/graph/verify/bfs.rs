@@ -12,7 +12,7 @@ pub fn breadth_first(csr: &Csr, source: u64) -> Result<Vec<u32>, VerifyError> {
     check_source(csr, source)?;
     let mut depths = vec![UNREACHED; csr.vertices() as usize];
     let mut sweep = Sweep::new(csr);
-    with_neighbours!(csr.neighbours(), list => sweep.from(list, source, &mut depths, UNREACHED, |level| level));
+    with_neighbours!(csr.neighbours(), list => sweep.spread(list, source, &mut depths, UNREACHED, |level| level));
     Ok(depths)
 }
 
@@ -34,7 +34,7 @@ pub fn bfs_parents<P: VertexId>(csr: &Csr, source: u64, depths: &[u32], parents:
         let parent = parents[v as usize];
         let depth = depths[v as usize];
         if v == source {
-            return (parent.into() != source).then_some(ParentFault::OfSource);
+            return (parent.number() != source).then_some(ParentFault::OfSource);
         }
         match (depth == UNREACHED, parent == P::NONE) {
             (true, true) => return None,
@@ -44,7 +44,7 @@ pub fn bfs_parents<P: VertexId>(csr: &Csr, source: u64, depths: &[u32], parents:
         }
         if depths.get(parent.index()).is_none_or(|&above| above == UNREACHED || above + 1 != depth) {
             Some(ParentFault::Level)
-        } else if has_edge(csr, parent.into(), v) {
+        } else if has_edge(csr, parent.number(), v) {
             None
         } else {
             Some(ParentFault::NoEdge)
@@ -54,8 +54,9 @@ pub fn bfs_parents<P: VertexId>(csr: &Csr, source: u64, depths: &[u32], parents:
         None => Ok(()),
         Some((v, reason)) => {
             let parent = parents[v as usize];
-            let known = parent.into() < csr.vertices();
-            let parent = (parent != P::NONE).then(|| if known { csr.ids().id(parent.into()) } else { parent.into() });
+            let known = parent.number() < csr.vertices();
+            let parent =
+                (parent != P::NONE).then(|| if known { csr.ids().id(parent.number()) } else { parent.number() });
             Err(VerifyError::Parent { vertex: csr.ids().id(v), parent: Found(parent), reason })
         }
     }
@@ -65,8 +66,8 @@ fn has_edge(csr: &Csr, from: u64, to: u64) -> bool {
     with_neighbours!(csr.neighbours(), list => {
         let list = &list[csr.range(from)];
         match csr.order() {
-            NeighbourOrder::ById => list.binary_search_by_key(&to, |&n| n.into()).is_ok(),
-            NeighbourOrder::ByDegree => list.iter().any(|&n| Into::<u64>::into(n) == to),
+            NeighbourOrder::ById => list.binary_search_by_key(&to, |&n| n.number()).is_ok(),
+            NeighbourOrder::ByDegree => list.iter().any(|&n| n.number() == to),
         }
     })
 }
@@ -95,7 +96,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Marks what `source` reaches through vertices that have no mark: those that differ from `none` have one.
-    pub(super) fn from<V: VertexId, T: Copy + PartialEq>(
+    pub(super) fn spread<V: VertexId, T: Copy + PartialEq>(
         &mut self,
         list: &[V],
         source: u64,
@@ -112,10 +113,10 @@ impl<'a> Sweep<'a> {
         let mut next = Vec::new();
         while !frontier.is_empty() {
             level += 1;
-            let out: u64 = frontier.iter().map(|v| csr.degree((*v).into())).sum();
+            let out: u64 = frontier.iter().map(|v| csr.degree(v.number())).sum();
             // A step from below looks at all vertices, so a level must have a share of arcs to be worth it.
             if !csr.directed() && out > self.unexplored / ALPHA && out > csr.vertices() / ALPHA {
-                self.from_below(list, &mut frontier, marks, none, &mark, &mut level);
+                self.spread_from_below(list, &mut frontier, marks, none, &mark, &mut level);
                 continue;
             }
             self.unexplored -= out.min(self.unexplored);
@@ -134,7 +135,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Does levels from below for as long as they are wide. `level` is the first to do, and the last done afterwards.
-    fn from_below<V: VertexId, T: Copy + PartialEq>(
+    fn spread_from_below<V: VertexId, T: Copy + PartialEq>(
         &mut self,
         list: &[V],
         frontier: &mut Vec<V>,

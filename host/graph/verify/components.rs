@@ -17,9 +17,9 @@ pub fn connected_components(csr: &Csr) -> Vec<u64> {
 pub fn components<V: VertexId>(csr: &Csr, labels: &[V]) -> Result<(), VerifyError> {
     check_length(csr, labels.len())?;
     let expected = connected_components(csr);
-    let wrong = labels.par_iter().zip(&expected).position_first(|(&a, &b)| a.into() != b);
+    let wrong = labels.par_iter().zip(&expected).position_first(|(&a, &b)| a.number() != b);
     let Some(v) = wrong else { return Ok(()) };
-    let found: u64 = labels[v].into();
+    let found: u64 = labels[v].number();
     Err(VerifyError::Component {
         vertex: csr.ids().id(v as u64),
         found: if found < csr.vertices() { csr.ids().id(found) } else { found },
@@ -34,7 +34,7 @@ fn swept<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<u64> {
     for v in 0..csr.vertices() {
         // Vertices are taken in ascending order, so the first of a component is its smallest.
         if labels[v as usize] == NONE {
-            sweep.from(list, v, &mut labels, NONE, |_| v);
+            sweep.spread(list, v, &mut labels, NONE, |_| v);
         }
     }
     labels
@@ -54,7 +54,7 @@ fn united<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<u64> {
     for u in 0..csr.vertices() {
         for &n in &list[csr.range(u)] {
             // The smaller root stays one, so each root is the smallest vertex of its tree.
-            let (a, b) = (root(&mut up, u), root(&mut up, n.into()));
+            let (a, b) = (root(&mut up, u), root(&mut up, n.number()));
             up[a.max(b) as usize] = a.min(b);
         }
     }

@@ -170,7 +170,7 @@ fn search_in<V: VertexId>(csr: &Csr, list: &[V], source: usize, add: impl Fn(u64
         if keys[u.index()] < key {
             continue;
         }
-        for arc in csr.range(u.into()) {
+        for arc in csr.range(u.number()) {
             let n = list[arc];
             let next = add(key, arc);
             let place = &mut keys[n.index()];

@@ -195,7 +195,7 @@ fn start(
             // one that lacks a mapping, and closes no file, before its ring is empty.
             match unsafe { ring.push(file.fd(), request) } {
                 Ok(()) => return Ok(Outcome::InFlight),
-                Err(request) => ring.recycle(request.vectors),
+                Err(vectors) => ring.recycle(vectors),
             }
         } else {
             ring.recycle(vectors);

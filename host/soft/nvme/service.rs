@@ -364,9 +364,14 @@ impl Service {
         }
         self.table = table;
         let table = &*self.table;
-        let all = self.sqs.iter_mut().fold(true, |ok, q| q.resolve(table) && ok);
-        let all = self.cqs.iter_mut().fold(all, |ok, q| q.resolve(table) && ok);
-        if !all {
+        let mut whole = true;
+        for q in &mut self.sqs {
+            whole &= q.resolve(table);
+        }
+        for q in &mut self.cqs {
+            whole &= q.resolve(table);
+        }
+        if !whole {
             // Rings without memory cannot be served, nor can the driver be told through them.
             self.core.fatal("the memory of a queue was unmapped");
             self.forget(|_| true);

@@ -60,15 +60,81 @@ template <class T> class array_ref {
   wb_array_view view_;
 };
 
-// What could not be read within the array itself: the miss, away from the code that hits.
-template <class T> WB_FN_COLD T load_missing(const wb_cache* cache, warp::mask_t mask, uint64_t page, uint32_t byte) {
+// What is not a hit in the page's home way is done here, out of the way (and out of the registers) of the code that is.
+
+// Where the page is, if it is anywhere; `t` is its tag, acquired.
+WB_FN_COLD uint32_t find_page(const wb_cache* cache, uint64_t page, uint64_t& t) {
+  const wb_cache& c = *cache;
+  const uint32_t set = frames::set_of(c, page);
+  const uint32_t way = frames::find(c, set, page, t);
+  if (way == frames::none) return way;
+  t = order::load_acquire(frames::tag(c, frames::entry(c, set, way)));
+  return tags::holds(t, page) ? way : frames::none;
+}
+
+template <class T> struct found {
+  T value;
+  bool ok;
+};
+
+WB_FN_COLD void outside_of_array(const wb_cache* cache, uint64_t page) { frames::report(*cache, WB_BAD_ARGUMENT, page); }
+
+// A hit in another way than the home way.
+template <class T> WB_FN found<T> load_elsewhere(const wb_cache* cache, uint64_t page, uint32_t byte) {
+  const wb_cache& c = *cache;
+  uint64_t t = 0;
+  found<T> f{poison<T>(), false};
+  const uint32_t way = find_page(cache, page, t);
+  if (way == frames::none) return f;
+  const uint32_t set = frames::set_of(c, page);
+  const uint64_t* word = frames::tag(c, frames::entry(c, set, way));
+  const T v = order::load_checked(reinterpret_cast<const T*>(frames::address(c, set, way) + byte));
+  if (!tags::same(t, order::load_relaxed(word))) {
+    frames::count(c, &wb_stats::retries, 1);
+    return f;
+  }
+  if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
+  return found<T>{v, true};
+}
+
+// The miss.
+template <class T> WB_FN T load_missing(const wb_cache* cache, warp::mask_t mask, uint64_t page, uint32_t byte) {
   T v = poison<T>();
   with_page(cache, mask, page, false, [&](uint64_t base) { v = order::load_data(reinterpret_cast<const T*>(base + byte)); });
   return v;
 }
 
-WB_FN_COLD void outside_of_array(const wb_cache* cache, uint64_t page) {
-  frames::report(*cache, WB_BAD_ARGUMENT, page);
+// All that a lane by itself may need: `ok` if it was a hit after all.
+template <class T> WB_FN_COLD found<T> load_slowly(const wb_cache* cache, uint64_t first_page, uint64_t count, uint64_t i) {
+  const uint64_t at = i * sizeof(T);
+  const uint64_t page = first_page + (at >> cache->page_shift);
+  const uint32_t byte = static_cast<uint32_t>(at) & ((1u << cache->page_shift) - 1);
+  if (i >= count) {
+    outside_of_array(cache, page);
+    return found<T>{poison<T>(), false};
+  }
+  found<T> f = load_elsewhere<T>(cache, page, byte);
+  if (!f.ok) f.value = load_missing<T>(cache, warp::active(), page, byte);
+  return f;
+}
+
+// The same for the lanes of a mask together; those without `wants` help.
+template <class T>
+WB_FN_COLD found<T> load_slowly_together(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t first_page,
+                                         uint64_t count, uint64_t i) {
+  const uint64_t at = i * sizeof(T);
+  const uint64_t page = first_page + (at >> cache->page_shift);
+  const uint32_t byte = static_cast<uint32_t>(at) & ((1u << cache->page_shift) - 1);
+  found<T> f{poison<T>(), false};
+  if (wants && i >= count) {
+    outside_of_array(cache, page);
+    wants = false;
+  }
+  if (wants) f = load_elsewhere<T>(cache, page, byte);
+  const bool missing = wants && !f.ok;
+  const warp::mask_t left = warp::ballot(mask, missing);
+  if (missing) f.value = load_missing<T>(cache, left, page, byte);
+  return f;
 }
 
 // A session. One for each thread, on its stack; not to be kept or copied.
@@ -98,24 +164,23 @@ template <class T> class array {
 
   // Element i. Lanes that miss together wait together.
   WB_FN T load(uint64_t i) {
-    if (i >= count_) return outside(i);
     T v;
-    if (try_load(i, v)) return v;
-    return load_missing<T>(cache_, warp::active(), page_of(i), byte_of(i));
+    if (i < count_ && try_home(i, v)) return v;
+    const found<T> f = load_slowly<T>(cache_, first_page_, count_, i);
+    hits_ += f.ok;
+    return f.value;
   }
   WB_FN T operator[](uint64_t i) { return load(i); }
 
   // Element i of each lane of the mask: all misses of the mask are in flight at once.
   WB_FN T load(warp::mask_t mask, uint64_t i) {
     T v = poison<T>();
-    bool missing = false;
-    if (i >= count_) {
-      v = outside(i);
-    } else {
-      missing = !try_load(i, v);
+    const bool slow = !(i < count_ && try_home(i, v));
+    if (warp::any(mask, slow)) {
+      const found<T> f = load_slowly_together<T>(cache_, mask, slow, first_page_, count_, i);
+      if (slow) v = f.value;
+      hits_ += f.ok;
     }
-    const warp::mask_t left = warp::ballot(mask, missing);
-    if (missing) v = load_missing<T>(cache_, left, page_of(i), byte_of(i));
     return v;
   }
 
@@ -221,10 +286,7 @@ template <class T> class array {
   WB_FN uint32_t within(uint64_t i) const { return static_cast<uint32_t>(i) & ((1u << page_elements_log2_) - 1); }
   WB_FN uint32_t byte_of(uint64_t i) const { return within(i) << log2_bytes; }
 
-  WB_FN T outside(uint64_t i) const {
-    outside_of_array(cache_, page_of(i));
-    return poison<T>();
-  }
+  WB_FN void outside(uint64_t i) const { outside_of_array(cache_, page_of(i)); }
 
   // The frame that holds the page now, its tag acquired.
   WB_FN bool hit(uint64_t page, uint32_t set, uint32_t& way, const uint64_t*& word, uint64_t& t) const {
@@ -232,28 +294,23 @@ template <class T> class array {
     word = frames::tag(c_, frames::entry(c_, set, way));
     t = order::load_acquire(word);
     if (tags::holds(t, page)) return true;
-    uint64_t unused;
-    way = frames::find(c_, set, page, unused);
-    if (way == frames::none) return false;
+    uint64_t elsewhere = 0;
+    way = find_page(cache_, page, elsewhere);
+    t = elsewhere;
     word = frames::tag(c_, frames::entry(c_, set, way));
-    t = order::load_acquire(word);
-    return tags::holds(t, page);
+    return way != frames::none;
   }
 
-  WB_FN bool try_load(uint64_t i, T& v) {
+  // The hit: the page is in its home way.
+  WB_FN bool try_home(uint64_t i, T& v) {
     const uint64_t page = page_of(i);
-    const uint32_t set = frames::set_of(c_, page);
-    uint32_t way;
-    const uint64_t* word;
-    uint64_t t;
-    if (!hit(page, set, way, word, t)) return false;
-    const T read = order::load_checked(reinterpret_cast<const T*>(frames::address(c_, set, way)) + within(i));
-    if (!tags::same(t, order::load_relaxed(word))) {
-      frames::count(c_, &wb_stats::retries, 1);
-      return false;
-    }
-    if (!(t & WB_TAG_REFERENCED)) frames::touch(c_, frames::entry(c_, set, way), t);
-    v = read;
+    const uint32_t set = frames::set_of(c_, page), way = frames::home_way(c_, page);
+    const uint64_t* word = frames::tag(c_, frames::entry(c_, set, way));
+    const uint64_t t = order::load_acquire(word);
+    if (!tags::holds(t, page)) return false;
+    v = order::load_checked(reinterpret_cast<const T*>(frames::address(c_, set, way)) + within(i));
+    if (!tags::same(t, order::load_relaxed(word))) return false;
+    if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
     ++hits_;
     return true;
   }
@@ -267,9 +324,7 @@ template <class T> class array {
   WB_FN void ask_for(uint64_t page) const {
     const uint32_t set = frames::set_of(c_, page);
     const uint64_t t = order::load_relaxed(frames::tag(c_, frames::entry(c_, set, frames::home_way(c_, page))));
-    uint64_t unused;
-    if (tags::names(t, page) || frames::find(c_, set, page, unused) != frames::none) return;
-    request_page(cache_, 1u << warp::lane(), page);
+    if (!tags::names(t, page)) request_page(cache_, 1u << warp::lane(), page);
   }
 
   template <bool Stops, class F> WB_FN walked walk(warp::mask_t mask, uint64_t first, uint64_t last, F f) {
@@ -304,7 +359,7 @@ template <class T> class array {
       pinned = true;
     } else if (warp::is_leader(mask)) {
       ++hits_;
-      if (!(t & WB_TAG_REFERENCED)) frames::touch(c_, frames::entry(c_, set, way), t);
+      if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
     }
     const T* base = reinterpret_cast<const T*>(frames::address(c_, set, way)) + within(first);
     walked result = walked::all;

@@ -111,8 +111,8 @@ WB_FN uint32_t find(const wb_cache& c, uint32_t set, uint64_t page, uint64_t& fo
 }
 
 // One read was seen: tell CLOCK. Nothing is lost if the tag has changed meanwhile.
-WB_FN void touch(const wb_cache& c, uint32_t entry, uint64_t seen) {
-  order::compare_exchange(tag(c, entry), seen, seen | WB_TAG_REFERENCED);
+WB_FN void touch(const uint64_t* tag, uint64_t seen) {
+  order::compare_exchange_relaxed(const_cast<uint64_t*>(tag), seen, seen | WB_TAG_REFERENCED);
 }
 
 WB_FN void unpin(const wb_cache& c, uint32_t entry, uint32_t count) { order::fetch_add(pins(c, entry), 0u - count); }
@@ -286,7 +286,8 @@ struct errand {
 
 // Submits the commands of those lanes of the mask that have one (all lanes move the data) and leaves their tokens for those who
 // wait. Collective.
-WB_FN void submit(const wb_cache& c, warp::mask_t mask, const errand& e, uint32_t opcode) {
+WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, errand e, uint32_t opcode) {
+  const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
@@ -296,6 +297,9 @@ WB_FN void submit(const wb_cache& c, warp::mask_t mask, const errand& e, uint32_
   // One that could not be started has its tag settled already.
   if (mine && t.in_flight()) order::compare_exchange(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
 }
+
+// Finishes what has completed of the commands that the mask's lanes name. Collective.
+WB_FN_COLD void help(const wb_cache* cache, warp::mask_t mask, token t) { volume(*cache).finish(mask, t); }
 
 // Whether the page's last read failed and nobody has tried again.
 WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
@@ -393,17 +397,17 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   if (acts) frames::look(c, w, read, write);
   const warp::mask_t writers = warp::ballot(mask, write.way != none);
   if (writers) {
-    frames::submit(c, mask, write, nvme::op_write);
+    frames::submit(cache, mask, write, nvme::op_write);
     if (warp::is_leader(mask)) frames::count(c, &wb_stats::write_backs, warp::count(writers));
   }
   const warp::mask_t readers = warp::ballot(mask, read.way != none);
   if (readers) {
-    frames::submit(c, mask, read, nvme::op_read);
+    frames::submit(cache, mask, read, nvme::op_read);
     if (warp::is_leader(mask)) frames::count(c, &wb_stats::fills, warp::count(readers));
   }
   const bool waits = acts && w.status == WB_PENDING;
   if (warp::any(mask, waits)) {
-    frames::volume(c).finish(mask, waits ? frames::useful_token(c, w) : token{});
+    frames::help(cache, mask, waits ? frames::useful_token(c, w) : token{});
     if (waits) frames::lose_patience(c, w);
   }
   const uint32_t leader = warp::leader(w.group);
@@ -477,7 +481,7 @@ WB_FN_COLD void request_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
   }
   const warp::mask_t readers = warp::ballot(mask, read.way != frames::none);
   if (readers == 0) return;
-  frames::submit(c, mask, read, nvme::op_read);
+  frames::submit(cache, mask, read, nvme::op_read);
   if (warp::is_leader(mask)) {
     frames::count(c, &wb_stats::fills, warp::count(readers));
     frames::count(c, &wb_stats::prefetches, warp::count(readers));

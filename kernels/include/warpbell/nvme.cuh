@@ -142,6 +142,7 @@ class queue_ref : public ring_ref {
     order::store_relaxed(&to->lba, r.lba);
     order::store_relaxed(&to->bytes, r.bytes);
     order::store_relaxed(&to->opcode_blocks, r.opcode_blocks);
+    order::store_relaxed(word(ticket), own_word(ticket));
     set_mark(ticket);
   }
 

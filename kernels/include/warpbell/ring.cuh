@@ -150,8 +150,9 @@ class ring_ref {
     for (uint32_t turn = 0; turn < groups; ++turn) {
       uint32_t t = to + rank;
       uint32_t w = order::load_acquire(word(t));
-      if (w == (own_word(t) | slot::completed)) w = forget(t, w);
-      uint32_t k = warp::prefix(mask, w == own_word(t));
+      // A completed command in a slot that is free is the device's mistake (or the frontier has moved, and what is found here
+      // does not count); who takes the ticket clears it.
+      uint32_t k = warp::prefix(mask, ((w ^ own_word(t)) & ~(slot::completed | slot::failed)) == 0);
       to += k;
       if (k == n) continue;
       // The first slot that is not free: its former command decides whether the one before may be used.
@@ -173,9 +174,11 @@ class ring_ref {
  private:
   static constexpr uint32_t groups = 4;  // slots looked at by one lane, so a warp grants up to 128 tickets at once
 
-  // Whether a slot word says that the ticket's command has completed (also: has been finished, or never was).
+  // Whether a slot word says that the ticket's command has completed, or been finished, or never was. (Where a warp has more
+  // lanes than the ring has slots, lanes read the same word at different times, so it may also be of the lap before.)
   WB_FN bool has_completed(uint32_t w, uint32_t ticket) const {
-    return w != own_word(ticket) && w != (own_word(ticket) | slot::claimed);
+    uint32_t state = w ^ own_word(ticket);
+    return (state <= slot::states && (state & slot::completed) != 0) || (w ^ next_word(ticket)) <= slot::states;
   }
 
   WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
@@ -191,11 +194,6 @@ class ring_ref {
       if (n) got = static_cast<uint64_t>(n) << 32 | order::fetch_add(&q->ticket, n);
     }
     return warp::shuffle(mask, got, warp::leader(mask));
-  }
-
-  // A completion came for a slot that no command is in: a device's mistake, to be ignored.
-  WB_FN_COLD uint32_t forget(uint32_t t, uint32_t w) const {
-    return order::compare_exchange(word(t), w, own_word(t)) == w ? own_word(t) : w;
   }
 };
 

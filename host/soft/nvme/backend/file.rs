@@ -299,13 +299,7 @@ impl FileStore {
     ///
     /// # Safety
     /// As [`FileStore::transfer`].
-    unsafe fn aligned(
-        &self,
-        vectors: &mut Vec<libc::iovec>,
-        offset: u64,
-        write: bool,
-        durable: bool,
-    ) -> io::Result<()> {
+    unsafe fn aligned(&self, vectors: &[libc::iovec], offset: u64, write: bool, durable: bool) -> io::Result<()> {
         let bytes: usize = vectors.iter().map(|v| v.iov_len).sum();
         let mut buffer = vec![0u8; bytes.next_multiple_of(self.align) + self.align];
         let start = buffer.as_mut_ptr().align_offset(self.align);

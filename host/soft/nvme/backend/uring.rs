@@ -85,13 +85,13 @@ impl Ring {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Queues a request; gives it back when there is no room.
+    /// Queues a request; gives its vectors back when there is no room.
     ///
     /// # Safety
     /// The memory that the vectors name and the descriptor must stay valid until the request comes out of
     /// [`Ring::reap`].
-    pub(in super::super) unsafe fn push(&mut self, fd: RawFd, request: Request) -> Result<(), Request> {
-        let Some(slot) = self.free.pop() else { return Err(request) };
+    pub(in super::super) unsafe fn push(&mut self, fd: RawFd, request: Request) -> Result<(), Vec<libc::iovec>> {
+        let Some(slot) = self.free.pop() else { return Err(request.vectors) };
         let fd = types::Fd(fd);
         let (vectors, count) = (request.vectors.as_ptr(), request.vectors.len() as u32);
         let entry = match request.direction {
@@ -107,7 +107,7 @@ impl Ring {
         let queued = unsafe { self.ring.submission().push(&entry.user_data(u64::from(slot))) };
         if queued.is_err() {
             self.free.push(slot);
-            return Err(request);
+            return Err(request.vectors);
         }
         self.slots[slot as usize] = Some(request);
         self.pushed = true;

@@ -1,10 +1,12 @@
 //! A driver small enough to be obviously right, over the public seam alone: registers, rings, PRPs.
+//!
+//! The benchmark and the fuzz target include this file too, so it names the crate as they do.
 
-use crate::memory::{DmaRegion, Space};
-use crate::nvme::Attachment;
-use crate::soft::nvme::{SoftConfig, SoftController};
-use crate::wire::nvme::{Cap, CqEntry, SqEntry, Status, admin, cc, csts, register, status};
 use std::time::{Duration, Instant};
+use warpbell::memory::{DmaRegion, Space};
+use warpbell::nvme::Attachment;
+use warpbell::soft::nvme::{SoftConfig, SoftController};
+use warpbell::wire::nvme::{Cap, CqEntry, SqEntry, Status, admin, cc, csts, register, status};
 
 pub const PAGE: usize = 4096;
 /// Far longer than anything here takes; only a hang reaches it.
@@ -255,7 +257,7 @@ pub fn command(
 
 /// Bytes that say which block they belong to.
 pub fn pattern(slba: u64, bytes: usize, salt: u64) -> Vec<u8> {
-    (0..bytes / 8)
-        .flat_map(|i| ((slba << 20 ^ i as u64 ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes())
-        .collect()
+    let words: Vec<u64> =
+        (0..bytes as u64 / 8).map(|i| (slba << 20 ^ i ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    bytemuck::cast_slice(&words).to_vec()
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 const BYTES: u64 = 8 << 20;
+/// More than a page of PRP entries describes.
 const TRANSFER: usize = 4 << 20;
 
 fn file(bytes: u64) -> (TempDir, PathBuf) {
@@ -56,17 +57,8 @@ fn what_is_written_is_read_at_every_size_and_through_chained_lists() {
             let mut p = d.pair(1, 16);
             let (data, lists) = buffers(d);
             // List starts: at a page, near its end (so that it chains at once), and at its last entry.
-            for (round, (bytes, begin)) in [
-                (4096, 0),
-                (8192, 0),
-                (65_536, 0),
-                (65_536, PAGE - 24),
-                (2 << 20, 8),
-                (TRANSFER, 0),
-                (1 << 20, PAGE - 8),
-            ]
-            .into_iter()
-            .enumerate()
+            for (round, (bytes, begin)) in
+                [(4096, 0), (8192, 0), (65_536, 0), (65_536, PAGE - 24), (TRANSFER, PAGE - 8)].into_iter().enumerate()
             {
                 let (slba, blocks) = (3 + round as u64, bytes as u32 / block);
                 let expected = pattern(slba, bytes, round as u64);

@@ -1,0 +1,276 @@
+//! Loads through the cache, hits only, against plain loads of the same elements: what an access costs when no device is in play.
+
+use super::report::{Spread, nanoseconds};
+use super::units::three_digits;
+use crate::engine::{Args, Engine, EngineError, RunError};
+use crate::memory::{MemoryError, Place, Region};
+use crate::storage::{Array, Cache, StorageError, Volume};
+use rayon::prelude::*;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Why loads could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArrayBenchError {
+    /// Storage.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A launch.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A kernel read something else than was written.
+    #[error("{kernel}: the sum of what was read is {found:#018x}, it should be {expected:#018x}")]
+    Wrong {
+        /// Kernel.
+        kernel: String,
+        /// Its sum.
+        found: u64,
+        /// What the elements add up to.
+        expected: u64,
+    },
+    /// Pages were read although all were to be in the cache.
+    #[error("{kernel}: {misses} of the accesses missed, so it does not measure hits; give the cache more room")]
+    Missed {
+        /// Kernel.
+        kernel: String,
+        /// How many.
+        misses: u64,
+    },
+    /// An array without elements has nothing to load.
+    #[error("{bytes} bytes are less than one page of {page}; give a larger --size")]
+    TooSmall {
+        /// Asked for.
+        bytes: u64,
+        /// The page.
+        page: u64,
+    },
+}
+
+/// Element i is i times this (odd, so that no two are equal).
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+const THREADS_PER_BLOCK: u32 = 256;
+/// Random loads of one GPU thread, and of one CPU thread.
+const GPU_LOADS: u32 = 512;
+const CPU_LOADS: u32 = 1 << 20;
+/// How long one kernel may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What the kernels of `kernels/bench/array.cu` take after the array.
+#[derive(Clone, Copy, PartialEq)]
+enum Shape {
+    /// Elements, loads of each thread.
+    Counted,
+    /// Elements.
+    Whole,
+    /// Elements, elements of a page.
+    Parts,
+}
+
+struct Pattern {
+    name: &'static str,
+    plain: &'static str,
+    cached: &'static str,
+    shape: Shape,
+}
+
+const PATTERNS: [Pattern; 6] = [
+    Pattern { name: "random 8 B", plain: "wb_array_plain_random", cached: "wb_array_random", shape: Shape::Counted },
+    Pattern { name: "random runs", plain: "wb_array_plain_runs", cached: "wb_array_runs", shape: Shape::Counted },
+    Pattern { name: "sequential", plain: "wb_array_plain_stride", cached: "wb_array_stride", shape: Shape::Whole },
+    Pattern { name: "own segment", plain: "wb_array_plain_segment", cached: "wb_array_segment", shape: Shape::Parts },
+    Pattern { name: "page handle", plain: "wb_array_plain_segment", cached: "wb_array_handle", shape: Shape::Parts },
+    Pattern { name: "for_each_chunk", plain: "wb_array_plain_segment", cached: "wb_array_chunk", shape: Shape::Parts },
+];
+
+/// One way to load, both times.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// In which order.
+    pub pattern: &'static str,
+    /// Loads in a second from plain memory.
+    pub plain_loads_per_s: Spread,
+    /// Loads in a second through the cache.
+    pub cached_loads_per_s: Spread,
+    /// The second by the first, medians.
+    pub share: f64,
+    /// Nanoseconds of the median cached run.
+    pub elapsed_ns: u64,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let giga = |rate: f64| three_digits(rate / 1e9);
+        write!(
+            f,
+            "{:<16}{:>10}{:>10}{:>10.1}",
+            self.pattern,
+            giga(self.plain_loads_per_s.median),
+            giga(self.cached_loads_per_s.median),
+            self.share * 100.0
+        )
+    }
+}
+
+/// The head of the table, two lines that begin with `#`.
+pub const HEAD: &str = "# pattern            plain    cached     share\n#                 Gload/s   Gload/s         %";
+
+/// Elements, in plain memory and in an array whose pages are all in the cache.
+pub struct ArrayBench<'a> {
+    engine: &'a Engine,
+    volume: &'a Volume,
+    array: Array<u64>,
+    plain: Region,
+    elements: u64,
+    page_elements: u32,
+}
+
+impl<'a> ArrayBench<'a> {
+    /// Fills both. `name` is an array of the volume that the cache is on.
+    pub fn new(volume: &'a Volume, cache: &Cache, name: &str) -> Result<Self, ArrayBenchError> {
+        let engine = volume.engine();
+        let array: Array<u64> = cache.open(name)?;
+        let (elements, page) = (array.len(), cache.page_bytes());
+        if elements * 8 < page {
+            return Err(ArrayBenchError::TooSmall { bytes: elements * 8, page });
+        }
+        let plain = engine.allocate(Place::Device, usize::try_from(elements * 8).unwrap_or(usize::MAX))?;
+        let bench = Self { engine, volume, array, plain, elements, page_elements: (page / 8) as u32 };
+        bench.launch("wb_array_fill_plain", Args::new().with(&bench.plain).with(elements).with(FACTOR))?;
+        let fill = Args::new().with(bench.array.lend()).with(elements).with(FACTOR).with(bench.page_elements);
+        bench.launch("wb_array_fill", fill)?;
+        Ok(bench)
+    }
+
+    /// Elements of the array.
+    pub fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    /// Measures every pattern `runs` times; `each` gets a row as soon as it is there.
+    pub fn run(&self, runs: u32, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ArrayBenchError> {
+        let mut rows = Vec::new();
+        for pattern in &PATTERNS {
+            let plain = self.measure(pattern, pattern.plain, false, runs)?;
+            let cached = self.measure(pattern, pattern.cached, true, runs)?;
+            let (Some(p), Some(c)) = (Spread::of(plain.rates), Spread::of(cached.rates)) else { continue };
+            let elapsed_ns = (cached.loads as f64 / c.median * 1e9) as u64;
+            let row = Row {
+                pattern: pattern.name,
+                plain_loads_per_s: p,
+                cached_loads_per_s: c,
+                share: c.median / p.median,
+                elapsed_ns,
+            };
+            each(&row);
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn grid(&self, kernel: &str) -> Result<crate::engine::Grid, EngineError> {
+        let blocks = self.engine.occupancy(kernel, THREADS_PER_BLOCK)?;
+        Ok(self.engine.grid(THREADS_PER_BLOCK, blocks))
+    }
+
+    fn launch(&self, kernel: &str, args: Args<'_>) -> Result<Duration, ArrayBenchError> {
+        let run = self.engine.launch(kernel, self.grid(kernel)?, args)?;
+        Ok(run.finish_within(LIMIT)?.elapsed)
+    }
+
+    fn measure(&self, p: &Pattern, kernel: &str, cached: bool, runs: u32) -> Result<Measured, ArrayBenchError> {
+        let grid = self.grid(kernel)?;
+        let threads = u64::from(grid.blocks) * u64::from(grid.threads);
+        let width = u64::from(self.engine.info().warp_width);
+        let count = if self.engine.kind() == "gpu" { GPU_LOADS } else { CPU_LOADS };
+        let out = self.engine.allocate(Place::Device, threads as usize * 8)?;
+        let (loads, expected) = match p.shape {
+            Shape::Counted if p.name == "random 8 B" => (threads * u64::from(count), self.random_sum(threads, count)),
+            Shape::Counted => (threads * u64::from(count), self.runs_sum(threads / width, width, count)),
+            Shape::Whole | Shape::Parts => (self.elements, self.whole_sum()),
+        };
+        let mut rates = Vec::new();
+        // One run more than asked for: the first warms up and does not count.
+        for turn in 0..=runs {
+            let misses = self.volume.stats()?.misses;
+            let args = match cached {
+                true => Args::new().with(self.array.lend()),
+                false => Args::new().with(&self.plain),
+            };
+            let args = args.with(self.elements);
+            let args = match p.shape {
+                Shape::Counted => args.with(count),
+                Shape::Whole => args,
+                Shape::Parts => args.with(self.page_elements),
+            };
+            let elapsed = self.engine.launch(kernel, grid, args.with(&out))?.finish_within(LIMIT)?.elapsed;
+            let found = out.get_slice::<u64>(0, threads as usize)?.iter().fold(0u64, |a, b| a.wrapping_add(*b));
+            if found != expected {
+                return Err(ArrayBenchError::Wrong { kernel: kernel.to_owned(), found, expected });
+            }
+            let misses = self.volume.stats()?.misses - misses;
+            if misses > 0 {
+                return Err(ArrayBenchError::Missed { kernel: kernel.to_owned(), misses });
+            }
+            if turn > 0 {
+                rates.push(loads as f64 / (nanoseconds(elapsed).max(1) as f64 / 1e9));
+            }
+        }
+        Ok(Measured { loads, rates })
+    }
+
+    /// 0 + 1 + ... + n - 1, times the factor.
+    fn whole_sum(&self) -> u64 {
+        let n = u128::from(self.elements);
+        ((n * (n - 1) / 2) as u64).wrapping_mul(FACTOR)
+    }
+
+    /// What `random` of `kernels/bench/array.cu` adds up.
+    fn random_sum(&self, threads: u64, count: u32) -> u64 {
+        let of = |thread: u64| {
+            let mut x = seed(thread);
+            (0..count).fold(0u64, |sum, _| sum.wrapping_add(below(next(&mut x), self.elements)))
+        };
+        (0..threads).into_par_iter().map(of).reduce(|| 0, u64::wrapping_add).wrapping_mul(FACTOR)
+    }
+
+    /// What `runs` adds up: each warp starts anywhere and takes as many elements as it has lanes.
+    fn runs_sum(&self, warps: u64, width: u64, count: u32) -> u64 {
+        let of = |warp: u64| {
+            let mut x = seed(warp);
+            (0..count).fold(0u64, |sum, _| {
+                let first = below(next(&mut x), self.elements - width + 1);
+                sum.wrapping_add(first.wrapping_mul(width)).wrapping_add(width * (width - 1) / 2)
+            })
+        };
+        (0..warps).into_par_iter().map(of).reduce(|| 0, u64::wrapping_add).wrapping_mul(FACTOR)
+    }
+}
+
+struct Measured {
+    loads: u64,
+    rates: Vec<f64>,
+}
+
+// xorshift64 as the kernels have it.
+fn seed(i: u64) -> u64 {
+    (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn next(x: &mut u64) -> u64 {
+    *x ^= *x << 13;
+    *x ^= *x >> 7;
+    *x ^= *x << 17;
+    *x
+}
+
+fn below(random: u64, n: u64) -> u64 {
+    ((random >> 32) * n) >> 32
+}

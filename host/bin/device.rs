@@ -1,0 +1,104 @@
+//! The volume that `--device` and its companions ask for.
+
+use crate::args::DeviceArgs;
+use crate::output::{Failure, Text};
+use warpbell::bench::report::PathReport;
+use warpbell::engine::Engine;
+use warpbell::storage::{Consent, Drive, DriveSpec, Volume};
+
+/// Opens the devices, large enough for `bytes` together, and puts queues on them for commands of `transfer` bytes.
+pub fn volume(args: &DeviceArgs, engine: &Engine, bytes: u64, transfer: u64) -> Result<Volume, Failure> {
+    let specs = specs(args)?;
+    let consent = Consent::to_destroy(&args.yes_destroy);
+    let each = share(bytes, specs.len() as u64, args.stripe_chunk.0);
+    let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
+    let transfer = usize::try_from(transfer).unwrap_or(usize::MAX);
+    let mut builder = Volume::on(engine, drives)
+        .chunk(args.stripe_chunk.0)
+        .transfer(transfer)
+        .landing(args.landing.parse()?)
+        .queue_memory(args.queue_memory.parse()?);
+    if let Some(n) = args.queues {
+        builder = builder.queues(n);
+    }
+    if let Some(n) = args.depth {
+        builder = builder.depth(n);
+    }
+    Ok(builder.build()?)
+}
+
+/// Bytes that each of the devices needs.
+fn share(bytes: u64, devices: u64, chunk: u64) -> u64 {
+    if devices == 1 { bytes } else { bytes.div_ceil(chunk.max(1)).div_ceil(devices).saturating_mul(chunk) }
+}
+
+fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
+    let named: Vec<String> = match (&args.devices[..], args.stripe) {
+        ([], None | Some(1)) => vec!["soft:mem".to_owned()],
+        ([], Some(n)) => (0..n).map(|_| "soft:mem".to_owned()).collect(),
+        ([one], Some(n)) if n > 1 => (0..n).map(|i| numbered(one, i)).collect(),
+        ([_, _, ..], Some(n)) if n as usize != args.devices.len() => {
+            let given = args.devices.len();
+            return Err(Failure::Usage(format!(
+                "--stripe {n} does not fit {given} times --device; leave --stripe out"
+            )));
+        }
+        (all, _) => all.to_vec(),
+    };
+    named.iter().map(|s| s.parse().map_err(Failure::from)).collect()
+}
+
+/// A specification with a number at the end of its file's name; memory is the same every time.
+fn numbered(spec: &str, number: u32) -> String {
+    let (scheme, rest) = spec.split_once(':').unwrap_or((spec, ""));
+    let is_memory = scheme == "soft" && (rest == "mem" || rest.starts_with("mem:") || rest.starts_with("mem,"));
+    if is_memory {
+        return spec.to_owned();
+    }
+    let end = (0..rest.len())
+        .find(|&i| rest.as_bytes()[i] == b',' && (i == 0 || rest.as_bytes()[i - 1] != b'\\'))
+        .unwrap_or(rest.len());
+    format!("{scheme}:{}.{number}{}", &rest[..end], &rest[end..])
+}
+
+/// The path as a report has it.
+pub fn path(volume: &Volume) -> PathReport {
+    PathReport {
+        path: volume.path().clone(),
+        queue_pairs: volume.queues(),
+        depth: volume.depth(),
+        block_bytes: volume.block_bytes() as u64,
+    }
+}
+
+/// `device soft:mem  queues host (2 x 128)  landing direct  doorbell cpu-engine`, with what `rest` adds; why no better path on request.
+pub fn announce(volume: &Volume, rest: &str, verbose: bool, text: &Text) -> Result<(), Failure> {
+    text.line(format_args!("{}  {} x {} entries{rest}", volume.path(), volume.queues(), volume.depth()))?;
+    if verbose {
+        for note in &volume.path().notes {
+            text.line(format_args!("  {note}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_stripe_are_numbered_and_memory_is_not() {
+        assert_eq!(numbered("soft:mem", 1), "soft:mem");
+        assert_eq!(numbered("soft:mem:1G,block=4096", 1), "soft:mem:1G,block=4096");
+        assert_eq!(numbered("soft:/data/edges.img", 2), "soft:/data/edges.img.2");
+        assert_eq!(numbered("soft:a\\,b.img,io=mmap", 0), "soft:a\\,b.img.0,io=mmap");
+        assert_eq!(numbered("qtest:memory.img", 3), "qtest:memory.img.3");
+    }
+
+    #[test]
+    fn shares_are_whole_chunks() {
+        assert_eq!(share(1000, 1, 128), 1000);
+        assert_eq!(share(1000, 3, 128), 3 * 128);
+        assert_eq!(share(0, 2, 128), 0);
+    }
+}

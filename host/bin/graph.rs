@@ -1,0 +1,468 @@
+//! `warpbell graph`: load, place, run, check, print.
+
+use crate::args::{Edges, GraphArgs, GraphCommand, SourceArgs, Weights};
+use crate::interrupt::Interrupt;
+use crate::output::{Failure, Text};
+use crate::progress::Loading;
+use crate::{device, engine, output};
+use serde_json::json;
+use std::time::Instant;
+use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
+use warpbell::bench::report::{PathReport, Report, nanoseconds};
+use warpbell::bench::units::grouped;
+use warpbell::engine::Engine;
+use warpbell::graph::output::{Output, Values};
+use warpbell::graph::verify::{self, VerifyError};
+use warpbell::graph::{
+    Bfs, BfsOptions, BfsResult, Components, ComponentsOptions, ComponentsResult, Csr, Distances, GraphOnEngine, Input,
+    LoadOptions, Loaded, Needs, Orientation, PageRank, PageRankOptions, PageRankResult, Placement, Sssp, SsspOptions,
+    SsspResult, UNREACHED, WeightMode, hub, teps,
+};
+use warpbell::storage::{Stats, Volume};
+
+/// What is computed.
+enum Algorithm {
+    Bfs,
+    Components,
+    PageRank(PageRankOptions),
+    Sssp(SsspOptions, Weights),
+}
+
+/// What came out.
+enum Outcome {
+    Bfs(BfsResult),
+    Components(ComponentsResult),
+    PageRank(PageRankResult),
+    Sssp(SsspResult),
+}
+
+/// An algorithm with its memory, for any number of runs.
+enum Runner<'g> {
+    Bfs(Bfs<'g>),
+    Components(Components<'g>),
+    PageRank(PageRank<'g>),
+    Sssp(Sssp<'g>),
+}
+
+struct Job {
+    algorithm: Algorithm,
+    sources: SourceArgs,
+    graph: GraphArgs,
+}
+
+pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> {
+    let none = SourceArgs { source: Vec::new(), sources: None };
+    let job = match command {
+        GraphCommand::Bfs { sources, graph } => Job { algorithm: Algorithm::Bfs, sources, graph },
+        GraphCommand::Cc { graph } => Job { algorithm: Algorithm::Components, sources: none, graph },
+        GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
+            let defaults = PageRankOptions::default();
+            let options = match iterations {
+                Some(iterations) => PageRankOptions { damping, tolerance: None, iterations },
+                None => PageRankOptions { damping, tolerance: tolerance.or(defaults.tolerance), ..defaults },
+            };
+            Job { algorithm: Algorithm::PageRank(options), sources: none, graph }
+        }
+        GraphCommand::Sssp { sources, delta, weights, graph } => {
+            let options = SsspOptions { delta, ..SsspOptions::default() };
+            Job { algorithm: Algorithm::Sssp(options, weights), sources, graph }
+        }
+    };
+    job.run(interrupt)
+}
+
+impl Job {
+    fn name(&self) -> &'static str {
+        match self.algorithm {
+            Algorithm::Bfs => "graph bfs",
+            Algorithm::Components => "graph cc",
+            Algorithm::PageRank(_) => "graph pagerank",
+            Algorithm::Sssp(..) => "graph sssp",
+        }
+    }
+
+    fn run(&self, interrupt: &Interrupt) -> Result<(), Failure> {
+        let args = &self.graph;
+        let text = Text::beside(args.json.as_deref());
+        let loaded = self.load()?;
+        let csr = &loaded.csr;
+        // What cannot work is said before a device is touched.
+        let sources = self.sources(csr)?;
+        let output = args.out.as_deref().map(Output::create).transpose()?;
+        let engine = engine::open(&args.engine)?;
+        text.line(format_args!("warpbell {}  engine {engine}", env!("CARGO_PKG_VERSION")))?;
+        let store = self.store(&engine, csr, &text)?;
+        text.line(format_args!("{}", shape(&loaded)))?;
+
+        let mut runner = self.runner(&store.graph)?;
+        let mut runs = Vec::new();
+        let mut last = None;
+        for &source in &sources {
+            for _ in 0..args.runs {
+                let (mut run, outcome) = {
+                    let _stop = interrupt.stops(&engine);
+                    self.once(&mut runner, &store, csr, source)?
+                };
+                if args.verbose {
+                    outcome.steps(&text)?;
+                }
+                if !args.no_verify {
+                    let started = Instant::now();
+                    self.verify(csr, source, &outcome)?;
+                    run.verification_ns = nanoseconds(started.elapsed());
+                    run.verified = true;
+                }
+                text.line(format_args!("{}{run}", if sources.len() > 1 { prefix(&run) } else { String::new() }))?;
+                runs.push(run);
+                last = Some(outcome);
+            }
+        }
+        let summary = if runs.len() > 1 { Summary::of(&runs) } else { None };
+        if let Some(s) = &summary {
+            text.line(format_args!("{s}"))?;
+        }
+        if let (Some(output), Some(outcome)) = (output, &last) {
+            let _noted = interrupt.is_noted();
+            output.finish(csr.ids(), outcome.values())?;
+        }
+        if let Some(path) = &args.json {
+            let results = json!({ "graph": facts(&loaded), "runs": runs, "summary": summary });
+            output::write_json(&Report::new(self.name(), self.config(&store), &engine, store.path, results), path)?;
+        }
+        Ok(())
+    }
+
+    fn load(&self) -> Result<Loaded, Failure> {
+        let args = &self.graph;
+        let input: Input = args.input.parse()?;
+        let bar = Loading::new();
+        let advance = |p| bar.advance(p);
+        let mut loaded = input.load(&LoadOptions {
+            orientation: match (args.directed, args.undirected) {
+                (true, _) => Orientation::Directed,
+                (_, true) => Orientation::Undirected,
+                _ => Orientation::Auto,
+            },
+            weights: match self.algorithm {
+                Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,
+                Algorithm::Sssp(_, Weights::Integers) => WeightMode::RandomIntegers,
+                Algorithm::Sssp(_, Weights::Reals) => WeightMode::RandomReals,
+                _ => WeightMode::Ignore,
+            },
+            keep_self_loops: matches!(self.algorithm, Algorithm::PageRank(_)),
+            seed: args.seed,
+            progress: Some(&advance),
+            ..LoadOptions::default()
+        })?;
+        // Searches then meet well-connected neighbours first and read least.
+        if matches!(self.algorithm, Algorithm::Bfs | Algorithm::Components) {
+            hub::order_by_degree(&mut loaded.csr);
+        }
+        Ok(loaded)
+    }
+
+    /// Vertices to start from; one that is not looked at where there is no source.
+    fn sources(&self, csr: &Csr) -> Result<Vec<Option<u64>>, Failure> {
+        if matches!(self.algorithm, Algorithm::Components | Algorithm::PageRank(_)) {
+            return Ok(vec![None]);
+        }
+        if self.sources.source.is_empty() {
+            let count = self.sources.sources.unwrap_or(1) as usize;
+            let picked = teps::pick_sources(csr, count, self.graph.seed);
+            if picked.is_empty() {
+                return Err(Failure::Error(format!("{} has no vertices, so there is no source", self.graph.input)));
+            }
+            return Ok(picked.into_iter().map(Some).collect());
+        }
+        let vertex = |id: &u64| {
+            csr.ids().vertex(*id).map(Some).ok_or_else(|| {
+                let range = match csr.ids().bounds() {
+                    Some((low, high)) => format!("its identifiers go from {low} to {high}"),
+                    None => "it has no vertices".to_owned(),
+                };
+                Failure::Error(format!("--source {id}: {} has no such vertex; {range}", self.graph.input))
+            })
+        };
+        self.sources.source.iter().map(vertex).collect()
+    }
+
+    fn needs(&self) -> Needs {
+        match self.algorithm {
+            Algorithm::Bfs => Needs::BFS,
+            Algorithm::Components => Needs::COMPONENTS,
+            Algorithm::PageRank(_) => Needs::PAGERANK,
+            Algorithm::Sssp(..) => Needs::SSSP,
+        }
+    }
+
+    fn runner<'g>(&self, graph: &'g GraphOnEngine) -> Result<Runner<'g>, Failure> {
+        Ok(match &self.algorithm {
+            Algorithm::Bfs => Runner::Bfs(Bfs::new(graph, &BfsOptions::default())?),
+            Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
+            Algorithm::PageRank(options) => Runner::PageRank(PageRank::new(graph, options)?),
+            Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, options)?),
+        })
+    }
+}
+
+impl Job {
+    /// One run, timed and counted, from a cold cache unless it is to stay warm.
+    fn once(
+        &self,
+        runner: &mut Runner<'_>,
+        store: &Store,
+        csr: &Csr,
+        source: Option<u64>,
+    ) -> Result<(GraphRun, Outcome), Failure> {
+        store.prepare(self.graph.warm)?;
+        let before = store.stats()?;
+        let start = source.unwrap_or_default();
+        let outcome = match runner {
+            Runner::Bfs(bfs) => Outcome::Bfs(bfs.run(start)?),
+            Runner::Components(components) => Outcome::Components(components.run()?),
+            Runner::PageRank(pagerank) => Outcome::PageRank(pagerank.run()?),
+            Runner::Sssp(sssp) => Outcome::Sssp(sssp.run(start)?),
+        };
+        let after = store.stats()?;
+        let mut run = outcome.figures(csr);
+        run.source = source.map(|v| csr.ids().id(v));
+        if let (Some(before), Some(after)) = (before, after) {
+            let stored = if csr.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
+            run.io = Some(Io::new(&(after - before), run.elapsed(), stored));
+        }
+        Ok((run, outcome))
+    }
+
+    fn verify(&self, csr: &Csr, source: Option<u64>, outcome: &Outcome) -> Result<(), Failure> {
+        let source = source.unwrap_or_default();
+        let wrong = match outcome {
+            Outcome::Bfs(r) => match &r.parent {
+                Some(parents) => verify::bfs_parents(csr, source, &r.depth, parents),
+                None => verify::bfs(csr, source, &r.depth),
+            },
+            Outcome::Components(r) => verify::components(csr, &r.label),
+            Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
+            Outcome::Sssp(r) => verify::sssp(csr, source, distances(&r.distance)),
+        };
+        wrong.map_err(|e| Failure::Error(format!("the result is wrong: {e}; please report this with the command line")))
+    }
+
+    fn verify_ranks(&self, csr: &Csr, result: &PageRankResult) -> Result<Result<(), VerifyError>, Failure> {
+        let Algorithm::PageRank(options) = &self.algorithm else { return Ok(Ok(())) };
+        let inward = csr.directed().then(|| csr.transpose());
+        let last = result.iterations.last().map_or(0.0, |i| i.change);
+        match options.tolerance {
+            Some(tolerance) if !result.converged => Err(Failure::Error(format!(
+                "the ranks still changed by {last:.1e} after {} iterations, more than {tolerance:e}; raise --tolerance, or say how many with --iterations",
+                result.iterations.len()
+            ))),
+            Some(tolerance) => {
+                let rule = verify::PageRank { damping: options.damping, tolerance };
+                Ok(verify::pagerank(csr, inward.as_ref(), rule, &result.rank))
+            }
+            None => {
+                let rule = verify::PageRank { damping: options.damping, ..Default::default() };
+                Ok(verify::pagerank_after(csr, inward.as_ref(), rule, options.iterations, &result.rank))
+            }
+        }
+    }
+}
+
+fn distances(of: &Distances) -> verify::Distances<'_> {
+    match of {
+        Distances::Integer(d) => verify::Distances::U64(d),
+        Distances::Real(d) => verify::Distances::F64(d),
+    }
+}
+
+/// A run's first words where several sources take turns.
+fn prefix(run: &GraphRun) -> String {
+    run.source.map_or_else(String::new, |s| format!("source {s}  "))
+}
+
+/// `36,692 vertices  183,831 edges (undirected: each edge is there in both directions)  32-bit`
+fn shape(loaded: &Loaded) -> String {
+    let (csr, summary) = (&loaded.csr, &loaded.summary);
+    let mut text = format!(
+        "{} vertices  {} edges ({}, {})  {}-bit",
+        grouped(csr.vertices()),
+        grouped(csr.edges()),
+        if csr.directed() { "directed" } else { "undirected" },
+        summary.orientation,
+        8 * csr.neighbours().width(),
+    );
+    if csr.weights().is_some() {
+        text += &format!("  {}", summary.weights);
+    }
+    text
+}
+
+fn facts(loaded: &Loaded) -> serde_json::Value {
+    let (csr, summary) = (&loaded.csr, &loaded.summary);
+    json!({
+        "vertices": csr.vertices(),
+        "edges": csr.edges(),
+        "stored_edges": csr.arcs(),
+        "directed": csr.directed(),
+        "neighbour_bytes": csr.neighbours().width(),
+        "format": summary.format.to_string(),
+        "orientation": summary.orientation.to_string(),
+        "weights": summary.weights.to_string(),
+        "input_edges": summary.input_edges,
+        "self_loops": summary.self_loops,
+        "duplicates": summary.duplicates,
+    })
+}
+
+impl Outcome {
+    /// Time, traversed edges and what the result line says.
+    fn figures(&self, csr: &Csr) -> GraphRun {
+        match self {
+            Self::Bfs(r) => {
+                let edges = teps::traversed_edges(csr, |v| r.depth[v as usize] != UNREACHED);
+                // The last level is the one that finds nothing more.
+                let levels = r.levels.iter().filter(|l| l.found > 0).count();
+                GraphRun { reached: Some(r.reached), ..GraphRun::new(r.elapsed, edges, (levels, "levels")) }
+            }
+            Self::Components(r) => GraphRun {
+                components: Some(r.components),
+                ..GraphRun::new(r.elapsed, teps::traversed_edges(csr, |_| true), (r.phases.len(), "phases"))
+            },
+            Self::PageRank(r) => GraphRun {
+                residual: r.iterations.last().map(|i| i.change),
+                ..GraphRun::new(
+                    r.elapsed,
+                    // Every iteration reads every edge.
+                    teps::traversed_edges(csr, |_| true) * r.iterations.len() as u64,
+                    (r.iterations.len(), "iterations"),
+                )
+            },
+            Self::Sssp(r) => {
+                let d = distances(&r.distance);
+                let edges = teps::traversed_edges(csr, |v| d.reached(v as usize));
+                let reached = (0..d.len()).filter(|v| d.reached(*v)).count() as u64;
+                GraphRun { reached: Some(reached), ..GraphRun::new(r.elapsed, edges, (r.buckets.len(), "ranges")) }
+            }
+        }
+    }
+
+    /// The result, one value for each vertex.
+    fn values(&self) -> Values<'_> {
+        match self {
+            Self::Bfs(r) => Values::Depths(&r.depth),
+            Self::Components(r) => Values::WideComponents(&r.label),
+            Self::PageRank(r) => Values::Ranks64(&r.rank),
+            Self::Sssp(r) => Values::Distances(distances(&r.distance)),
+        }
+    }
+
+    /// A line for each level, phase, iteration or range.
+    fn steps(&self, text: &Text) -> Result<(), Failure> {
+        match self {
+            Self::Bfs(r) => r.levels.iter().try_for_each(|l| {
+                let (found, scanned) = (grouped(l.found), grouped(l.scanned));
+                text.line(format_args!(
+                    "level {:<3} {:<10} found {found:>12}   scanned {scanned:>13}   by hub {:>12}   {}",
+                    l.level,
+                    l.direction.to_string(),
+                    grouped(l.hub_hits),
+                    seconds(l.elapsed),
+                ))
+            }),
+            Self::Components(r) => r.phases.iter().try_for_each(|p| {
+                let (scanned, trees) = (grouped(p.scanned), grouped(p.trees));
+                text.line(format_args!(
+                    "{:<12} scanned {scanned:>13}   trees {trees:>12}   {}",
+                    p.name,
+                    seconds(p.elapsed)
+                ))
+            }),
+            Self::PageRank(r) => r.iterations.iter().try_for_each(|i| {
+                let scanned = grouped(i.scanned);
+                text.line(format_args!(
+                    "iteration {:<4} change {:<10.3e} scanned {scanned:>13}   {}",
+                    i.iteration,
+                    i.change,
+                    seconds(i.elapsed)
+                ))
+            }),
+            Self::Sssp(r) => r.buckets.iter().try_for_each(|b| {
+                let (items, scanned, lowered) = (grouped(b.items), grouped(b.scanned), grouped(b.lowered));
+                text.line(format_args!(
+                    "below {:<10} rounds {:<5} items {items:>12}   scanned {scanned:>13}   lowered {lowered:>12}   {}",
+                    b.threshold,
+                    b.rounds,
+                    seconds(b.elapsed)
+                ))
+            }),
+        }
+    }
+}
+
+/// A graph where kernels reach it, and what is under it.
+struct Store {
+    graph: GraphOnEngine,
+    storage: Option<Storage>,
+    path: Option<PathReport>,
+}
+
+/// Where edges are when they are on a device.
+struct Storage {
+    volume: Volume,
+}
+
+impl Store {
+    fn prepare(&self, _warm: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn stats(&self) -> Result<Option<Stats>, Failure> {
+        Ok(self.storage.as_ref().map(|s| s.volume.stats()).transpose()?)
+    }
+}
+
+impl Job {
+    fn store(&self, engine: &Engine, csr: &Csr, text: &Text) -> Result<Store, Failure> {
+        let placement = match self.graph.edges {
+            Edges::Pinned => Placement::Pinned,
+            Edges::Gpu => Placement::Gpu,
+            Edges::Storage => return self.store_on_device(engine, csr, text),
+        };
+        text.line(format_args!("edges {placement}"))?;
+        Ok(Store { graph: GraphOnEngine::place(engine, csr, placement, self.needs())?, storage: None, path: None })
+    }
+
+    fn store_on_device(&self, _engine: &Engine, _csr: &Csr, _text: &Text) -> Result<Store, Failure> {
+        Err(Failure::Error("edges on storage are not wired up; use --edges pinned or --edges gpu".to_owned()))
+    }
+
+    /// Every setting that changes the figures.
+    fn config(&self, store: &Store) -> serde_json::Value {
+        let args = &self.graph;
+        let mut config = json!({
+            "input": args.input,
+            "seed": args.seed,
+            "edges": args.edges,
+            "runs": args.runs,
+            "verify": !args.no_verify,
+            "deadline_ns": nanoseconds(args.engine.deadline),
+        });
+        match &self.algorithm {
+            Algorithm::Bfs | Algorithm::Components => {}
+            Algorithm::PageRank(options) => {
+                config["damping"] = json!(options.damping);
+                config["tolerance"] = json!(options.tolerance);
+                config["iterations_at_most"] = json!(options.iterations);
+            }
+            Algorithm::Sssp(options, weights) => {
+                config["delta"] = json!(options.delta);
+                config["weights"] = json!(weights);
+            }
+        }
+        if store.storage.is_some() {
+            config["warm"] = json!(args.warm);
+            config["page_bytes"] = json!(args.page_size);
+        }
+        config
+    }
+}

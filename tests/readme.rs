@@ -1,0 +1,41 @@
+//! What the README shows is what there is.
+
+use std::path::Path;
+
+const README: &str = include_str!("../README.md");
+
+/// Blocks of code in this language.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    README.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+#[track_caller]
+fn stands_in(block: &str, file: &str) {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    assert!(text.contains(block), "README.md shows something else than {file}:\n{block}");
+}
+
+#[test]
+fn its_code_is_that_of_an_example() {
+    let [kernel] = blocks("cpp")[..] else { panic!("one kernel") };
+    stands_in(kernel, "examples/kernels/array_sum.cu");
+    let [host] = blocks("rust")[..] else { panic!("one host") };
+    stands_in(host, "examples/array_sum.rs");
+}
+
+#[test]
+fn its_commands_are_those_that_ci_runs() {
+    for command in ["$ cargo run --release -- graph bfs examples/data/email-enron.txt --source 1", "$ cargo test"] {
+        assert!(README.lines().any(|l| l == command), "{command}");
+    }
+}
+
+#[test]
+fn its_links_lead_somewhere() {
+    let prose = README.split("```").step_by(2);
+    let targets = prose.flat_map(|p| p.split("](").skip(1)).filter_map(|rest| rest.split(')').next());
+    for target in targets.filter(|t| !t.starts_with("http")) {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(target).exists(), "{target}");
+    }
+}
