@@ -2,7 +2,7 @@
 
 use super::import::Precision;
 use super::*;
-use crate::engine::Engine;
+use crate::engine::{Engine, Outcome, RunError};
 use crate::storage::{Cache, Drive, Volume};
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -366,30 +366,46 @@ fn every_shape_on_storage() {
     }
 }
 
+fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 4] {
+    [
+        bfs(graph, 0, &BfsOptions::default()).map(drop),
+        components(graph, &ComponentsOptions::default()).map(drop),
+        pagerank(graph, &PageRankOptions::default()).map(drop),
+        sssp(graph, 0, &SsspOptions::default()).map(drop),
+    ]
+}
+
 #[test]
-fn an_edge_that_cannot_be_read_is_an_error_and_not_a_result() {
+fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
     let engine = Engine::cpu().unwrap();
-    let csr = Csr::from_weighted_edges(
-        2000,
-        &uniform(2000, 16_000, 8).into_iter().map(|(a, b)| (a, b, 1)).collect::<Vec<_>>(),
-        CsrOptions::default(),
-    )
-    .unwrap();
-    // Most of the device, but not where the manifest is.
-    let placement = on_storage(&engine, &csr, Needs::ALL, "");
-    let graph = GraphOnEngine::place(&engine, &csr, placement, Needs::ALL).unwrap();
+    let csr = Csr::from_edges(2000, &uniform(2000, 16_000, 8), CsrOptions::default()).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, on_storage(&engine, &csr, Needs::ALL, ""), Needs::ALL).unwrap();
     let Placement::Storage(cache) = graph.placement() else { panic!("storage") };
-    // Somebody else writes where the edges are.
     let volume = cache.volume();
-    for entry in volume.manifest().unwrap().entries().iter().filter(|e| e.name.contains("neighbours")) {
-        volume.write_bytes(entry.offset, &vec![0xee; entry.bytes() as usize]).unwrap();
+    let edges: Vec<_> = volume.manifest().unwrap().entries().to_vec();
+    let edges = || edges.iter().filter(|e| e.name.contains("neighbours"));
+    // Somebody else writes where the edges are.
+    for e in edges() {
+        volume.write_bytes(e.offset, &vec![0xee; e.bytes() as usize]).unwrap();
     }
     graph.cool().unwrap();
-    let corrupt = |e: Result<(), GraphError>| assert!(matches!(e, Err(GraphError::Corrupt { .. })), "{e:?}");
-    corrupt(bfs(&graph, 0, &BfsOptions::default()).map(drop));
-    corrupt(components(&graph, &ComponentsOptions::default()).map(drop));
-    corrupt(pagerank(&graph, &PageRankOptions::default()).map(drop));
-    corrupt(sssp(&graph, 0, &SsspOptions::default()).map(drop));
+    for result in run_all(&graph) {
+        assert!(matches!(result, Err(GraphError::Corrupt { edges: 1.. })), "{result:?}");
+    }
+    // The second half of the edges is on bad blocks.
+    let faults: String =
+        edges().map(|e| format!(",media-error=read:{}-{}", (e.offset + e.bytes() / 2) / 512, e.end() / 512)).collect();
+    let placement = on_storage(&engine, &csr, Needs::ALL, &faults);
+    let graph = GraphOnEngine::place(&engine, &csr, placement, Needs::ALL).unwrap();
+    for result in run_all(&graph) {
+        match result {
+            Err(GraphError::Run(RunError::Operations { errors, .. })) => {
+                assert!(matches!(errors[0].outcome, Outcome::DeviceError(_)), "{errors:?}");
+                assert!(edges().any(|e| (e.offset / 512..=e.end() / 512).contains(&errors[0].lba)), "{errors:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// Runs all algorithms on a placed graph, and the verifiers on what they say.
