@@ -194,7 +194,8 @@ template <bool IntoPage> WB_FN void copy(const wb_cache* cache, uint64_t first, 
 
 }  // namespace cache_kernels
 
-// Writes every dirty page back and waits for the writes. What is in the device's own write cache is made durable by `wb_cache_commit`.
+// Writes every dirty page back and waits for the writes. What is then in the devices' own write caches, the host makes durable by a
+// Flush command to each.
 WB_KERNEL void wb_cache_flush(const wb_cache* cache) {
   using namespace warpbell;
   const wb_cache& c = *cache;
@@ -205,16 +206,6 @@ WB_KERNEL void wb_cache_flush(const wb_cache* cache) {
   }
 }
 WB_EXPORT(wb_cache_flush)
-
-// A Flush command to every device of the volume.
-WB_KERNEL void wb_cache_commit(const wb_cache* cache) {
-  using namespace warpbell;
-  if (warp::index() != 0) return;
-  const volume_ref v = frames::volume(*cache);
-  const status s = v.flush(warp::full());
-  if (!s && warp::lane() == 0) v.fail(s);
-}
-WB_EXPORT(wb_cache_commit)
 
 // Drops pages `first` to `last` (exclusive): the next access reads them again. Dirty pages stay unless `dirty_too`, which loses
 // what they hold.

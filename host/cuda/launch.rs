@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Kernels that can start side by side without making a stream first.
 const READY_LANES: usize = 4;
 /// A kernel shorter than this is watched without sleeping: its end is then noticed within a microsecond or two.
-const WATCH: Duration = Duration::from_micros(300);
+const WATCH: Duration = Duration::from_millis(1);
 
 /// Launches kernels of one module, several at a time.
 #[derive(Debug)]
@@ -178,8 +178,8 @@ impl Launch {
             if ran < WATCH {
                 std::thread::yield_now();
             } else {
-                // A few per cent of what the kernel took already: long kernels should not cost a core.
-                std::thread::sleep((ran / 32).min(Duration::from_millis(1)).min(within - waited));
+                // A small part of what the kernel took already: long kernels should not cost a core.
+                std::thread::sleep((ran / 64).min(Duration::from_millis(1)).min(within - waited));
             }
         };
         let mut milliseconds = 0f32;

@@ -48,7 +48,12 @@ impl Engine {
     pub fn auto() -> Result<Self, EngineError> {
         match Self::gpu(0) {
             Ok(gpu) => Ok(gpu),
-            Err(reason) => Self::cpu_with(0, &CpuImage::shipped()?, Some(reason.to_string())),
+            Err(reason) => {
+                // Why, without what to do about it: there is an engine.
+                let reason = reason.to_string();
+                let why = reason.split("; ").next().unwrap_or_default().to_owned();
+                Self::cpu_with(0, &CpuImage::shipped()?, Some(why))
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use crate::memory::{DmaRegion, Region, Space};
 use crate::wire::nvme::identify::IdentifyController;
 use crate::wire::nvme::{Cap, cc, csts, register};
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ pub struct Ready {
     pub(super) queues: QueueIds,
     /// Doorbell windows as kernels see them, one for each address space: memory can be registered with a GPU only once.
     windows: Mutex<Vec<Weak<Region>>>,
+    /// Counts resets: queues of an earlier generation are gone.
+    generation: AtomicU32,
 }
 
 /// An NVMe controller. `S` is [`Disabled`] or [`Ready`].
@@ -106,14 +109,38 @@ impl Core {
     }
 
     /// Clears CC.EN and waits for CSTS.RDY to follow (NVMe Base 2.1, 3.5.1).
-    fn disable(&mut self) -> Result<(), NvmeError> {
+    fn stop(&self) -> Result<(), NvmeError> {
         let config = self.read(register::CC, "CC")?;
         if config & cc::EN != 0 {
             self.port.write32(register::CC, config & !(cc::EN | cc::SHN_MASK))?;
         }
-        self.wait_ready(false, "become idle")?;
+        self.wait_ready(false, "become idle")
+    }
+
+    /// Stops the controller and frees the memory of its admin queues.
+    fn disable(&mut self) -> Result<(), NvmeError> {
+        self.stop()?;
         self.admin_memory = None;
         Ok(())
+    }
+
+    /// Gives a stopped controller its admin queues, in zeroed memory, and enables it.
+    fn start(&self, memory: &DmaRegion) -> Result<AdminQueue, NvmeError> {
+        let host = memory.host().ok_or_else(|| NvmeError::Options {
+            device: self.device.clone(),
+            reason: "its address space gave memory that the host cannot reach for the admin queue".to_owned(),
+        })?;
+        let (sq, cq) = AdminQueue::addresses(memory);
+        let size = u32::from(ADMIN_DEPTH - 1);
+        self.port.write32(register::INTMS, u32::MAX)?;
+        self.port.write32(register::AQA, size << 16 | size)?;
+        self.port.write64(register::ASQ, sq)?;
+        self.port.write64(register::ACQ, cq)?;
+        self.port.write32(register::CC, cc::EN | cc::mps(PAGE_SHIFT) | cc::IOSQES_64 | cc::IOCQES_16)?;
+        self.wait_ready(true, "become ready")?;
+        let stride = self.cap.doorbell_stride();
+        let (device, port) = (self.device.clone(), self.port.clone());
+        Ok(AdminQueue::new(device, port, memory.clone(), host, stride, self.command_deadline))
     }
 }
 
@@ -221,6 +248,7 @@ impl Controller<Disabled> {
             identify: IdentifyController::new(&[]),
             queues: QueueIds::new(0),
             windows: Mutex::new(Vec::new()),
+            generation: AtomicU32::new(0),
         };
         let mut ready = Controller { core: self.core, state };
         match ready.introduce() {
@@ -244,24 +272,10 @@ impl Controller<Disabled> {
 
     fn bring_up(&mut self) -> Result<AdminQueue, NvmeError> {
         self.core.disable()?;
-        let core = &mut self.core;
         // Only the host uses the admin queue, so its memory is the process's own whatever kernels run on.
-        let memory = core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
-        let host = memory.host().ok_or_else(|| NvmeError::Options {
-            device: core.device.clone(),
-            reason: "its address space gave memory that the host cannot reach for the admin queue".to_owned(),
-        })?;
-        let (sq, cq) = AdminQueue::addresses(&memory);
-        let size = u32::from(ADMIN_DEPTH - 1);
-        core.port.write32(register::INTMS, u32::MAX)?;
-        core.port.write32(register::AQA, size << 16 | size)?;
-        core.port.write64(register::ASQ, sq)?;
-        core.port.write64(register::ACQ, cq)?;
-        core.admin_memory = Some(memory.clone());
-        core.port.write32(register::CC, cc::EN | cc::mps(PAGE_SHIFT) | cc::IOSQES_64 | cc::IOCQES_16)?;
-        core.wait_ready(true, "become ready")?;
-        let stride = core.cap.doorbell_stride();
-        Ok(AdminQueue::new(core.device.clone(), core.port.clone(), memory, host, stride, core.command_deadline))
+        let memory = self.core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
+        self.core.admin_memory = Some(memory.clone());
+        self.core.start(&memory)
     }
 }
 
@@ -295,6 +309,31 @@ impl Controller<Ready> {
             return Err(NvmeError::NotReady { device: device(), what, waited: Duration::ZERO, csts });
         }
         Ok(())
+    }
+
+    /// Resets the controller: the way out when it no longer answers. All I/O queues are gone with it and what was in flight
+    /// is dropped; each [`QueueSet`](super::QueueSet) works again after its own
+    /// [`reset`](super::QueueSet::reset). Not while kernels use the queues: they would run into their deadlines.
+    pub fn reset(&self) -> Result<(), NvmeError> {
+        let mut admin = self.admin();
+        let Some(memory) = &self.core.admin_memory else { return self.check() };
+        self.core.stop()?;
+        self.state.generation.fetch_add(1, Ordering::AcqRel);
+        memory.region.fill(memory.offset, memory.bytes, 0)?;
+        *admin = self.core.start(memory)?;
+        drop(admin);
+        let granted = self.negotiate_queues()?;
+        if granted < self.granted_queues() {
+            let (device, asked) = (self.core.device.clone(), self.granted_queues());
+            return Err(NvmeError::TooManyQueues { device, asked, granted, used: 0 });
+        }
+        self.state.queues.find_lost();
+        Ok(())
+    }
+
+    /// How often the controller was reset.
+    pub(super) fn generation(&self) -> u32 {
+        self.state.generation.load(Ordering::Acquire)
     }
 
     /// Ends orderly: deletes I/O queues that are left, notifies the controller of a normal shutdown, waits for it to

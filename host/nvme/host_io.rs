@@ -72,6 +72,8 @@ enum Slot {
     InFlight {
         entry: SqEntry,
         started: Instant,
+        /// When the controller was asked to abort it.
+        asked: Option<Instant>,
     },
     /// Given up: the device may still write to its buffer.
     GivenUp,
@@ -295,7 +297,7 @@ impl<'a> HostQueue<'a> {
         // SAFETY: within the ring, and fewer commands than entries are outstanding, so the controller is past this entry.
         unsafe { store_command(self.sq.add(at), &entry) };
         self.tail = self.tail.wrapping_add(1);
-        self.slots[usize::from(cid)] = Slot::InFlight { entry, started: Instant::now() };
+        self.slots[usize::from(cid)] = Slot::InFlight { entry, started: Instant::now(), asked: None };
         self.set.get().ring(self.index, false, self.tail & mask)
     }
 
@@ -346,7 +348,7 @@ impl<'a> HostQueue<'a> {
                 return Ok(done);
             }
             let oldest = self.slots.iter().enumerate().filter_map(|(cid, s)| match s {
-                Slot::InFlight { entry, started } => Some((*started, cid as u16, *entry)),
+                Slot::InFlight { entry, started, .. } => Some((*started, cid as u16, *entry)),
                 _ => None,
             });
             let Some((started, cid, entry)) = oldest.min_by_key(|o| o.0) else {
@@ -379,15 +381,30 @@ impl<'a> HostQueue<'a> {
         outcome
     }
 
+    /// Asks the controller to abort every command that is late, so that they are waited for together.
+    fn abort_late(&mut self) -> Result<(), NvmeError> {
+        for cid in 0..self.slots.len() {
+            if let Slot::InFlight { started, asked: asked @ None, .. } = &mut self.slots[cid]
+                && started.elapsed() > self.deadline
+            {
+                *asked = Some(Instant::now());
+                self.controller().abort(self.id, cid as u16)?;
+            }
+        }
+        Ok(())
+    }
+
     fn end_late(&mut self, cid: u16, entry: &SqEntry, started: Instant) -> Result<CqEntry, NvmeError> {
         let controller = self.controller().clone();
         self.set.get().check().inspect_err(|_| self.give_up_all())?;
-        let asked = controller.abort(self.id, cid);
-        let grace = Instant::now();
+        let asked = self.abort_late();
         let mut polls = 0;
         let mut aborted = false;
         // Even a command that the controller says it did not abort may just have ended.
-        while asked.is_ok() && !aborted && grace.elapsed() < ABORT_GRACE {
+        while asked.is_ok()
+            && !aborted
+            && matches!(self.slots[usize::from(cid)], Slot::InFlight { asked: Some(t), .. } if t.elapsed() < ABORT_GRACE)
+        {
             while let Some(done) = self.next()? {
                 if done.cid() != cid {
                     self.done.push_back(done);

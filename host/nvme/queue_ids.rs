@@ -54,6 +54,11 @@ impl QueueIds {
         self.uses()[usize::from(id) - 1] = Use::Free;
     }
 
+    /// After a reset the controller has no queues, so none is lost.
+    pub(super) fn find_lost(&self) {
+        self.uses().iter_mut().filter(|u| **u == Use::Lost).for_each(|u| *u = Use::Free);
+    }
+
     pub(super) fn lose(&self, id: u16) {
         self.uses()[usize::from(id) - 1] = Use::Lost;
     }
@@ -74,5 +79,7 @@ mod tests {
         assert_eq!(ids.take(2), Some(vec![2, 4]));
         assert_eq!(ids.lost(), [1]);
         assert_eq!(ids.take(1), None);
+        ids.find_lost();
+        assert_eq!(ids.take(1), Some(vec![1]));
     }
 }

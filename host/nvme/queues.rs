@@ -94,6 +94,8 @@ pub struct QueueSet {
     options: QueueOptions,
     ids: Vec<u16>,
     pairs: Vec<Pair>,
+    /// The controller's resets when the pairs were created.
+    generation: u32,
     memory: ManuallyDrop<DeviceMemory>,
     arrays: ManuallyDrop<Region>,
     places: Arrays,
@@ -199,6 +201,7 @@ impl QueueSet {
             controller: controller.clone(),
             space: space.clone(),
             pairs: vec![Pair::Absent; ids.len()],
+            generation: controller.generation(),
             ids,
             memory: ManuallyDrop::new(memory),
             arrays: ManuallyDrop::new(arrays),
@@ -379,6 +382,10 @@ impl QueueSet {
 
     /// Deletes all pairs, submission queues first. Once the controller does not answer it is not asked again.
     fn delete_pairs(&mut self) -> Result<(), NvmeError> {
+        if self.generation != self.controller.generation() {
+            self.pairs.fill(Pair::Absent);
+            self.generation = self.controller.generation();
+        }
         for i in 0..self.ids.len() {
             if self.pairs[i] == Pair::Whole {
                 self.controller.delete_sq(self.ids[i])?;

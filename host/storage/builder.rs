@@ -133,9 +133,8 @@ impl VolumeBuilder {
             },
             first_ticket: 0,
         };
-        // The host's own queue first: what is left is for kernels.
-        let host = HostSide::new(&self.drives)?;
         let (count, depth) = self.choose_queues(landing, bounce as u64);
+        let host = HostSide::new(&self.drives, count)?;
         let options = QueueOptions { count, depth, ..options };
         let mut sets = Vec::with_capacity(self.drives.len());
         for drive in &self.drives {
@@ -205,7 +204,13 @@ impl VolumeBuilder {
     }
 
     fn name(&self) -> String {
-        self.drives.iter().map(Drive::name).collect::<Vec<_>>().join(" + ")
+        let names: Vec<&str> = self.drives.iter().map(Drive::name).collect();
+        match names.split_first() {
+            Some((first, rest)) if !rest.is_empty() && rest.iter().all(|n| n == first) => {
+                format!("{} x {first}", names.len())
+            }
+            _ => names.join(" + "),
+        }
     }
 
     /// Answers log2 of the common block size.
@@ -310,7 +315,8 @@ impl VolumeBuilder {
         let gpu = self.engine.kind() == "gpu";
         let free = self.drives.iter().map(|d| d.controller().free_queues()).min().unwrap_or(1);
         let suits = if gpu { GPU_QUEUES } else { u32::try_from(self.engine.threads()).unwrap_or(u32::MAX) };
-        let count = self.queues.unwrap_or_else(|| suits.min(free).max(1));
+        // One pair is left for the host, unless all were asked for.
+        let count = self.queues.unwrap_or_else(|| suits.min(free.saturating_sub(1)).max(1));
         let deepest = self.drives.iter().map(|d| d.controller().cap().max_queue_entries()).min().unwrap_or(2);
         let depth = self.depth.unwrap_or_else(|| {
             let mut depth = if gpu { GPU_DEPTH } else { CPU_DEPTH };
@@ -384,6 +390,16 @@ mod tests {
         assert!(refused(on(&["soft:mem:4k"; 2]).chunk(8192)).contains("smaller"));
         assert!(refused(on(&[])).contains("at least one"));
         assert!(refused(on(&["soft:mem:4k"; 17])).contains("17"));
+    }
+
+    #[test]
+    fn drives_of_the_same_name_are_counted() {
+        assert_eq!(on(&["soft:mem:1M"; 3]).build().unwrap().name(), "3 x soft:mem:1M");
+        let v = on(&["soft:mem:1M", "soft:mem:2M"]).build().unwrap();
+        assert_eq!(
+            (v.name(), v.device_name(1), v.device_name(2)),
+            ("soft:mem:1M + soft:mem:2M", Some("soft:mem:2M"), None)
+        );
     }
 
     #[test]

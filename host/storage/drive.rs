@@ -272,6 +272,24 @@ mod tests {
     }
 
     #[test]
+    fn an_image_for_qemu_is_created_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.img");
+        match Drive::create(&format!("qtest:{},ram=64M", path.display()), 100_000, &Consent::none()) {
+            Ok(mut d) => {
+                assert_eq!(d.bytes(), 128 << 10);
+                assert!(!path.exists());
+                d.keep().unwrap();
+                assert_eq!(std::fs::metadata(&path).unwrap().len(), 128 << 10);
+            }
+            Err(e) => {
+                assert!(e.to_string().contains("no QEMU"), "{e}");
+                eprintln!("skipped: {e}");
+            }
+        }
+    }
+
+    #[test]
     fn the_namespace_is_taken_out_of_the_options() {
         let (rest, nsid) = take_nsid(r"a\,nsid=1.img,nsid=3,block=512").unwrap();
         assert_eq!((rest.as_str(), nsid), (r"a\,nsid=1.img,block=512", Some(3)));

@@ -1,7 +1,7 @@
 //! How storage fails.
 
 use super::manifest::ManifestError;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, RunError};
 use crate::memory::{DmaError, MemoryError};
 use crate::nvme::NvmeError;
 use std::path::PathBuf;
@@ -38,6 +38,9 @@ pub enum StorageError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A kernel that storage runs itself, to flush a cache or to copy through it.
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// What the volume holds.
     #[error("{device}: {source}")]
     Manifest {

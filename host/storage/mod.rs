@@ -1,12 +1,16 @@
 //! From a namespace to `array[i]`: volumes, page cache, arrays.
 //!
 //! [`Drive::open`] enables a controller; [`Volume::on`] puts one or several drives behind queues that kernels submit to;
-//! [`Volume::store`] writes arrays under a [`Manifest`] that names them.
+//! [`Volume::store`] writes arrays under a [`Manifest`] that names them. A [`Cache`] keeps pages of a volume near the kernels, which
+//! reach them through [`Array`]s.
 
+mod array;
 mod builder;
+mod cache;
 mod checksum;
 mod drive;
 mod error;
+mod geometry;
 mod host_io;
 mod load;
 mod manifest;
@@ -17,7 +21,9 @@ mod target;
 mod volume;
 mod window;
 
+pub use array::{Array, LentArray};
 pub use builder::VolumeBuilder;
+pub use cache::{Cache, CacheBuilder, LentCache, Occupancy};
 pub use checksum::Checksum;
 pub use drive::{Drive, DriveSpec};
 pub use error::StorageError;

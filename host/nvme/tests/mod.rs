@@ -287,6 +287,29 @@ fn a_controller_that_does_not_delete_keeps_the_identifiers_and_the_memory() {
 }
 
 #[test]
+fn a_reset_controller_serves_queue_sets_again() {
+    let (fake, controller) = ready(Quirks::default());
+    let lost = controller.create_queues(&Space::cpu(), options(1, 8)).unwrap();
+    let mut set = controller.create_queues(&Space::cpu(), options(2, 8)).unwrap();
+    let dropped = controller.create_queues(&Space::cpu(), options(1, 8)).unwrap();
+    fake.with_quirks(|q| q.lose = vec![admin::DELETE_SQ, admin::IDENTIFY]);
+    drop(lost);
+    assert!(controller.namespace(1).is_err());
+    assert_eq!(controller.free_queues(), 0);
+    fake.with_quirks(|q| q.lose.clear());
+    controller.reset().unwrap();
+    assert_eq!((fake.io_queues(), controller.free_queues()), ((0, 0), 1));
+    let ns = controller.namespace(1).unwrap();
+    set.reset().unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
+    // Queues that went with the reset are not deleted once more.
+    drop(dropped);
+    assert_eq!((fake.io_queues(), controller.free_queues()), ((2, 2), 2));
+    drop(set);
+    assert_eq!((fake.io_queues(), controller.free_queues()), ((0, 0), 4));
+}
+
+#[test]
 fn a_failed_creation_leaves_nothing_behind() {
     let (fake, controller) = ready(Quirks::default());
     fake.with_quirks(|q| q.lose = vec![admin::CREATE_SQ]);

@@ -177,7 +177,8 @@ impl Service {
         let core = &*self.core;
         let sq = &mut self.sqs[index];
         let available = sq.available(core);
-        if available == 0 {
+        // What was mapped before the doorbell rang must be known before its commands run; the next round has it.
+        if available == 0 || core.table.generation() != self.table.generation {
             return 0;
         }
         let cq = &mut self.cqs[sq.cq];
@@ -364,9 +365,14 @@ impl Service {
         }
         self.table = table;
         let table = &*self.table;
-        let lost = self.sqs.iter_mut().filter_map(|q| (!q.resolve(table)).then_some(())).count()
-            + self.cqs.iter_mut().filter_map(|q| (!q.resolve(table)).then_some(())).count();
-        if lost > 0 {
+        let mut whole = true;
+        for q in &mut self.sqs {
+            whole &= q.resolve(table);
+        }
+        for q in &mut self.cqs {
+            whole &= q.resolve(table);
+        }
+        if !whole {
             // Rings without memory cannot be served, nor can the driver be told through them.
             self.core.fatal("the memory of a queue was unmapped");
             self.forget(|_| true);

@@ -87,17 +87,25 @@ namespace copying {
 constexpr uint32_t many = 1, few = 1;
 }
 
-// As on a GPU: for a warp of one lane it is memcpy; wider ones share each copy in even parts.
+// As on a GPU: each copy is shared by all lanes. Words are moved one by one and relaxed, since a cache's readers may look at a frame
+// that is being filled (and then find by its tag that they must look again).
 template <uint32_t = copying::many>
 WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
+  constexpr uint32_t word = sizeof(uint64_t);
   const uint32_t n = warp::count(mask), rank = warp::rank(mask);
   for (warp::mask_t m = warp::ballot(mask, mine && bytes != 0); m; m &= m - 1) {
     uint32_t who = warp::first(m);
     uint64_t target = warp::shuffle(mask, to, who), source = warp::shuffle(mask, from, who);
-    uint32_t length = warp::shuffle(mask, bytes, who), part = (length + n - 1) / n, first = part * rank;
-    if (first < length) {
-      std::memcpy(reinterpret_cast<char*>(target) + first, reinterpret_cast<const char*>(source) + first,
-                  first + part < length ? part : length - first);
+    uint32_t length = warp::shuffle(mask, bytes, who);
+    const bool whole = ((target | source | length) & (word - 1)) == 0;
+    if (whole) {
+      for (uint32_t i = rank; i < length / word; i += n) {
+        order::store_relaxed(reinterpret_cast<uint64_t*>(target) + i, order::load_relaxed(reinterpret_cast<const uint64_t*>(source) + i));
+      }
+    } else {
+      for (uint32_t i = rank; i < length; i += n) {
+        order::store_relaxed(reinterpret_cast<uint8_t*>(target) + i, order::load_relaxed(reinterpret_cast<const uint8_t*>(source) + i));
+      }
     }
   }
   warp::sync(mask);

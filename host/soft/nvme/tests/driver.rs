@@ -1,10 +1,12 @@
 //! A driver small enough to be obviously right, over the public seam alone: registers, rings, PRPs.
+//!
+//! The benchmark and the fuzz target include this file too, so it names the crate as they do.
 
-use crate::memory::{DmaRegion, Space};
-use crate::nvme::Attachment;
-use crate::soft::nvme::{SoftConfig, SoftController};
-use crate::wire::nvme::{Cap, CqEntry, SqEntry, Status, admin, cc, csts, register, status};
 use std::time::{Duration, Instant};
+use warpbell::memory::{DmaRegion, Space};
+use warpbell::nvme::Attachment;
+use warpbell::soft::nvme::{SoftConfig, SoftController};
+use warpbell::wire::nvme::{Cap, CqEntry, SqEntry, Status, admin, cc, csts, register, status};
 
 pub const PAGE: usize = 4096;
 /// Far longer than anything here takes; only a hang reaches it.

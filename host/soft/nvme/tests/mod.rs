@@ -1,7 +1,28 @@
 //! The controller as a driver sees it.
 
 mod admin;
+mod bytes;
 mod driver;
 mod faults;
 mod io;
 mod lifecycle;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_time: 60_000, failure_persistence: None, ..ProptestConfig::default() })]
+    /// What the fuzz target `commands` does, with fewer inputs.
+    #[test]
+    fn arbitrary_bytes_as_commands_are_answered_and_harm_nothing(
+        steps in prop::collection::vec((0u8..7, prop::array::uniform32(any::<u8>()), prop::array::uniform32(any::<u8>())), 0..24)
+    ) {
+        let input: Vec<u8> = steps.iter().flat_map(|(kind, a, b)| [&[*kind][..], a, b].concat()).collect();
+        bytes::run(&input);
+    }
+}
+
+#[test]
+fn no_bytes_are_no_commands() {
+    bytes::run(&[]);
+    bytes::run(&[0; 64]);
+}

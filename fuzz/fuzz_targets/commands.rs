@@ -1,0 +1,13 @@
+//! Arbitrary bytes as a command stream for the software NVMe controller. `cargo test` runs the same with fewer inputs.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../host/soft/nvme/tests/bytes.rs"]
+mod bytes;
+// The tests use the rest of it.
+#[allow(dead_code)]
+#[path = "../../host/soft/nvme/tests/driver.rs"]
+mod driver;
+
+fuzz_target!(|input: &[u8]| bytes::run(input));

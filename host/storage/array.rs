@@ -1,0 +1,311 @@
+//! A typed range of a cached volume.
+
+use super::StorageError;
+use super::cache::Cache;
+use super::manifest::Element;
+use crate::engine::{Args, KernelArg, abi};
+use crate::memory::{Place, Region};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Elements of a volume, which kernels reach as a `warpbell::array_ref<T>`. Cheap to clone.
+///
+/// The host's [`Array::read`] and [`Array::write`] go through the cache, by kernels of their own: both sides always see each
+/// other's changes, and they may be called while another kernel uses the array.
+#[derive(Clone)]
+pub struct Array<T> {
+    cache: Cache,
+    name: Option<String>,
+    first_page: u64,
+    count: u64,
+    _element: PhantomData<T>,
+}
+
+/// An array lent to a kernel. While it lives the array cannot be dropped.
+#[derive(Clone, Copy)]
+pub struct LentArray<'a, T> {
+    view: abi::ArrayView,
+    _array: PhantomData<&'a Array<T>>,
+}
+
+impl<'a, T> KernelArg<'a> for LentArray<'a, T> {
+    fn push(&self, args: &mut Args<'a>) {
+        args.push_value(self.view);
+    }
+}
+
+/// Bytes of plain memory between the host and the cache.
+const STAGING_BYTES: usize = 4 << 20;
+
+impl<T: Element> Array<T> {
+    pub(super) fn new(cache: &Cache, name: Option<&str>, first_page: u64, count: u64) -> Result<Self, StorageError> {
+        let what = || name.map_or_else(|| "an array".to_owned(), |n| format!("array `{n}`"));
+        let (element, page) = (size_of::<T>(), cache.page_bytes() as u64);
+        if !element.is_power_of_two() || element > 16 {
+            return Err(StorageError::Option(format!(
+                "{} of elements of {element} bytes: kernels reach elements of 1, 2, 4, 8 or 16 bytes",
+                what()
+            )));
+        }
+        let pages = cache.0.constants.pages;
+        let end = count.checked_mul(element as u64).map(|b| b.div_ceil(page)).and_then(|p| p.checked_add(first_page));
+        if end.is_none_or(|end| end > pages) {
+            let v = cache.volume();
+            return Err(StorageError::Capacity {
+                device: v.name().to_owned(),
+                holds: pages * page,
+                what: what(),
+                needs: end.and_then(|end| end.checked_mul(page)).unwrap_or(u64::MAX),
+                next: "use fewer elements or a larger device (a last part of a page does not count)".to_owned(),
+            });
+        }
+        Ok(Self { cache: cache.clone(), name: name.map(str::to_owned), first_page, count, _element: PhantomData })
+    }
+
+    /// Lends the array to a kernel.
+    pub fn lend(&self) -> LentArray<'_, T> {
+        let array = abi::Array {
+            cache: self.cache.address(),
+            first_page: self.first_page,
+            count: self.count,
+            element_bytes: size_of::<T>() as u32,
+            reserved: 0,
+        };
+        LentArray { view: abi::ArrayView { array, cache: self.cache.0.constants }, _array: PhantomData }
+    }
+
+    /// Elements.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Its name in the manifest, if it was opened by name.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The cache that it is reached through.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The pages of the volume that it lies in.
+    pub fn pages(&self) -> Range<u64> {
+        let page = self.cache.page_bytes() as u64;
+        self.first_page..self.first_page + (self.count * size_of::<T>() as u64).div_ceil(page)
+    }
+
+    /// Copies elements out, through the cache.
+    pub fn read(&self, range: Range<u64>) -> Result<Vec<T>, StorageError> {
+        self.check(range.start, range.end)?;
+        let mut out = vec![T::zeroed(); range.end.saturating_sub(range.start) as usize];
+        let staging = self.staging(out.len())?;
+        let mut at = range.start;
+        for part in out.chunks_mut(STAGING_BYTES / size_of::<T>()) {
+            self.copy("wb_cache_read", at, part.len(), &staging)?;
+            staging.read(0, bytemuck::cast_slice_mut(part))?;
+            at += part.len() as u64;
+        }
+        Ok(out)
+    }
+
+    /// Copies elements in, through the cache. They are on the device after [`Cache::flush`].
+    pub fn write(&self, first: u64, values: &[T]) -> Result<(), StorageError> {
+        self.check(first, first.saturating_add(values.len() as u64))?;
+        let staging = self.staging(values.len())?;
+        let mut at = first;
+        for part in values.chunks(STAGING_BYTES / size_of::<T>()) {
+            staging.write(0, bytemuck::cast_slice(part))?;
+            self.copy("wb_cache_write", at, part.len(), &staging)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Brings the whole array into the cache, as far as it fits.
+    pub fn warm(&self) -> Result<(), StorageError> {
+        let pages = self.pages();
+        self.cache.run("wb_cache_touch", crate::args!(self.cache.lend(), pages.start, pages.end))
+    }
+
+    fn staging(&self, elements: usize) -> Result<Region, StorageError> {
+        let bytes = elements.saturating_mul(size_of::<T>()).min(STAGING_BYTES);
+        Ok(self.cache.volume().engine().allocate(Place::Host, bytes)?)
+    }
+
+    fn copy(&self, kernel: &str, first: u64, elements: usize, staging: &Region) -> Result<(), StorageError> {
+        let byte = self.first_page * self.cache.page_bytes() as u64 + first * size_of::<T>() as u64;
+        let bytes = (elements * size_of::<T>()) as u64;
+        self.cache.run(kernel, crate::args!(self.cache.lend(), byte, bytes, staging))
+    }
+
+    fn check(&self, first: u64, last: u64) -> Result<(), StorageError> {
+        if first <= last && last <= self.count {
+            return Ok(());
+        }
+        let name = self.name().unwrap_or("(unnamed)");
+        Err(StorageError::Option(format!("elements {first} to {last} of array `{name}`, which has {}", self.count)))
+    }
+}
+
+impl<T> fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_deref().unwrap_or("unnamed");
+        write!(f, "Array({name}, {} of {} from page {})", self.count, std::any::type_name::<T>(), self.first_page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args;
+    use crate::engine::{Engine, Outcome, RunError};
+    use crate::storage::{Drive, LandingChoice, Volume};
+
+    fn volume(specs: &[&str], landing: LandingChoice) -> Volume {
+        let drives: Vec<_> = specs.iter().map(|s| Drive::open(s).unwrap()).collect();
+        Volume::on(&Engine::cpu().unwrap(), drives).depth(16).chunk(16384).landing(landing).build().unwrap()
+    }
+
+    fn on_every_path(f: impl Fn(&Volume)) {
+        for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+            f(&volume(&["soft:mem:1M"], landing));
+            f(&volume(&["soft:mem:512k", "soft:mem:512k"], landing));
+        }
+    }
+
+    #[test]
+    fn what_the_host_writes_it_reads_through_a_small_cache() {
+        on_every_path(|v| {
+            for page in [512, 4096] {
+                let cache = Cache::on(v).bytes(9 * page as u64).page(page).build().unwrap();
+                let a = cache.array::<u32>(3, 40_000).unwrap();
+                let values: Vec<u32> = (0..40_000u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
+                a.write(0, &values).unwrap();
+                assert_eq!(a.read(0..40_000).unwrap(), values);
+                assert_eq!(a.read(12_345..12_350).unwrap(), values[12_345..12_350]);
+                a.write(777, &[1, 2, 3]).unwrap();
+                cache.flush().unwrap();
+                assert_eq!(cache.occupancy().unwrap().dirty, 0);
+                let mut bytes = vec![0; 40_000 * 4];
+                v.read_bytes(3 * page as u64, &mut bytes).unwrap();
+                let stored: &[u32] = bytemuck::cast_slice(&bytes);
+                assert_eq!(stored[776..781], [values[776], 1, 2, 3, values[780]]);
+                assert!(stored[781..] == values[781..]);
+                // Others change the device: seen after a reset.
+                v.write_bytes(3 * page as u64, &7u32.to_le_bytes()).unwrap();
+                cache.reset().unwrap();
+                assert_eq!(a.read(0..2).unwrap(), [7, values[1]]);
+                let o = cache.occupancy().unwrap();
+                assert_eq!((o.busy, o.pinned, o.failed), (0, 0, 0));
+            }
+        });
+    }
+
+    /// Sums by every way of reading, against plain memory.
+    #[test]
+    fn kernels_read_the_same_by_every_way() {
+        on_every_path(|v| {
+            const N: u64 = 100_000;
+            const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+            let engine = v.engine();
+            let grid = engine.grid(256, 1);
+            let threads = (grid.blocks * grid.threads) as usize;
+            let cache = Cache::on(v).bytes(256 << 10).build().unwrap();
+            let a = cache.array::<u64>(0, N).unwrap();
+            let plain = engine.allocate(Place::Device, N as usize * 8).unwrap();
+            let out = engine.allocate(Place::Device, threads * 8).unwrap();
+            let run = |kernel: &str, args| engine.launch(kernel, grid, args).unwrap().finish().unwrap();
+            run("wb_array_fill_plain", args!(&plain, N, FACTOR));
+            run("wb_array_fill", args!(a.lend(), N, FACTOR, 512u32));
+            let sums = |kernel: &str, args| {
+                run(kernel, args);
+                out.get_slice::<u64>(0, threads).unwrap()
+            };
+            let whole = (0..N).fold(0u64, |s, i| s.wrapping_add(i.wrapping_mul(FACTOR)));
+            let total = |sums: Vec<u64>| sums.into_iter().fold(0u64, u64::wrapping_add);
+            assert_eq!(
+                sums("wb_array_random", args!(a.lend(), N, 500u32, &out)),
+                sums("wb_array_plain_random", args!(&plain, N, 500u32, &out))
+            );
+            assert_eq!(
+                sums("wb_array_runs", args!(a.lend(), N, 500u32, &out)),
+                sums("wb_array_plain_runs", args!(&plain, N, 500u32, &out))
+            );
+            assert_eq!(total(sums("wb_array_plain_stride", args!(&plain, N, &out))), whole);
+            assert_eq!(total(sums("wb_array_stride", args!(a.lend(), N, &out))), whole);
+            for kernel in ["wb_array_segment", "wb_array_handle", "wb_array_chunk"] {
+                assert_eq!(total(sums(kernel, args!(a.lend(), N, 512u32, &out))), whole, "{kernel}");
+            }
+            assert_eq!(total(sums("wb_array_plain_segment", args!(&plain, N, 512u32, &out))), whole);
+            let s = cache.stats().unwrap();
+            assert!(s.misses > 0 && s.evictions > 0 && s.write_backs > 0 && s.hits > s.misses, "{s:?}");
+            assert_eq!(cache.occupancy().unwrap().pinned, 0);
+        });
+    }
+
+    #[test]
+    fn a_warm_cache_misses_nothing() {
+        let v = volume(&["soft:mem:1M"], LandingChoice::Bounce);
+        let cache = Cache::on(&v).bytes(1 << 20).build().unwrap();
+        let a = cache.array::<u8>(0, v.bytes()).unwrap();
+        a.warm().unwrap();
+        assert_eq!(cache.occupancy().unwrap().valid, v.bytes() / 4096);
+        let before = cache.stats().unwrap();
+        a.read(0..a.len()).unwrap();
+        let s = cache.stats().unwrap() - before;
+        assert_eq!((s.misses, s.reads, s.hit_ratio()), (0, 0, Some(1.0)));
+    }
+
+    #[test]
+    fn named_arrays_open_as_what_they_are() {
+        let v = volume(&["soft:mem:1M"], LandingChoice::Direct);
+        v.store_array("ranks", &[0.5f32; 1000]).unwrap();
+        let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
+        let a = cache.open::<f32>("ranks").unwrap();
+        assert_eq!((a.len(), a.name()), (1000, Some("ranks")));
+        assert_eq!(a.read(990..1000).unwrap(), [0.5; 10]);
+        assert!(cache.open::<u32>("ranks").unwrap_err().to_string().contains("holds f32, not u32"));
+        assert!(cache.open::<f32>("rank").unwrap_err().to_string().contains("no array `rank`"));
+        assert!(a.read(990..1001).unwrap_err().to_string().contains("which has 1000"));
+        assert!(a.write(1000, &[1.0]).is_err());
+        assert!(cache.array::<u64>(1, v.bytes() / 8).unwrap_err().to_string().contains("larger device"));
+    }
+
+    #[test]
+    fn caches_that_cannot_be_are_refused() {
+        let v = volume(&["soft:mem:512k,block=4096"], LandingChoice::Bounce);
+        let build = |bytes, page| Cache::on(&v).bytes(bytes).page(page).build().unwrap_err().to_string();
+        assert!(build(1 << 20, 512).contains("a block there has 4096 bytes"));
+        assert!(build(8191, 4096).contains("holds 1 pages"));
+        assert!(build(1 << 20, 5000).contains("power of two"));
+        let striped = volume(&["soft:mem:512k", "soft:mem:512k"], LandingChoice::Bounce);
+        let e = Cache::on(&striped).bytes(1 << 20).page(32 << 10).build().unwrap_err().to_string();
+        assert!(e.contains("at most") || e.contains("stripe unit"), "{e}");
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_ends_the_run_with_its_block() {
+        let v = volume(&["soft:mem:1M,media-error=331-331"], LandingChoice::Bounce);
+        let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
+        let a = cache.array::<u64>(0, v.bytes() / 8).unwrap();
+        assert!(a.read(0..1000).is_ok());
+        match a.read(0..a.len()) {
+            Err(StorageError::Run(RunError::Operations { errors, .. })) => {
+                let e = &errors[0];
+                assert!((e.lba..e.lba + u64::from(e.blocks)).contains(&331), "{e:?}");
+                assert!(matches!(e.outcome, Outcome::DeviceError(_)), "{e:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        // The rest can still be read, by a new run.
+        assert!(a.read(100_000..101_000).is_ok());
+        assert_eq!(cache.occupancy().unwrap().pinned, 0);
+    }
+}

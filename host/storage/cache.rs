@@ -1,0 +1,265 @@
+//! The page cache of a volume, in memory near the kernels.
+
+use super::array::Array;
+use super::geometry::Geometry;
+use super::manifest::Element;
+use super::volume::Volume;
+use super::window::DataBuffer;
+use super::{Stats, StorageError};
+use crate::engine::{Args, KernelArg, abi};
+use crate::memory::{Place, Region};
+use serde::Serialize;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Pages of a volume in memory near the kernels, which reach them through [`Array`]s. Cheap to clone.
+///
+/// What kernels and [`Array::write`] change stays here until [`Cache::flush`]: dropping the last clone, and the last array, loses it.
+#[derive(Clone)]
+pub struct Cache(pub(super) Arc<Inner>);
+
+/// Fields in the order in which they go: the memory, then the volume.
+pub(super) struct Inner {
+    /// `wb_cache` as kernels see it.
+    shared: Region,
+    /// Tags, pins, tokens, locks and hands.
+    metadata: Region,
+    /// Keeps the frames.
+    _frames: DataBuffer,
+    /// What `shared` holds.
+    pub(super) constants: abi::Cache,
+    geometry: Geometry,
+    pub(super) volume: Volume,
+}
+
+/// What a cache will be. See [`Cache::on`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct CacheBuilder {
+    volume: Volume,
+    bytes: u64,
+    page: usize,
+}
+
+/// A cache lent to a kernel, which takes it as `const wb_cache*`. While it lives the cache cannot be dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct LentCache<'a> {
+    address: u64,
+    _cache: PhantomData<&'a Cache>,
+}
+
+impl<'a> KernelArg<'a> for LentCache<'a> {
+    fn push(&self, args: &mut Args<'a>) {
+        args.push_value(self.address);
+    }
+}
+
+/// What is in a cache at a moment at which no kernel runs. In pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Occupancy {
+    /// Pages that it can hold.
+    pub frames: u64,
+    /// Pages that it holds.
+    pub valid: u64,
+    /// Of these, changed and not yet written.
+    pub dirty: u64,
+    /// Reads and writes in flight.
+    pub busy: u64,
+    /// Pages whose last read or write failed.
+    pub failed: u64,
+    /// Pages that a kernel did not let go of: more than 0 only when one was torn down.
+    pub pinned: u64,
+}
+
+/// Memory of a cache unless told otherwise.
+const DEFAULT_BYTES: u64 = 64 << 20;
+/// Page of a cache unless told otherwise.
+const DEFAULT_PAGE: usize = 4096;
+
+impl CacheBuilder {
+    /// Memory for pages, in bytes (64 MiB). Up to an eighth is lost to rounding; another 28 bytes a page, at most, are used beside it. A
+    /// cache is never larger than its volume.
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Bytes of a page (4096, or a block if that is larger): a power of two from 512 to 65,536.
+    pub fn page(mut self, bytes: usize) -> Self {
+        self.page = bytes;
+        self
+    }
+
+    /// Allocates the cache, empty.
+    pub fn build(self) -> Result<Cache, StorageError> {
+        let v = &self.volume;
+        let geometry = Geometry::new(self.bytes, self.page, v.bytes() / self.page.max(1) as u64)?;
+        let (page, block) = (geometry.page, v.block_bytes());
+        let refuse =
+            |what: String| Err(StorageError::Option(format!("a cache page of {page} bytes on {}: {what}", v.name())));
+        if page < block {
+            return refuse(format!("a block there has {block} bytes, use a page of {block} or more"));
+        }
+        if page > v.max_transfer_bytes() {
+            let most = v.max_transfer_bytes();
+            return refuse(format!(
+                "one command moves {most} bytes at most, use a smaller page or a larger transfer size"
+            ));
+        }
+        let chunk = v.chunk_bytes();
+        if chunk < v.bytes() && !chunk.is_multiple_of(page as u64) {
+            return refuse(format!(
+                "the stripe unit of {chunk} bytes is no multiple of it, use a smaller page or another chunk"
+            ));
+        }
+        let space = v.engine().space();
+        let frames = v.allocate_data(geometry.bytes())?;
+        let (parts, bytes) = geometry.parts();
+        let metadata = space.allocate(Place::Device, bytes)?;
+        let shared = space.allocate(Place::Device, size_of::<abi::Cache>())?;
+        let at = metadata.address();
+        let constants = abi::Cache {
+            volume: v.address(),
+            frames: frames.address(),
+            tag: at + parts.tag,
+            pins: at + parts.pins,
+            fill: at + parts.fill,
+            set_lock: at + parts.set_lock,
+            hand: at + parts.hand,
+            pages: v.bytes() >> page.ilog2(),
+            ..geometry.constants(v.block_shift())
+        };
+        shared.set(0, constants)?;
+        Ok(Cache(Arc::new(Inner { shared, metadata, _frames: frames, constants, geometry, volume: self.volume })))
+    }
+}
+
+impl Cache {
+    /// Begins a cache of this volume.
+    pub fn on(volume: &Volume) -> CacheBuilder {
+        let page = DEFAULT_PAGE.max(volume.block_bytes());
+        CacheBuilder { volume: volume.clone(), bytes: DEFAULT_BYTES, page }
+    }
+
+    /// Lends the cache to a kernel.
+    pub fn lend(&self) -> LentCache<'_> {
+        LentCache { address: self.address(), _cache: PhantomData }
+    }
+
+    /// The address of `wb_cache` as kernels see it.
+    pub fn address(&self) -> u64 {
+        self.0.shared.address()
+    }
+
+    /// The volume behind it.
+    pub fn volume(&self) -> &Volume {
+        &self.0.volume
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.0.geometry.page
+    }
+
+    /// Pages that it can hold.
+    pub fn frames(&self) -> usize {
+        self.0.geometry.frames()
+    }
+
+    /// Bytes of pages that it can hold.
+    pub fn bytes(&self) -> u64 {
+        self.0.geometry.bytes() as u64
+    }
+
+    /// Sets, and ways of each.
+    pub fn sets_and_ways(&self) -> (u32, u32) {
+        (self.0.geometry.sets, self.0.geometry.ways)
+    }
+
+    /// `count` elements from the start of page `first_page` of the volume.
+    pub fn array<T: Element>(&self, first_page: u64, count: u64) -> Result<Array<T>, StorageError> {
+        Array::new(self, None, first_page, count)
+    }
+
+    /// The array that the volume's manifest calls `name`.
+    pub fn open<T: Element>(&self, name: &str) -> Result<Array<T>, StorageError> {
+        let v = self.volume();
+        let manifest = v.manifest()?;
+        let entry = manifest.find_typed::<T>(name);
+        let entry = entry.map_err(|source| StorageError::Manifest { device: v.name().to_owned(), source })?;
+        let page = self.page_bytes() as u64;
+        if !entry.offset.is_multiple_of(page) {
+            return Err(StorageError::Option(format!(
+                "array `{name}` starts at byte {}, which is no multiple of the cache's page of {page} bytes: use a smaller page",
+                entry.offset
+            )));
+        }
+        Array::new(self, Some(name), entry.offset / page, entry.count)
+    }
+
+    /// Writes every changed page and waits until the devices have acknowledged a Flush. Pages stay in the cache.
+    pub fn flush(&self) -> Result<(), StorageError> {
+        self.run("wb_cache_flush", crate::args!(self.lend()))?;
+        self.volume().flush()
+    }
+
+    /// Empties the cache but for changed pages: the next access reads from the device. Pages that failed are tried again.
+    /// [`Cache::flush`] first to drop all.
+    pub fn reset(&self) -> Result<(), StorageError> {
+        self.run("wb_cache_drop", crate::args!(self.lend(), 0u64, u64::MAX, 0u32))
+    }
+
+    /// Empties the cache. What was changed and not flushed is lost.
+    pub fn discard(&self) -> Result<(), StorageError> {
+        self.run("wb_cache_drop", crate::args!(self.lend(), 0u64, u64::MAX, 1u32))
+    }
+
+    /// Counters of the volume and all caches on it; the difference of two is what happened between, as for one run.
+    pub fn stats(&self) -> Result<Stats, StorageError> {
+        self.volume().stats()
+    }
+
+    /// What is in it. Meaningful while no kernel runs.
+    pub fn occupancy(&self) -> Result<Occupancy, StorageError> {
+        const VALID: u64 = 0x01;
+        const FILLING: u64 = 0x02;
+        const DIRTY: u64 = 0x04;
+        const WRITING: u64 = 0x08;
+        const FAILED: u64 = 0x20;
+        let m = &self.0.metadata;
+        let (parts, _) = self.0.geometry.parts();
+        let frames = self.frames();
+        let mut o = Occupancy { frames: frames as u64, ..Occupancy::default() };
+        for tag in m.get_slice::<u64>(parts.tag as usize, frames)? {
+            o.valid += u64::from(tag & VALID != 0);
+            o.dirty += u64::from(tag & DIRTY != 0);
+            o.busy += u64::from(tag & (FILLING | WRITING) != 0);
+            o.failed += u64::from(tag & FAILED != 0);
+        }
+        o.pinned = m.get_slice::<u32>(parts.pins as usize, frames)?.into_iter().filter(|p| *p != 0).count() as u64;
+        Ok(o)
+    }
+
+    /// Runs one of the cache's own kernels to its end.
+    pub(super) fn run(&self, kernel: &str, args: Args<'_>) -> Result<(), StorageError> {
+        const THREADS: u32 = 128;
+        const BLOCKS: u32 = 2;
+        let engine = self.volume().engine();
+        engine.launch(kernel, engine.grid(THREADS, BLOCKS), args)?.finish()?;
+        Ok(())
+    }
+}
+
+impl fmt::Display for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "page {}  cache {}", super::error::size(self.page_bytes() as u64), super::error::size(self.bytes()))
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({:?} on {})", self.0.geometry, self.volume().name())
+    }
+}
