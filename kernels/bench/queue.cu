@@ -130,12 +130,14 @@ WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const w
   uint32_t done = 0, failed = 0, doorbells = 0;
   for (uint32_t r = 0; r < requests; ++r, ++lba) {
     uint32_t ticket = 0;
+    bool held;
     const uint32_t word = q.execute(
-        all, true, ticket, doorbells,
+        all, true, ticket, doorbells, held,
         [&](queue_ref, bool got, uint32_t t) {
           if (got) q.post(t, nvme::read(1, lba, 1, nvme::prp{}), nvme::record(nvme::op_read, lba, 1, 0, 0, 0, true));
         },
         [](bool, uint32_t) {});
+    if (held) q.release(ticket);
     if (word == WB_DONE) {
       ++done;
       sum += lba;

@@ -32,7 +32,7 @@ class patience {
       if (turns_ > spin_turns) order::relax(pause_ns);
       return verdict::go_on;
     }
-    return judge(look(control_, start()));
+    return judge(look(control_, start(), (turns_ & (stop_every - 1)) == 0));
   }
 
   // The same for lanes that wait together: one of them looks, all of them get its verdict.
@@ -43,7 +43,7 @@ class patience {
     }
     start();
     uint32_t seen = 0;
-    if (warp::is_leader(mask)) seen = look(control_, started_);
+    if (warp::is_leader(mask)) seen = look(control_, started_, (turns_ & (stop_every - 1)) == 0);
     return judge(warp::shuffle(mask, seen, warp::leader(mask)));
   }
 
@@ -54,7 +54,8 @@ class patience {
 
  private:
   static constexpr uint32_t late_bit = 0x80000000u;
-  static constexpr uint32_t look_every = 64;  // turns between two looks at the clock
+  static constexpr uint32_t look_every = 64;  // turns between two looks at the clock and the abort word
+  static constexpr uint32_t stop_every = WB_GPU ? 512 : look_every;  // and at the stop flag: thousands of warps share the bus
   static constexpr uint32_t spin_turns = WB_GPU ? 32 : 0;
   static constexpr uint32_t pause_ns = 40;
 
@@ -69,12 +70,12 @@ class patience {
   }
 
   // A verdict, and the late bit.
-  static WB_FN_COLD uint32_t look(const wb_control* control, uint64_t started) {
+  static WB_FN_COLD uint32_t look(const wb_control* control, uint64_t started, bool ask_host) {
     const uint64_t waited = now_ns() - started, limit = control->deadline_ns;
     if (waited > limit) return static_cast<uint32_t>(verdict::timed_out);
     const uint32_t late = waited > limit / 2 ? late_bit : 0;
     if (order::load_relaxed(reinterpret_cast<const uint32_t*>(control->abort)) ||
-        order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->stop))) {
+        (ask_host && order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->stop)))) {
       return static_cast<uint32_t>(verdict::stopped) | late;
     }
     return late;

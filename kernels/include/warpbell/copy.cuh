@@ -11,7 +11,7 @@ namespace warpbell {
 namespace copying {
 
 constexpr uint32_t unit = sizeof(order::quad);
-constexpr uint32_t many = 4;  // 16-byte loads of a lane in flight: what hides a bus round trip
+constexpr uint32_t many = 8;  // 16-byte loads of a lane in flight: what hides a bus round trip
 constexpr uint32_t few = 1;   // where registers count for more
 
 // For ends that are not 16-byte aligned, and for lengths that are no multiple of 16.

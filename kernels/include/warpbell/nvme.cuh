@@ -201,37 +201,49 @@ class queue_ref : public ring_ref {
     return s;
   }
 
-  // One command for each lane with `wants`, submitted, waited for and finished; answers its status word. The quickest way: the
-  // commands are private, so nothing has to be claimed. `write(group, got, ticket)` is as for `try_submit`, with the queue that the
-  // lanes with `got` are on, and posts records with WB_RECORD_PRIVATE; `land(ready, ticket)` is called by all lanes before the
-  // slots of those with `ready`, all successful, are freed. Lanes that found room do not keep it while others wait for some.
-  // Collective; lanes may be on different queues. `ticket` names the command, or the one that the lane had to wait for.
+  // One command for each lane with `wants`, submitted and waited for; answers its status word. The quickest way: the commands are
+  // private, so nothing has to be claimed. `write(group, got, ticket)` is as for `try_submit`, with the queue that the lanes with
+  // `got` are on, and posts records with WB_RECORD_PRIVATE. Lanes with `held` then move their data, if any is to be moved, and
+  // `release` the ticket. Where slots are so short that lanes of the mask wait for each other's, that happens within: all lanes
+  // call `land(ready, ticket)`, after which the slots of those with `ready` are free. Collective; lanes may be on different
+  // queues. `ticket` names the command, or the one that the lane had to wait for.
   template <class Write, class Land>
-  WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, Write write, Land land) const {
+  WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, bool& held, Write write,
+                         Land land) const {
     patience p(control_);
     uint32_t ended = WB_DONE;
     bool flying = false;
+    held = false;
     for (;;) {
-      const warp::mask_t waiting = warp::ballot(mask, wants);
-      if (waiting) {
-        const queue_ref group = shared(mask, warp::first(waiting));
-        const bool got = group.try_submit(mask, warp::ballot(mask, wants && q == group.q), ticket, doorbells,
-                                          [&](bool mine, uint32_t t) { write(group, mine, t); });
+      for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
+        const queue_ref group = shared(mask, warp::first(untried));
+        const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
+        const bool got =
+            group.try_submit(mask, members, ticket, doorbells, [&](bool mine, uint32_t t) { write(group, mine, t); });
         flying = flying || got;
         wants = wants && !got;
+        untried &= ~members;
       }
       const uint32_t w = flying ? order::load_acquire(word(ticket)) : 0;
       const bool ready = flying && (w & slot::completed) != 0;
       const warp::mask_t in_flight = warp::ballot(mask, flying && !ready), blocked = warp::ballot(mask, wants);
-      // Landing is for all lanes together, at the end; or as soon as slots are short.
-      if (in_flight == 0 || (blocked && warp::any(mask, ready))) {
-        land(ready && !(w & slot::failed), ticket);
-        if (ready) {
-          if (w & slot::failed) ended = order::load_relaxed(outcome(ticket));
-          order::store_release(word(ticket), next_word(ticket));
+      if (ready && (w & slot::failed)) {
+        ended = order::load_relaxed(outcome(ticket));
+        release(ticket);
+        flying = false;
+      }
+      if ((in_flight | blocked) == 0) {
+        held = flying;
+        return ended;
+      }
+      const bool landing = flying && ready;
+      if (blocked && warp::any(mask, landing)) {
+        land(landing, ticket);
+        if (landing) {
+          release(ticket);
           flying = false;
         }
-        if ((in_flight | blocked) == 0) return ended;
+        continue;
       }
       const uint32_t found = shared(mask, nth_of(in_flight ? in_flight : blocked, p.turns())).poll(mask);
       if (blocked && found == 0) shared(mask, warp::first(blocked)).relieve(mask, p.late());
@@ -245,6 +257,9 @@ class queue_ref : public ring_ref {
       }
     }
   }
+
+  // Frees the slot of a private command that has completed.
+  WB_FN void release(uint32_t ticket) const { order::store_release(word(ticket), next_word(ticket)); }
 
   // --- completion ----------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class volume_ref {
   WB_FN status wait(token t) const { return wait(warp::active(), t); }
   WB_FN status wait(warp::mask_t mask, token t) const {
     status s = queue(t).wait(mask, t.in_flight(), t.ticket());
-    if (t.is_resolved()) s.word = t.ticket();
+    if (t.is_resolved()) s = status{t.ticket(), 0, token::none, 0};
     count_errors(mask, !s);
     return s;
   }
@@ -354,13 +354,21 @@ WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint
     wants = false;
   }
   uint32_t doorbells = 0;
+  bool held;
   const uint32_t word = q.execute(
-      mask, wants, ticket, doorbells,
+      mask, wants, ticket, doorbells, held,
       [&](queue_ref group, bool got, uint32_t t) { writer{*this, group, op, blocks, block, buffer, 0, true}(mask, got, t); },
       [&](bool ready, uint32_t t) {
-        const bool comes_back = ready && op == nvme::op_read && q.q->bounce != 0;
-        if (warp::any(mask, comes_back)) copy_together(mask, comes_back, buffer, q.bounce(t), blocks << v_->block_shift);
+        if (op == nvme::op_read) {
+          const bool comes_back = ready && q.q->bounce != 0;
+          copy_together<copying::few>(mask, comes_back, buffer, q.bounce(t), blocks << v_->block_shift);
+        }
       });
+  if (op == nvme::op_read) {
+    const bool comes_back = held && q.q->bounce != 0;
+    if (warp::any(mask, comes_back)) copy_together(mask, comes_back, buffer, q.bounce(ticket), blocks << v_->block_shift);
+  }
+  if (held) q.release(ticket);
   count(mask, wants, op, blocks, doorbells);
   return ended == WB_DONE ? word : ended;
 }
