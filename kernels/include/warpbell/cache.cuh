@@ -74,7 +74,7 @@ namespace frames {
 
 constexpr uint32_t none = ~0u;
 
-WB_FN uint32_t set_of(const wb_cache& c, uint64_t page) { return static_cast<uint32_t>(page) & (c.sets - 1); }
+WB_FN uint32_t set_of(const wb_cache& c, uint64_t page) { return static_cast<uint32_t>(page) & c.set_mask; }
 
 // (page / sets) mod ways by multiplication; exact for the 28 bits that are used.
 WB_FN uint32_t home_way(const wb_cache& c, uint64_t page) {
@@ -432,7 +432,7 @@ template <class F> WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t 
   const uint32_t set = frames::set_of(*cache, page);
   bool waiting = true;
   do {
-    page_turn(cache, mask, w);
+    out_of_line(page_turn)(cache, mask, w);
     const bool ended = waiting && w.status != WB_PENDING;
     if (ended && w.status == WB_DONE) use(frames::address(*cache, set, w.way));
     warp::sync(mask);
