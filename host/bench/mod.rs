@@ -3,5 +3,6 @@
 pub mod fio;
 pub mod graph;
 pub mod histogram;
+pub mod queue;
 pub mod report;
 pub mod units;
