@@ -7,6 +7,9 @@
 //     atomicAdd(out, sum);
 //   }
 //
+// Give kernels bounds, `__launch_bounds__(256, 4)` say: what a miss needs (some 200 registers) is called out of line, and
+// without bounds would decide how many threads fit. With them a hit still runs in registers; only misses spill.
+//
 // Elements have 1, 2, 4, 8 or 16 bytes and never straddle pages. Nothing here throws or waits for ever: an element that cannot
 // be read is the poison value (all bits set), the reason is in the run's error log, and the run ends as an error.
 #pragma once
