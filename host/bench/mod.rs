@@ -1,5 +1,6 @@
 //! Measuring programs and their reports.
 
+pub mod array;
 pub mod fio;
 pub mod graph;
 pub mod histogram;

@@ -1,8 +1,8 @@
-//! The queue core against an ideal controller: kernels submit and complete commands that spare warps serve at once, with no medium
-//! behind them. What it measures is the cost of submission and completion.
+//! The queue core alone: kernels that submit and wait, against an ideal controller made of kernels, which completes every command at
+//! once. What is measured is software only.
 
-use super::report::{Spread, nanoseconds};
-use super::units::three_digits;
+use super::report::Spread;
+use super::units::{grouped, three_digits};
 use crate::args;
 use crate::engine::{Engine, EngineError, Grid, RunError, abi};
 use crate::memory::{MemoryError, Place, Region};
@@ -24,45 +24,34 @@ pub enum QueueBenchError {
     /// Memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// NVMe wants powers of two.
-    #[error("a depth of {0} is not a power of two from 2 to 65536")]
+    /// A depth that no queue has.
+    #[error("a queue of {0} entries: choose a power of two from 2 to 65536")]
     Depth(u32),
-    /// Commands were lost, repeated or mixed up.
-    #[error(
-        "{queues} queue pair(s): {done} of {expected} commands came back as done, the controller served {served} ({wrong} of them \
-         wrong), sums of addresses {submitted_sum:#x} and {served_sum:#x}"
-    )]
+    /// More than 64 bits count.
+    #[error("{submitters} threads with {commands} commands each are too many: give fewer --submitters or --commands")]
+    TooMany {
+        /// Threads.
+        submitters: u32,
+        /// Commands of each.
+        commands: u32,
+    },
+    /// Commands were lost, doubled, or mixed up.
+    #[error("{queues} queue(s): {what} is {found}, it should be {expected}")]
     Wrong {
         /// Queue pairs.
         queues: u32,
-        /// Completed as the submitters saw it.
-        done: u64,
-        /// Submitted.
+        /// What was counted.
+        what: &'static str,
+        /// By the kernels.
+        found: u64,
+        /// By arithmetic.
         expected: u64,
-        /// As the controller saw it.
-        served: u64,
-        /// Entries with a wrong identifier or opcode.
-        wrong: u64,
-        /// Sum of the addresses that came back as done.
-        submitted_sum: u64,
-        /// Sum of the addresses served.
-        served_sum: u64,
     },
 }
 
-/// How long one measurement may take.
-const LIMIT: Duration = Duration::from_secs(30);
-/// The controller ends by itself after this time, should its stop word never come.
-const CONTROLLER_LIMIT: Duration = Duration::from_secs(60);
-/// Multiprocessors that the controller takes at most, and threads of a submitting block.
-const CONTROLLER_BLOCKS: u32 = 32;
-const THREADS_PER_BLOCK: u32 = 256;
-/// A doorbell has a line of its own.
-const DOORBELL_BYTES: usize = 128;
-
 /// `warpbell::bench::served` of `kernels/bench/queue.cu`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct Served {
     commands: u64,
     sum: u64,
@@ -70,9 +59,9 @@ struct Served {
     doorbells: u64,
 }
 
-/// `warpbell::bench::submitted` of `kernels/bench/queue.cu`.
+/// `warpbell::bench::submitted`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct Submitted {
     done: u64,
     failed: u64,
@@ -80,211 +69,228 @@ struct Submitted {
     doorbells: u64,
 }
 
-/// What to measure.
+/// Bytes of a submission and of a completion queue entry (NVMe Base 2.1, 4.1.1 and 4.2.1).
+const SQE: usize = 64;
+const CQE: usize = 16;
+/// Doorbells are this far apart, so that none shares a line.
+const DOORBELL_STRIDE: usize = 128;
+/// Submitting threads in a block, and warps of the ideal controller in a block: few, so that it has processors of its own.
+const SUBMITTERS_PER_BLOCK: u32 = 256;
+const CONTROLLER_WARPS: u32 = 8;
+/// How long one measurement may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What is measured.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct QueueSetting {
     /// Queue pairs.
     pub queues: u32,
-    /// Entries in each queue.
+    /// Entries of each.
     pub depth: u32,
-    /// Threads that submit.
+    /// Threads that submit, each waiting for its command before the next.
     pub submitters: u32,
-    /// Commands of each.
-    pub commands: u32,
-    /// Measurements; one more warms up.
-    pub runs: u32,
+    /// Commands of each thread.
+    pub commands_each: u32,
 }
 
 impl QueueSetting {
-    /// Threads and commands that keep `queues` queue pairs of this engine busy for a few hundredths of a second.
-    pub fn for_queues(engine: &Engine, queues: u32, depth: u32, runs: u32) -> Self {
-        let (submitters, commands) = match (engine.kind(), queues) {
-            ("gpu", 1..=3) => (1024 * queues, 2048),
-            ("gpu", 4..=15) => (1024 * queues, 1024),
-            ("gpu", _) => (65_536, 512),
-            _ => (engine.threads() as u32, 20_000),
-        };
-        Self { queues, depth, submitters, commands, runs }
+    /// What suits an engine: enough threads to keep the queues half full, enough commands for tenths of a second.
+    pub fn suited(engine: &Engine, queues: u32, depth: u32) -> Self {
+        let gpu = engine.kind() == "gpu";
+        let (submitters, commands_each) =
+            if gpu { (queues.saturating_mul(512).clamp(1024, 1 << 16), 2048) } else { (queues * 2, 10_000) };
+        Self { queues, depth, submitters, commands_each }
     }
 }
 
-/// One measured setting.
-#[derive(Clone, Debug, Serialize)]
+/// What came out.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct QueueRow {
-    /// What was measured.
+    /// Setting.
     #[serde(flatten)]
     pub setting: QueueSetting,
     /// Commands in a second.
     pub commands_per_s: Spread,
-    /// Commands for each submission doorbell store, in the last run.
+    /// Commands for each doorbell store, of the last run.
     pub commands_per_doorbell: f64,
 }
 
 /// The head of the table, two lines that begin with `#`.
-pub const HEAD: &str = "# queues     depth   threads  commands   Mcmd/s    min    max  cmd/doorbell\n\
-                        #                                        median";
+pub const HEAD: &str = "# queues     depth   threads  commands       min    median       max  cmds per\n#                                          Mcmd/s    Mcmd/s    Mcmd/s  doorbell";
 
 impl fmt::Display for QueueRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mega = |rate: f64| three_digits(rate / 1e6);
         let (s, r) = (&self.setting, &self.commands_per_s);
-        let total = u64::from(s.submitters) * u64::from(s.commands);
+        let commands = u64::from(s.submitters) * u64::from(s.commands_each);
+        let mega = |rate: f64| three_digits(rate / 1e6);
         write!(
             f,
-            "{:>8}{:>10}{:>10}{total:>10}{:>9}{:>7}{:>7}{:>14.1}",
+            "{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
             s.queues,
             s.depth,
             s.submitters,
-            mega(r.median),
+            grouped(commands / 1000) + "k",
             mega(r.min),
+            mega(r.median),
             mega(r.max),
-            self.commands_per_doorbell
+            three_digits(self.commands_per_doorbell)
         )
     }
 }
 
-/// Rings, slot words and doorbells of `count` queue pairs, all in the kernels' own memory.
+/// Queue pairs in the engine's memory that belong to no controller.
 struct Queues {
     queues: Region,
-    /// The rings that `queues` points into.
-    _rings: Region,
+    rings: Region,
+    doorbells: Region,
+    words: Region,
+    records: Region,
+    setting: QueueSetting,
 }
 
 impl Queues {
-    fn new(engine: &Engine, count: u32, depth: u32) -> Result<Self, MemoryError> {
-        let d = depth as usize;
-        // Submission and completion ring, slot words, marks, outcomes, records, two doorbells; each part starts on a line.
-        let parts = [d * 64, d * 16, d * 4, d * 4, d * 4, d * size_of::<abi::Record>(), DOORBELL_BYTES, DOORBELL_BYTES];
-        let parts = parts.map(|bytes| bytes.next_multiple_of(DOORBELL_BYTES));
-        let each: usize = parts.iter().sum();
-        let rings = engine.allocate(Place::Device, each * count as usize)?;
-        let queues = engine.allocate(Place::Device, size_of::<abi::Queue>() * count as usize)?;
-        let list: Vec<abi::Queue> = (0..count)
-            .map(|index| {
-                let mut at = rings.address() + (each * index as usize) as u64;
-                let [sq, cq, slot, mark, outcome, record, sq_doorbell, cq_doorbell] = parts.map(|bytes| {
-                    let start = at;
-                    at += bytes as u64;
-                    start
-                });
+    fn new(engine: &Engine, setting: QueueSetting) -> Result<Self, QueueBenchError> {
+        let slots = setting.queues as usize * setting.depth as usize;
+        let device = |bytes| engine.allocate(Place::Device, bytes);
+        Ok(Self {
+            queues: device(setting.queues as usize * size_of::<abi::Queue>())?,
+            rings: device(slots * (SQE + CQE))?,
+            doorbells: device(setting.queues as usize * 2 * DOORBELL_STRIDE)?,
+            // Slot words, marks and outcomes.
+            words: device(slots * 3 * size_of::<u32>())?,
+            records: device(slots * size_of::<abi::Record>())?,
+            setting,
+        })
+    }
+
+    /// Everything as a fresh queue has it: zeroed, and the structures.
+    fn reset(&self) -> Result<(), MemoryError> {
+        for region in [&self.rings, &self.doorbells, &self.words] {
+            region.fill(0, region.len(), 0)?;
+        }
+        let (queues, depth) = (self.setting.queues as usize, self.setting.depth as usize);
+        let slots = queues * depth;
+        let all: Vec<abi::Queue> = (0..queues)
+            .map(|q| {
+                let at = |region: &Region, offset: usize| region.address() + offset as u64;
+                let words = |list: usize| at(&self.words, (list * slots + q * depth) * size_of::<u32>());
                 abi::Queue {
-                    sq,
-                    cq,
-                    sq_doorbell,
-                    cq_doorbell,
-                    slot,
-                    mark,
-                    outcome,
-                    record,
-                    depth,
+                    sq: at(&self.rings, q * depth * SQE),
+                    cq: at(&self.rings, slots * SQE + q * depth * CQE),
+                    sq_doorbell: at(&self.doorbells, 2 * q * DOORBELL_STRIDE),
+                    cq_doorbell: at(&self.doorbells, (2 * q + 1) * DOORBELL_STRIDE),
+                    slot: words(0),
+                    mark: words(1),
+                    outcome: words(2),
+                    record: at(&self.records, q * depth * size_of::<abi::Record>()),
+                    depth: depth as u32,
                     log2_depth: depth.trailing_zeros(),
-                    index,
-                    ..abi::Queue::zeroed()
+                    index: q as u32,
+                    ..Zeroable::zeroed()
                 }
             })
             .collect();
-        queues.set_slice(0, &list)?;
-        Ok(Self { queues, _rings: rings })
+        self.queues.set_slice(0, &all)
     }
 }
 
-/// Measures one setting.
-pub fn measure(engine: &Engine, setting: QueueSetting) -> Result<QueueRow, QueueBenchError> {
-    let QueueSetting { queues, depth, submitters, commands, runs } = setting;
-    if !depth.is_power_of_two() || !(2..=65_536).contains(&depth) {
-        return Err(QueueBenchError::Depth(depth));
+/// Measures one setting `runs` times.
+pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<QueueRow, QueueBenchError> {
+    if !setting.depth.is_power_of_two() || !(2..=1 << 16).contains(&setting.depth) {
+        return Err(QueueBenchError::Depth(setting.depth));
     }
     let width = engine.info().warp_width;
-    let (controller_grid, submitter_grid) = grids(engine, queues, submitters, width);
-    let threads = submitter_grid.blocks * submitter_grid.threads;
-    let setting = QueueSetting { submitters: threads, ..setting };
-    let warps = (threads / width) as usize;
-    let memory = Queues::new(engine, queues, depth)?;
-    let stop = engine.allocate(Place::Host, 4)?;
-    let served = engine.allocate(Place::Device, queues as usize * size_of::<Served>())?;
-    let progress = engine.allocate(Place::Device, queues as usize * 4)?;
+    // Whole blocks: every warp of the grid submits.
+    let block = if width == 32 && setting.submitters > SUBMITTERS_PER_BLOCK { SUBMITTERS_PER_BLOCK } else { width };
+    let submitters = setting.submitters.next_multiple_of(block);
+    let setting = QueueSetting { submitters, ..setting };
+    let commands = u64::from(submitters) * u64::from(setting.commands_each);
+    if commands > u64::from(u32::MAX) * 4 {
+        return Err(QueueBenchError::TooMany { submitters, commands: setting.commands_each });
+    }
+    let queues = Queues::new(engine, setting)?;
+    let warps = (submitters / width) as usize;
+    let served = engine.allocate(Place::Device, setting.queues as usize * size_of::<Served>())?;
+    let progress = engine.allocate(Place::Device, setting.queues as usize * size_of::<u32>())?;
     let submitted = engine.allocate(Place::Device, warps * size_of::<Submitted>())?;
-    let control = engine.control_address();
-    // A first launch may have to wait until nothing else runs (it can grow the GPU's local memory), and the controller never
-    // stops running: every kernel is launched once before.
-    engine.launch("wb_bench_queue", submitter_grid, args!(&memory.queues, queues, control, 0u32, &submitted))?.finish()?;
+    let stop = engine.allocate(Place::Host, size_of::<u32>())?;
 
-    let expected = u64::from(threads) * u64::from(commands);
     let mut rates = Vec::new();
-    let mut doorbells = 0;
-    for turn in 0..=runs.max(1) {
+    let mut per_doorbell = 0.0;
+    // One run more than asked for: the first warms up and does not count.
+    for turn in 0..=runs {
+        queues.reset()?;
+        served.fill(0, served.len(), 0)?;
+        progress.fill(0, progress.len(), 0)?;
+        submitted.fill(0, submitted.len(), 0)?;
         stop.set(0, 0u32)?;
-        served.fill(0, queues as usize * size_of::<Served>(), 0)?;
-        let limit = CONTROLLER_LIMIT.as_nanos() as u64;
+        let limit_ns = LIMIT.as_nanos() as u64;
         let controller = engine.launch(
             "wb_bench_ideal_controller",
-            controller_grid,
-            args!(&memory.queues, queues, &stop, limit, &served, &progress),
+            blocks_of(setting.queues, CONTROLLER_WARPS, width),
+            args!(&queues.queues, setting.queues, &stop, limit_ns, &served, &progress),
         )?;
-        let submitting = args!(&memory.queues, queues, control, commands, &submitted);
-        let elapsed = engine.launch("wb_bench_queue", submitter_grid, submitting)?.finish_within(LIMIT);
+        let run = engine.launch(
+            "wb_bench_queue",
+            blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width),
+            args!(&queues.queues, setting.queues, engine.control_address(), setting.commands_each, &submitted),
+        )?;
+        let elapsed = run.finish_within(LIMIT);
         stop.set(0, 1u32)?;
         controller.finish_within(LIMIT)?;
         let elapsed = elapsed?.elapsed;
 
-        let by_controller = served.get_slice::<Served>(0, queues as usize)?;
-        let by_submitters = submitted.get_slice::<Submitted>(0, warps)?;
-        let total = |f: fn(&Submitted) -> u64| by_submitters.iter().map(f).fold(0u64, u64::wrapping_add);
-        let seen = |f: fn(&Served) -> u64| by_controller.iter().map(f).fold(0u64, u64::wrapping_add);
-        let all = (u128::from(expected) * u128::from(expected.saturating_sub(1)) / 2) as u64;
-        let (done, sums) = (total(|s| s.done), [total(|s| s.sum), seen(|s| s.sum)]);
-        let (count, wrong) = (seen(|s| s.commands), seen(|s| s.wrong));
-        if done != expected || count != expected || wrong != 0 || sums != [all, all] {
-            return Err(QueueBenchError::Wrong {
-                queues,
-                done,
-                expected,
-                served: count,
-                wrong,
-                submitted_sum: sums[0],
-                served_sum: sums[1],
-            });
-        }
-        doorbells = total(|s| s.doorbells);
+        let total = check(&setting, commands, &served, &submitted, warps)?;
+        per_doorbell = commands as f64 / total.doorbells.max(1) as f64;
         if turn > 0 {
-            rates.push(expected as f64 / (nanoseconds(elapsed).max(1) as f64 / 1e9));
+            rates.push(commands as f64 / elapsed.as_secs_f64());
         }
     }
     let commands_per_s = Spread::of(rates).unwrap_or(Spread { min: 0.0, median: 0.0, max: 0.0 });
-    Ok(QueueRow { setting, commands_per_s, commands_per_doorbell: expected as f64 / doorbells.max(1) as f64 })
+    Ok(QueueRow { setting, commands_per_s, commands_per_doorbell: per_doorbell })
 }
 
-/// The controller's grid and the submitters'.
-fn grids(engine: &Engine, queues: u32, submitters: u32, width: u32) -> (Grid, Grid) {
-    if engine.kind() == "gpu" {
-        let blocks = queues.min(CONTROLLER_BLOCKS);
-        let threads = submitters.clamp(width, THREADS_PER_BLOCK).next_multiple_of(width);
-        (
-            Grid { blocks, threads: queues.div_ceil(blocks).min(1024 / width) * width },
-            Grid { blocks: submitters.div_ceil(threads), threads },
-        )
-    } else {
-        (Grid { blocks: 1, threads: width }, Grid { blocks: submitters.div_ceil(width), threads: width })
+/// A grid of that many warps; on CPU threads a block is one warp.
+fn blocks_of(warps: u32, warps_per_block: u32, width: u32) -> Grid {
+    let each = if width == 32 { warps_per_block.min(warps) } else { 1 };
+    Grid { blocks: warps.div_ceil(each), threads: each * width }
+}
+
+/// Both sides must have seen every command exactly once.
+fn check(
+    setting: &QueueSetting,
+    commands: u64,
+    served: &Region,
+    submitted: &Region,
+    warps: usize,
+) -> Result<Submitted, QueueBenchError> {
+    let mut controller = Served::default();
+    for s in served.get_slice::<Served>(0, setting.queues as usize)? {
+        controller.commands += s.commands;
+        controller.sum = controller.sum.wrapping_add(s.sum);
+        controller.wrong += s.wrong;
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_counted_on_both_sides() {
-        let engine = Engine::cpu().unwrap();
-        for queues in [1, 3] {
-            let setting = QueueSetting { queues, depth: 8, submitters: 2, commands: 300, runs: 1 };
-            let row = measure(&engine, setting).unwrap();
-            assert!(row.commands_per_s.median > 0.0 && row.commands_per_doorbell >= 1.0, "{row:?}");
+    let mut threads = Submitted::default();
+    for s in submitted.get_slice::<Submitted>(0, warps)? {
+        threads.done += s.done;
+        threads.failed += s.failed;
+        threads.sum = threads.sum.wrapping_add(s.sum);
+        threads.doorbells += s.doorbells;
+    }
+    let n = u128::from(commands);
+    let sum = (n * n.saturating_sub(1) / 2) as u64;
+    let checks = [
+        ("the number of commands that failed", threads.failed, 0),
+        ("the number of commands that were done", threads.done, commands),
+        ("the sum of their addresses", threads.sum, sum),
+        ("the number of commands that the controller saw", controller.commands, commands),
+        ("the sum of the addresses that it saw", controller.sum, sum),
+        ("the number of entries that it found wrong", controller.wrong, 0),
+    ];
+    match checks.into_iter().find(|(_, found, expected)| found != expected) {
+        None => Ok(threads),
+        Some((what, found, expected)) => {
+            Err(QueueBenchError::Wrong { queues: setting.queues, what, found, expected })
         }
-    }
-
-    #[test]
-    fn a_depth_is_a_power_of_two() {
-        let setting = QueueSetting { queues: 1, depth: 48, submitters: 1, commands: 1, runs: 1 };
-        assert!(matches!(measure(&Engine::cpu().unwrap(), setting), Err(QueueBenchError::Depth(48))));
     }
 }
