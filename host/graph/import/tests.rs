@@ -247,7 +247,7 @@ fn bad_matrices_are_refused() {
         ),
         (
             "%%MatrixMarket matrix coordinate pattern general\n3 3 999999999999\n1 2\n",
-            "names 999,999,999,999 entries, but 77 bytes cannot hold more than",
+            "names 999,999,999,999 entries, but 70 bytes cannot hold more than",
         ),
         (
             "%%MatrixMarket matrix coordinate pattern general\n9999999999999999 9999999999999999 1\n1 2\n",

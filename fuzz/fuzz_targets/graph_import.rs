@@ -1,0 +1,33 @@
+//! Any bytes in any graph format: a graph that holds together, or an error of one line.
+//!
+//! The first byte chooses the format and the options, the rest is the file.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use warpbell::graph::import::{LoadOptions, Orientation, WeightMode, load_bytes};
+
+const NAMES: [&str; 8] = ["g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg"];
+const ORIENTATIONS: [Orientation; 3] = [Orientation::Auto, Orientation::Directed, Orientation::Undirected];
+/// Small, so that a header that claims much is refused and does not stop the fuzzer.
+const MEMORY: u64 = 64 << 20;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&choice, file)) = data.split_first() else { return };
+    let choice = usize::from(choice);
+    let options = LoadOptions {
+        orientation: ORIENTATIONS[choice / NAMES.len() % ORIENTATIONS.len()],
+        weights: if choice & 0x80 == 0 { WeightMode::Ignore } else { WeightMode::Input },
+        keep_self_loops: choice & 0x40 != 0,
+        memory: Some(MEMORY),
+        ..LoadOptions::default()
+    };
+    match load_bytes(NAMES[choice % NAMES.len()], file, &options) {
+        Ok(loaded) => {
+            let csr = loaded.csr;
+            assert!(csr.vertices() > 0);
+            assert_eq!(csr.offsets().last(), Some(&csr.arcs()));
+            assert!((0..csr.vertices()).all(|v| csr.neighbours_of(v).is_sorted_by(|a, b| a < b)));
+        }
+        Err(error) => assert!(!error.to_string().contains('\n')),
+    }
+});
