@@ -11,6 +11,7 @@ pub mod hub;
 pub mod ids;
 pub mod import;
 pub mod input;
+mod lists;
 pub mod output;
 pub mod teps;
 pub mod verify;
