@@ -7,11 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::{NamedTempFile, TempDir};
+use warpbell::args;
+use warpbell::engine::Engine;
 use warpbell::memory::{DmaError, Place, Space};
 use warpbell::nvme::qtest::{self, QtestConfig, QtestError, QtestNamespace};
 use warpbell::nvme::{
     Attachment, Controller, DoorbellPath, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, Ready,
 };
+use warpbell::storage::{Drive, LandingChoice, Volume};
 use warpbell::wire::nvme::{SqEntry, Status, admin, cc, feature, io, register, status};
 
 const MIB: usize = 1 << 20;
@@ -356,6 +359,44 @@ fn reset_shutdown_and_a_controller_left_enabled() {
     // Dropping disables.
     drop(enable());
     assert_eq!(attachment.port.read32(register::CC).unwrap() & cc::EN, 0);
+}
+
+/// Kernels on CPU threads, their doorbells forwarded: one queue to as many as there are, one block to MDTS, both landings.
+#[test]
+fn kernels_drive_it_through_forwarded_doorbells() {
+    let file = image(2 * MIB);
+    let engine = Engine::cpu().unwrap();
+    let Some(attachment) = start(QtestConfig { max_queues: Some(5), ..config(&file, 512) }) else { return };
+    let most = 512 << 10;
+    // The volume keeps a fifth queue for the host.
+    for (queues, depth, landing, each) in [
+        (1, 2, LandingChoice::Bounce, 1),
+        (4, 8, LandingChoice::Bounce, 24),
+        (3, 16, LandingChoice::Direct, 7),
+        (2, 4, LandingChoice::Bounce, most / 512),
+        (2, 4, LandingChoice::Direct, most / 512),
+    ] {
+        let what = format!("{queues} queues of {depth}, {each} blocks, {landing:?}");
+        let drive = Drive::attach(attachment.clone(), None).unwrap();
+        let volume =
+            Volume::on(&engine, [drive]).queues(queues).depth(depth).landing(landing).transfer(most).build().unwrap();
+        let bytes = if each == 1 { 300 * 512 } else { MIB };
+        let buffer = volume.allocate_data(bytes).unwrap();
+        let run = |kernel: &str, first: u64| {
+            let args = args!(volume.lend(), first, (bytes / 512) as u64, each as u32, &buffer);
+            let run = engine.launch(kernel, engine.grid(128, 1), args).unwrap();
+            run.finish_within(Duration::from_secs(120)).unwrap_or_else(|e| panic!("{what}: {e}"));
+        };
+        run("wb_read_blocks", 5);
+        let mut got = vec![0; bytes];
+        buffer.read(0, &mut got).unwrap();
+        assert!(got == read_file(file.path(), 5 * 512, bytes), "{what}");
+        got.iter_mut().for_each(|b| *b = !*b);
+        buffer.write(0, &got).unwrap();
+        run("wb_write_blocks", 2048);
+        volume.flush().unwrap();
+        assert!(got == read_file(file.path(), MIB, bytes), "{what}");
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::import::Precision;
 use super::*;
-use crate::engine::Engine;
+use crate::engine::{Engine, Outcome, RunError};
+use crate::storage::{Cache, Drive, Volume};
 use std::collections::{BinaryHeap, VecDeque};
 
 /// A graph to try, by name.
@@ -124,7 +125,7 @@ fn depths_and_parents_are_those_of_a_serial_search() {
             check_bfs(&shape, &graph, &BfsOptions { alpha, ..BfsOptions::default() });
         }
         // Bottom-up from the start, and never back.
-        check_bfs(&shape, &graph, &BfsOptions { alpha: u64::MAX, beta: u64::MAX, parents: true });
+        check_bfs(&shape, &graph, &BfsOptions { alpha: u64::MAX, beta: u64::MAX, ..BfsOptions::default() });
     }
 }
 
@@ -337,6 +338,76 @@ fn wrong_calls_are_errors() {
     assert!(matches!(sssp(&graph, 0, &limited), Err(GraphError::TooManyRounds { rounds: 1, .. })));
 }
 
+/// A device in memory that a graph just fits, and a cache for a quarter of its edges.
+fn on_storage(engine: &Engine, csr: &Csr, needs: Needs, spec: &str) -> Placement {
+    let bytes = GraphOnEngine::plan(csr, needs).bytes().next_multiple_of(4096);
+    let drive = Drive::open(&format!("soft:mem:{bytes}{spec}")).unwrap();
+    let volume = Volume::on(engine, [drive]).queues(2).depth(64).build().unwrap();
+    let edges = csr.neighbours().bytes().len() as u64;
+    Placement::Storage(Cache::on(&volume).bytes((edges / 4).max(16 << 10)).page(512).build().unwrap())
+}
+
+#[test]
+fn every_shape_on_storage() {
+    let engine = Engine::cpu().unwrap();
+    for shape in shapes() {
+        let csr = &shape.csr;
+        println!("{}", shape.name);
+        let placement = on_storage(&engine, csr, Needs::ALL, "");
+        let graph = GraphOnEngine::place(&engine, csr, placement, Needs::ALL).unwrap();
+        verify_all(csr, &graph, 0);
+        let top_down = BfsOptions { alpha: 0, trace_io: true, ..BfsOptions::default() };
+        graph.cool().unwrap();
+        let cold = bfs(&graph, 0, &top_down).unwrap();
+        assert_eq!(cold.depth, serial_depths(csr, 0), "{}", shape.name);
+        let traced: u64 = cold.levels.iter().map(|l| l.read_bytes.unwrap()).sum();
+        assert_eq!(traced, cold.io.unwrap().read_bytes);
+        assert_eq!(traced > 0, cold.scanned() > 0, "{}", shape.name);
+    }
+}
+
+fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 4] {
+    [
+        bfs(graph, 0, &BfsOptions::default()).map(drop),
+        components(graph, &ComponentsOptions::default()).map(drop),
+        pagerank(graph, &PageRankOptions::default()).map(drop),
+        sssp(graph, 0, &SsspOptions::default()).map(drop),
+    ]
+}
+
+#[test]
+fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
+    let engine = Engine::cpu().unwrap();
+    let csr = Csr::from_edges(2000, &uniform(2000, 16_000, 8), CsrOptions::default()).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, on_storage(&engine, &csr, Needs::ALL, ""), Needs::ALL).unwrap();
+    let Placement::Storage(cache) = graph.placement() else { panic!("storage") };
+    let volume = cache.volume();
+    let edges: Vec<_> = volume.manifest().unwrap().entries().to_vec();
+    let edges = || edges.iter().filter(|e| e.name.contains("neighbours"));
+    // Somebody else writes where the edges are.
+    for e in edges() {
+        volume.write_bytes(e.offset, &vec![0xee; e.bytes() as usize]).unwrap();
+    }
+    graph.cool().unwrap();
+    for result in run_all(&graph) {
+        assert!(matches!(result, Err(GraphError::Corrupt { edges: 1.. })), "{result:?}");
+    }
+    // The second half of the edges is on bad blocks.
+    let faults: String =
+        edges().map(|e| format!(",media-error=read:{}-{}", (e.offset + e.bytes() / 2) / 512, e.end() / 512)).collect();
+    let placement = on_storage(&engine, &csr, Needs::ALL, &faults);
+    let graph = GraphOnEngine::place(&engine, &csr, placement, Needs::ALL).unwrap();
+    for result in run_all(&graph) {
+        match result {
+            Err(GraphError::Run(RunError::Operations { errors, .. })) => {
+                assert!(matches!(errors[0].outcome, Outcome::DeviceError(_)), "{errors:?}");
+                assert!(edges().any(|e| (e.offset / 512..=e.end() / 512).contains(&errors[0].lba)), "{errors:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Runs all algorithms on a placed graph, and the verifiers on what they say.
 fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     let found = bfs(graph, source, &BfsOptions::default()).unwrap();
@@ -344,7 +415,8 @@ fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     verify::components(csr, &components(graph, &ComponentsOptions::default()).unwrap().label).unwrap();
     let ranked = pagerank(graph, &PageRankOptions::default()).unwrap();
     assert!(ranked.converged);
-    verify::pagerank(csr, None, verify::PageRank::default(), &ranked.rank).unwrap();
+    let transpose = csr.directed().then(|| csr.transpose());
+    verify::pagerank(csr, transpose.as_ref(), verify::PageRank::default(), &ranked.rank).unwrap();
     let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;
     match &distances {
         Distances::Integer(d) => verify::sssp(csr, source, verify::Distances::U64(d)).unwrap(),

@@ -1,8 +1,10 @@
 //! Breadth-first search, direction-optimising, level by level.
 
-use super::edges::{GraphError, GraphOnEngine, Launcher, Lists, Report, kernel_parameters};
+use super::edges::{GraphError, GraphOnEngine, Lists};
+use super::launch::{Launcher, Report, kernel_parameters};
 use crate::args;
 use crate::memory::{Place, Region};
+use crate::storage::Stats;
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -38,11 +40,13 @@ pub struct BfsOptions {
     /// Go top-down again when the frontier shrinks below the vertices over `beta` (GAP: 18), and below the number of
     /// vertices that are left: those few would read fewer lists than the frontier.
     pub beta: u64,
+    /// Note for each level what was read from storage. Asking for the counters costs a copy from the engine's memory a level.
+    pub trace_io: bool,
 }
 
 impl Default for BfsOptions {
     fn default() -> Self {
-        Self { parents: true, alpha: 15, beta: 18 }
+        Self { parents: true, alpha: 15, beta: 18, trace_io: false }
     }
 }
 
@@ -62,6 +66,8 @@ pub struct LevelReport {
     pub scanned: u64,
     /// Of the vertices found, those that needed no edge, because their best-connected neighbour was in the frontier.
     pub hub_hits: u64,
+    /// Bytes read from storage; `None` unless [`BfsOptions::trace_io`] is set and the edges are on storage.
+    pub read_bytes: Option<u64>,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
@@ -80,6 +86,8 @@ pub struct BfsResult {
     pub reached: u64,
     /// Wall-clock time from clearing the depths to the last level's end; results are then in the engine's memory.
     pub elapsed: Duration,
+    /// What storage and cache did meanwhile; `None` for edges in memory.
+    pub io: Option<Stats>,
 }
 
 impl BfsResult {
@@ -161,10 +169,12 @@ impl<'g> Bfs<'g> {
     pub fn run(&mut self, source: u64) -> Result<BfsResult, GraphError> {
         self.graph.check_source(source)?;
         self.launcher.reset()?;
+        let before = self.graph.stats()?;
         let started = Instant::now();
         let (levels, reached) = self.search(source)?;
         let elapsed = started.elapsed();
         Ok(BfsResult {
+            io: self.graph.stats_since(before)?,
             depth: self.depth.get_slice(0, self.graph.vertices as usize)?,
             parent: self.parent.as_ref().map(|p| self.graph.read_ids(p)).transpose()?,
             levels,
@@ -211,6 +221,7 @@ impl<'g> Bfs<'g> {
         let (mut unexplored, mut reached, mut bottom_up) = (graph.arcs, 1, false);
         let mut levels = Vec::new();
         for level in 1..UNREACHED {
+            let before = if self.options.trace_io { graph.stats()? } else { None };
             let started = Instant::now();
             if !bottom_up {
                 if items == 0 {
@@ -243,6 +254,8 @@ impl<'g> Bfs<'g> {
                 let report = self.launcher.step(&format!("wb_bfs_collect_{ids}"), args!(p))?;
                 (items, degrees, bottom_up) = (report.sum[ITEMS], report.sum[DEGREES], false);
             }
+            let elapsed = started.elapsed();
+            let read_bytes = graph.stats_since(before)?.map(|io| io.read_bytes);
             levels.push(LevelReport {
                 level,
                 direction,
@@ -250,7 +263,8 @@ impl<'g> Bfs<'g> {
                 found,
                 scanned: report.sum[SCANNED],
                 hub_hits: report.sum[HUB_HITS],
-                elapsed: started.elapsed(),
+                read_bytes,
+                elapsed,
             });
             frontier = found;
             if found == 0 {

@@ -1,8 +1,10 @@
 //! Connected components: hubs first, a sample, then only what is left.
 
-use super::edges::{GraphError, GraphOnEngine, Launcher, Report, kernel_parameters};
+use super::edges::{GraphError, GraphOnEngine};
+use super::launch::{Launcher, Report, kernel_parameters};
 use crate::args;
 use crate::memory::{Place, Region};
+use crate::storage::Stats;
 use bytemuck::{Pod, Zeroable};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -48,6 +50,8 @@ pub struct ComponentsResult {
     pub phases: Vec<PhaseReport>,
     /// Wall-clock time; labels are then in the engine's memory.
     pub elapsed: Duration,
+    /// What storage and cache did meanwhile; `None` for edges in memory.
+    pub io: Option<Stats>,
 }
 
 impl ComponentsResult {
@@ -113,11 +117,13 @@ impl<'g> Components<'g> {
     /// Runs, and brings the labels to the host.
     pub fn run(&mut self) -> Result<ComponentsResult, GraphError> {
         self.launcher.reset()?;
+        let before = self.graph.stats()?;
         let started = Instant::now();
         let phases = self.phases()?;
         let elapsed = started.elapsed();
+        let io = self.graph.stats_since(before)?;
         let components = phases.last().map_or(0, |p| p.trees);
-        Ok(ComponentsResult { label: self.graph.read_ids(&self.label)?, components, phases, elapsed })
+        Ok(ComponentsResult { label: self.graph.read_ids(&self.label)?, components, phases, elapsed, io })
     }
 
     fn phases(&self) -> Result<Vec<PhaseReport>, GraphError> {

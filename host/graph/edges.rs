@@ -1,11 +1,10 @@
 //! A graph where kernels can reach it: everything of size O(vertices) in the engine's memory, the edges where they were
 //! asked to be.
 
-use super::csr::{Csr, NeighbourOrder, Neighbours, Weights, with_neighbours};
-use super::hub::{hubs, order_by_degree};
-use crate::engine::{Args, Engine, EngineError, Grid, KernelArg, RunError};
-use crate::memory::{MemoryError, Place, Region};
-use bytemuck::{Pod, Zeroable};
+use super::place::{NarrowEdge, TILE_EDGES, WideEdge};
+use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
+use crate::memory::{MemoryError, Region};
+use crate::storage::{Array, Cache, Stats, StorageError};
 use rayon::prelude::*;
 use std::fmt;
 use std::time::Duration;
@@ -39,6 +38,17 @@ pub enum GraphError {
         /// Who wants it.
         algorithm: &'static str,
     },
+    /// The graph could not be written to storage, or the cache not be emptied or filled.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// What was read is not the edge list that was placed.
+    #[error(
+        "{edges} edge(s) lead to vertices that do not exist: the edge list was overwritten since it was placed; load the graph again"
+    )]
+    Corrupt {
+        /// Edges that were found so.
+        edges: u64,
+    },
     /// Distances might not fit 64 bits.
     #[error(
         "{vertices} vertices times the largest weight {weight} do not fit 64-bit distances; scale the weights down"
@@ -70,13 +80,15 @@ pub enum GraphError {
 }
 
 /// Where the edges are while kernels read them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Placement {
     /// The engine's own memory: GPU memory, or the heap.
     Gpu,
     /// Pinned host memory that kernels read over the bus (zero-copy). On the CPU engine the same as [`Placement::Gpu`].
     Pinned,
+    /// A volume, through this cache.
+    Storage(Cache),
 }
 
 impl fmt::Display for Placement {
@@ -84,6 +96,7 @@ impl fmt::Display for Placement {
         f.write_str(match self {
             Self::Gpu => "gpu",
             Self::Pinned => "pinned",
+            Self::Storage(_) => "storage",
         })
     }
 }
@@ -117,6 +130,10 @@ impl Needs {
 pub(super) enum EdgeStore {
     /// Loads reach it.
     Memory(Region),
+    Narrow(Array<u32>),
+    Wide(Array<u64>),
+    WeightedNarrow(Array<NarrowEdge>),
+    WeightedWide(Array<WideEdge>),
 }
 
 impl EdgeStore {
@@ -124,6 +141,17 @@ impl EdgeStore {
     pub(super) fn source(&self) -> &'static str {
         match self {
             Self::Memory(_) => "pointer",
+            _ => "storage",
+        }
+    }
+
+    fn warm(&self) -> Result<(), StorageError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Narrow(array) => array.warm(),
+            Self::Wide(array) => array.warm(),
+            Self::WeightedNarrow(array) => array.warm(),
+            Self::WeightedWide(array) => array.warm(),
         }
     }
 }
@@ -132,17 +160,21 @@ impl<'a> KernelArg<'a> for &'a EdgeStore {
     fn push(&self, args: &mut Args<'a>) {
         match self {
             EdgeStore::Memory(region) => region.push(args),
+            EdgeStore::Narrow(array) => array.lend().push(args),
+            EdgeStore::Wide(array) => array.lend().push(args),
+            EdgeStore::WeightedNarrow(array) => array.lend().push(args),
+            EdgeStore::WeightedWide(array) => array.lend().push(args),
         }
     }
 }
 
-/// What an edge's weight is, and how distances are kept.
+/// What an edge's weight is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum WeightKind {
-    /// Integers; `largest` bounds the distances.
+    /// An integer; `largest` bounds the distances.
     Integer { largest: u64 },
-    /// Real numbers, in this many bytes.
-    Real { bytes: usize },
+    /// A real number.
+    Real,
 }
 
 /// One direction of a graph.
@@ -188,61 +220,10 @@ pub struct GraphOnEngine {
     pub(super) isolated: Region,
     /// Vertices that have edges, as far as is known.
     pub(super) connected: u64,
-    launch_limit: Duration,
+    pub(super) launch_limit: Duration,
 }
 
-/// Edges in a tile: `piece_edges` of `kernels/graph/work.cuh`.
-pub(super) const TILE_EDGES: u64 = 1024;
-
-/// How long one kernel may take unless told otherwise.
-pub const DEFAULT_LAUNCH_LIMIT: Duration = Duration::from_secs(300);
-
-/// Threads in a block of a graph kernel, and blocks on a multiprocessor: `WB_GRAPH_KERNEL` of `kernels/graph/work.cuh`.
-const BLOCK_THREADS: u32 = 256;
-const BLOCKS_PER_PROCESSOR: u32 = 4;
-
-/// Bytes that are interleaved at a time when edges with weights are written.
-const COPY_BYTES: usize = 16 << 20;
-
 impl GraphOnEngine {
-    /// Copies a graph to where kernels can reach it.
-    ///
-    /// Lists sorted by degree ([`super::csr::NeighbourOrder::ByDegree`]) make breadth-first search read least. A graph
-    /// without weights gets the weight 1 for every edge.
-    pub fn place(engine: &Engine, csr: &Csr, placement: Placement, needs: Needs) -> Result<Self, GraphError> {
-        let store = Store { engine, placement };
-        let wide = csr.neighbours().as_u64().is_some();
-        let out = store.lists(csr, needs.lists)?;
-        let inward = if csr.directed() && needs.inward {
-            let mut transpose = csr.transpose();
-            if csr.order() == NeighbourOrder::ByDegree {
-                order_by_degree(&mut transpose);
-            }
-            Some((store.lists(&transpose, true)?, transpose))
-        } else {
-            None
-        };
-        let isolated = isolated(csr, inward.as_ref().map(|(_, t)| t.offsets()));
-        let bitmap = engine.allocate(Place::Device, isolated.len() * 4)?;
-        let connected = isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum();
-        bitmap.set_slice(0, &isolated)?;
-        let weighted = if needs.weighted { Some(store.weighted(csr)?) } else { None };
-        Ok(Self {
-            engine: engine.clone(),
-            placement,
-            vertices: csr.vertices(),
-            arcs: csr.arcs(),
-            directed: csr.directed(),
-            wide,
-            out,
-            inward: inward.map(|(lists, _)| lists),
-            weighted,
-            isolated: bitmap,
-            connected,
-            launch_limit: DEFAULT_LAUNCH_LIMIT,
-        })
-    }
-
     /// How long one kernel may take before it is told to stop and the run is an error.
     pub fn set_launch_limit(&mut self, limit: Duration) {
         self.launch_limit = limit;
@@ -253,14 +234,46 @@ impl GraphOnEngine {
         self.vertices
     }
 
-    /// Stored neighbours: see [`Csr::arcs`].
+    /// Stored neighbours: see [`super::Csr::arcs`].
     pub fn arcs(&self) -> u64 {
         self.arcs
     }
 
     /// Where the edges are.
-    pub fn placement(&self) -> Placement {
-        self.placement
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Empties the cache, so that the next run reads every edge from storage. Nothing to do for edges in memory.
+    pub fn cool(&self) -> Result<(), GraphError> {
+        match &self.placement {
+            Placement::Storage(cache) => Ok(cache.reset()?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings edges into the cache, as far as they fit. Nothing to do for edges in memory.
+    pub fn warm(&self) -> Result<(), GraphError> {
+        let stores = [
+            self.out.edges.as_ref(),
+            self.inward.as_ref().and_then(|lists| lists.edges.as_ref()),
+            self.weighted.as_ref().map(|w| &w.edges),
+        ];
+        stores.into_iter().flatten().try_for_each(|edges| Ok(edges.warm()?))
+    }
+
+    /// What the volume and its caches counted; `None` for edges in memory.
+    pub fn stats(&self) -> Result<Option<Stats>, GraphError> {
+        match &self.placement {
+            Placement::Storage(cache) => Ok(Some(cache.stats()?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// What was counted since then.
+    pub(super) fn stats_since(&self, earlier: Option<Stats>) -> Result<Option<Stats>, GraphError> {
+        let Some(then) = earlier else { return Ok(None) };
+        Ok(self.stats()?.map(|now| now - then))
     }
 
     /// Where kernels run.
@@ -309,201 +322,3 @@ impl GraphOnEngine {
         (self.vertices + 2 * (self.arcs / TILE_EDGES) + 1) as usize
     }
 }
-
-/// Puts a graph's parts where they go.
-struct Store<'a> {
-    engine: &'a Engine,
-    placement: Placement,
-}
-
-impl Store<'_> {
-    fn lists(&self, csr: &Csr, with_edges: bool) -> Result<Lists, GraphError> {
-        let offset = self.device(csr.offsets())?;
-        let hub = self.device(hubs(csr).bytes())?;
-        let tile = with_neighbours!(csr.neighbours(), list => self.device(&tiles(csr.offsets(), list))?);
-        let hub_leads = csr.order() == NeighbourOrder::ByDegree;
-        let edges = if with_edges { Some(self.edges(csr.neighbours().bytes())?) } else { None };
-        Ok(Lists { offset, hub, tile, hub_leads, edges })
-    }
-
-    fn device<T: Pod>(&self, values: &[T]) -> Result<Region, GraphError> {
-        let region = self.engine.allocate(Place::Device, size_of_val(values))?;
-        region.set_slice(0, values)?;
-        Ok(region)
-    }
-
-    fn edge_memory(&self, bytes: usize) -> Result<Region, GraphError> {
-        let place = match self.placement {
-            Placement::Gpu => Place::Device,
-            Placement::Pinned => Place::Host,
-        };
-        Ok(self.engine.allocate(place, bytes)?)
-    }
-
-    fn edges(&self, bytes: &[u8]) -> Result<EdgeStore, GraphError> {
-        let region = self.edge_memory(bytes.len())?;
-        region.write(0, bytes)?;
-        Ok(EdgeStore::Memory(region))
-    }
-
-    fn weighted(&self, csr: &Csr) -> Result<Weighted, GraphError> {
-        let edges = csr.arcs().max(1) as f64;
-        let n = csr.neighbours();
-        let unit: Vec<u32>;
-        let (kind, mean, weights) = match csr.weights() {
-            Some(Weights::U32(w)) => {
-                let sum: u64 = w.par_iter().map(|&w| u64::from(w)).sum();
-                let largest = w.par_iter().copied().max().unwrap_or(0).into();
-                (WeightKind::Integer { largest }, sum as f64 / edges, W::U32(w))
-            }
-            Some(Weights::F32(w)) => {
-                let sum: f64 = w.par_iter().map(|&w| f64::from(w)).sum();
-                (WeightKind::Real { bytes: 4 }, sum / edges, W::F32(w))
-            }
-            Some(Weights::F64(w)) => (WeightKind::Real { bytes: 8 }, w.par_iter().sum::<f64>() / edges, W::F64(w)),
-            None => {
-                unit = vec![1; n.len()];
-                (WeightKind::Integer { largest: 1 }, 1.0, W::U32(&unit))
-            }
-        };
-        // Double weights lie beside 64-bit identifiers so that an element stays a power of two.
-        let wide = n.as_u64().is_some() || matches!(weights, W::F64(_));
-        let region = match (wide, &weights) {
-            (false, W::F32(w)) => self.interleave(n, |i| [n.get(i) as u32, w[i].to_bits()])?,
-            (false, W::U32(w)) => self.interleave(n, |i| [n.get(i) as u32, w[i]])?,
-            (_, W::U32(w)) => self.interleave(n, |i| [n.get(i), u64::from(w[i])])?,
-            (_, W::F32(w)) => self.interleave(n, |i| [n.get(i), f64::from(w[i]).to_bits()])?,
-            (_, W::F64(w)) => self.interleave(n, |i| [n.get(i), w[i].to_bits()])?,
-        };
-        Ok(Weighted { edges: EdgeStore::Memory(region), kind, mean, wide })
-    }
-
-    fn interleave<T: Pod + Send>(
-        &self,
-        neighbours: &Neighbours,
-        edge: impl Fn(usize) -> [T; 2] + Sync,
-    ) -> Result<Region, GraphError>
-    where
-        [T; 2]: Pod,
-    {
-        let count = neighbours.len();
-        let size = size_of::<[T; 2]>();
-        let region = self.edge_memory(count * size)?;
-        let step = COPY_BYTES / size;
-        for first in (0..count).step_by(step) {
-            let part: Vec<[T; 2]> = (first..count.min(first + step)).into_par_iter().map(&edge).collect();
-            region.set_slice(first * size, &part)?;
-        }
-        Ok(region)
-    }
-}
-
-/// Weights by reference.
-enum W<'a> {
-    U32(&'a [u32]),
-    F32(&'a [f32]),
-    F64(&'a [f64]),
-}
-
-/// Bits of vertices that have no edge in either direction, and of those past the last.
-fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
-    let vertices = csr.vertices() as usize;
-    let alone = |offsets: &[u64], v: usize| offsets[v] == offsets[v + 1];
-    // Without in-lists nobody knows that nothing leads to a vertex, and nothing asks.
-    let known = !csr.directed() || inward.is_some();
-    (0..vertices.div_ceil(32))
-        .into_par_iter()
-        .map(|word| {
-            (0..32).fold(0, |bits, bit| {
-                let v = word * 32 + bit;
-                let set = v >= vertices || known && alone(csr.offsets(), v) && inward.is_none_or(|i| alone(i, v));
-                bits | u32::from(set) << bit
-            })
-        })
-        .collect()
-}
-
-/// For each tile of edges the vertex that holds its first one.
-fn tiles<V: super::csr::VertexId>(offsets: &[u64], neighbours: &[V]) -> Vec<V> {
-    let tiles = (neighbours.len() as u64).div_ceil(TILE_EDGES);
-    (0..tiles).into_par_iter().map(|t| V::from_index(offsets.partition_point(|&o| o <= t * TILE_EDGES) - 1)).collect()
-}
-
-/// `wb_graph_tally` and `wb_graph_report` of `kernels/graph/work.cuh`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct Report {
-    pub sum: [u64; 6],
-    pub least: u64,
-    reserved: u64,
-}
-
-impl Report {
-    /// A sum of real numbers.
-    pub(super) fn real(&self, which: usize) -> f64 {
-        f64::from_bits(self.sum[which])
-    }
-}
-
-/// Launches the kernels of one algorithm, one after another, and reads what each reports.
-#[derive(Debug)]
-pub(super) struct Launcher<'g> {
-    engine: &'g Engine,
-    grid: Grid,
-    limit: Duration,
-    tally: Region,
-    report: Region,
-}
-
-impl<'g> Launcher<'g> {
-    pub(super) fn new(graph: &'g GraphOnEngine) -> Result<Self, GraphError> {
-        let tally = graph.engine.allocate(Place::Device, size_of::<Report>())?;
-        let report = graph.engine.allocate(Place::Host, size_of::<Report>())?;
-        let this = Self {
-            engine: &graph.engine,
-            grid: graph.engine.grid(BLOCK_THREADS, BLOCKS_PER_PROCESSOR),
-            limit: graph.launch_limit,
-            tally,
-            report,
-        };
-        this.reset()?;
-        Ok(this)
-    }
-
-    /// Clears what a failed run may have left behind.
-    pub(super) fn reset(&self) -> Result<(), GraphError> {
-        Ok(self.tally.set(0, Report { sum: [0; 6], least: u64::MAX, reserved: 0 })?)
-    }
-
-    pub(super) fn tally_address(&self) -> u64 {
-        self.tally.address()
-    }
-
-    pub(super) fn report_address(&self) -> u64 {
-        self.report.address()
-    }
-
-    /// Runs a kernel to its end; how long it took.
-    pub(super) fn run(&self, kernel: &str, args: Args<'_>) -> Result<Duration, GraphError> {
-        Ok(self.engine.launch(kernel, self.grid, args)?.finish_within(self.limit)?.elapsed)
-    }
-
-    /// Runs a kernel that publishes its sums.
-    pub(super) fn step(&self, kernel: &str, args: Args<'_>) -> Result<Report, GraphError> {
-        self.run(kernel, args)?;
-        Ok(self.report.get(0)?)
-    }
-}
-
-/// Lets a parameter block be passed by value.
-macro_rules! kernel_parameters {
-    ($name:ident, $bytes:literal) => {
-        const _: () = assert!(size_of::<$name>() == $bytes);
-        impl<'a> $crate::engine::KernelArg<'a> for $name {
-            fn push(&self, args: &mut $crate::engine::Args<'a>) {
-                args.push_value(*self);
-            }
-        }
-    };
-}
-pub(super) use kernel_parameters;

@@ -1,8 +1,10 @@
 //! PageRank by pulling.
 
-use super::edges::{GraphError, GraphOnEngine, Launcher, Lists, kernel_parameters};
+use super::edges::{GraphError, GraphOnEngine, Lists};
+use super::launch::{Launcher, kernel_parameters};
 use crate::args;
 use crate::memory::{Place, Region};
+use crate::storage::Stats;
 use bytemuck::{Pod, Zeroable};
 use std::time::{Duration, Instant};
 
@@ -53,6 +55,8 @@ pub struct PageRankResult {
     pub converged: bool,
     /// Wall-clock time; ranks are then in the engine's memory.
     pub elapsed: Duration,
+    /// What storage and cache did meanwhile; `None` for edges in memory.
+    pub io: Option<Stats>,
 }
 
 impl PageRankResult {
@@ -143,11 +147,13 @@ impl<'g> PageRank<'g> {
     pub fn run(&mut self) -> Result<PageRankResult, GraphError> {
         self.launcher.reset()?;
         let lists = self.inward()?;
+        let before = self.graph.stats()?;
         let started = Instant::now();
         let (iterations, converged) = self.iterate(lists)?;
         let elapsed = started.elapsed();
+        let io = self.graph.stats_since(before)?;
         let rank = self.rank.get_slice(0, self.graph.vertices as usize)?;
-        Ok(PageRankResult { rank, iterations, converged, elapsed })
+        Ok(PageRankResult { rank, iterations, converged, elapsed, io })
     }
 
     fn iterate(&self, lists: &Lists) -> Result<(Vec<IterationReport>, bool), GraphError> {

@@ -1,8 +1,10 @@
 //! Single-source shortest paths: a near queue that is relaxed until it is empty, a far one that waits for its turn.
 
-use super::edges::{GraphError, GraphOnEngine, Launcher, Report, WeightKind, Weighted, kernel_parameters};
+use super::edges::{GraphError, GraphOnEngine, WeightKind, Weighted};
+use super::launch::{Launcher, Report, kernel_parameters};
 use crate::args;
 use crate::memory::{Place, Region};
+use crate::storage::Stats;
 use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
@@ -55,6 +57,8 @@ pub struct SsspResult {
     pub delta: f64,
     /// Wall-clock time; distances are then in the engine's memory.
     pub elapsed: Duration,
+    /// What storage and cache did meanwhile; `None` for edges in memory.
+    pub io: Option<Stats>,
 }
 
 impl SsspResult {
@@ -161,7 +165,7 @@ impl<'g> Sssp<'g> {
             return Err(GraphError::Parameter { name: "delta", value: delta, range: "a positive number" });
         }
         let word = match weighted.kind {
-            WeightKind::Real { .. } => Word::Real,
+            WeightKind::Real => Word::Real,
             WeightKind::Integer { largest } => {
                 let longest = u128::from(graph.vertices) * u128::from(largest);
                 if longest >= u128::from(u64::MAX) {
@@ -173,8 +177,8 @@ impl<'g> Sssp<'g> {
         let weight = match (weighted.kind, weighted.wide) {
             (WeightKind::Integer { .. }, false) => "w32",
             (WeightKind::Integer { .. }, true) => "w64",
-            (WeightKind::Real { .. }, false) => "f32",
-            (WeightKind::Real { .. }, true) => "f64",
+            (WeightKind::Real, false) => "f32",
+            (WeightKind::Real, true) => "f64",
         };
         let id = if weighted.wide { "u64" } else { "u32" };
         let id_bytes = if weighted.wide { 8 } else { 4 };
@@ -207,10 +211,12 @@ impl<'g> Sssp<'g> {
     pub fn run(&mut self, source: u64) -> Result<SsspResult, GraphError> {
         self.graph.check_source(source)?;
         self.launcher.reset()?;
+        let before = self.graph.stats()?;
         let started = Instant::now();
         let buckets = self.search(source)?;
         let elapsed = started.elapsed();
-        Ok(SsspResult { distance: self.distances()?, buckets, delta: self.delta, elapsed })
+        let io = self.graph.stats_since(before)?;
+        Ok(SsspResult { distance: self.distances()?, buckets, delta: self.delta, elapsed, io })
     }
 
     fn distances(&self) -> Result<Distances, GraphError> {

@@ -60,11 +60,13 @@ template <class Id> struct bfs_view {
     if (parent) parent[v] = from;
   }
 
-  WB_FN void finish(const wb_bfs& p, uint64_t vertices, uint64_t degrees, uint64_t scanned, uint64_t hub_hits) const {
+  WB_FN void finish(const wb_bfs& p, uint64_t vertices, uint64_t degrees, uint64_t scanned, uint64_t hub_hits,
+                    uint64_t bad) const {
     add_count(tally, bfs_found, vertices);
     add_count(tally, bfs_degrees, degrees);
     add_count(tally, bfs_scanned, scanned);
     add_count(tally, bfs_hub_hits, hub_hits);
+    add_count(tally, WB_GRAPH_BAD_EDGES, bad);
     publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
   }
 
@@ -96,7 +98,7 @@ template <class Id> WB_FN void bfs_start(const wb_bfs& p) {
     degree = last - first;
     push(g.found, &g.tally->sum[bfs_items], static_cast<Id>(p.source), first, last);
   }
-  g.finish(p, warp::thread_index() == 0, degree, 0, 0);
+  g.finish(p, warp::thread_index() == 0, degree, 0, 0, 0);
 }
 
 // Each warp takes some items of the queue, and its lanes share the edges of all of them.
@@ -104,7 +106,7 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
   const bfs_view<Id> g(p);
   const item<Id>* queue = reinterpret_cast<const item<Id>*>(p.queue);
   auto edges = source.open();
-  uint64_t found = 0, degrees = 0, scanned = 0;
+  uint64_t found = 0, degrees = 0, scanned = 0, bad = 0;
   const uint32_t turn = items_per_turn(p.items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
   // With one lane to a warp nobody else keeps reads in flight: ask for lists this many turns ahead.
@@ -131,6 +133,7 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
     }
     scanned += r.count;
     for_each_edge(edges, r.first, r.count, from, [&](Id v, Id n) {
+      if (!leads_somewhere(edges, n, p.vertices, bad)) return;
       uint32_t* word = &g.seen[n / 32];
       const uint32_t bit = 1u << (n % 32);
       if (order::load_relaxed(word) & bit) return;
@@ -142,7 +145,7 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
       push(g.found, &g.tally->sum[bfs_items], n, first, last);
     });
   }
-  g.finish(p, found, degrees, scanned, 0);
+  g.finish(p, found, degrees, scanned, 0, bad);
 }
 
 // Each warp takes words of the bitmap and looks for a seen neighbour of every vertex that is not seen: its hub first, which
@@ -153,16 +156,19 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
   uint32_t* seen_next = reinterpret_cast<uint32_t*>(p.seen_next);
   auto edges = source.open();
   const warp::mask_t all = warp::full();
-  uint64_t found = 0, scanned = 0, hub_hits = 0;
+  uint64_t found = 0, scanned = 0, hub_hits = 0, bad = 0;
   auto is_seen = [&](uint64_t n) { return (seen[n / 32] >> (n % 32)) & 1u; };
+  auto leads_to_seen = [&](uint64_t n) { return leads_somewhere(edges, n, p.vertices, bad) && is_seen(n); };
   auto asks = [&](uint64_t v, Id& from) {
     from = g.hub[v];
     return from != static_cast<Id>(~Id{0}) && is_seen(from);
   };
   const uint64_t words = (p.vertices + 31) / 32;
   const uint32_t turn = items_per_turn(words);
-  for (uint64_t at = static_cast<uint64_t>(warp::index()) * turn; at < words;
-       at += static_cast<uint64_t>(warp::total()) * turn) {
+  const uint64_t turns = (words + turn - 1) / turn;
+  for (uint64_t i = warp::index(); i < turns; i += warp::total()) {
+    // Every other level goes backwards, so that it begins with the pages that the cache still holds.
+    const uint64_t at = (p.level % 2 ? turns - 1 - i : i) * turn;
     const uint64_t own = at + warp::lane();
     uint32_t now = ~0u;
     if (warp::lane() < turn && own < words) now = seen[own];
@@ -196,7 +202,7 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
             first = g.offset[v] + p.hub_leads;
             last = g.offset[v + 1];
           }
-          hit |= any_edge(edges, first, last > first ? last - first : 0, from, scanned, is_seen);
+          hit |= any_edge(edges, first, last > first ? last - first : 0, from, scanned, leads_to_seen);
         }
         if (hit) {
           g.reach(v, from);
@@ -208,7 +214,7 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
     }
     if (warp::lane() < turn && own < words) seen_next[own] = next;
   }
-  g.finish(p, found, 0, scanned, hub_hits);
+  g.finish(p, found, 0, scanned, hub_hits, bad);
 }
 
 // The queue for a top-down step after bottom-up ones: vertices that `seen` has and the bitmap before it has not.
@@ -226,7 +232,7 @@ template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
       push(g.found, &g.tally->sum[bfs_items], static_cast<Id>(v), first, last);
     }
   }
-  g.finish(p, found, degrees, 0, 0);
+  g.finish(p, found, degrees, 0, 0, 0);
 }
 
 }  // namespace graph

@@ -81,7 +81,7 @@ template <class Id, class Source> WB_FN void components_round(const wb_component
   Id* label = reinterpret_cast<Id*>(p.label);
   wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
   auto edges = source.open();
-  uint64_t scanned = 0;
+  uint64_t scanned = 0, bad = 0;
   // Lanes of a warp take neighbouring vertices, whose lists are on the same page.
   for (uint64_t base = static_cast<uint64_t>(warp::index()) * warp::width; base < p.vertices;
        base += static_cast<uint64_t>(warp::total()) * warp::width) {
@@ -91,9 +91,11 @@ template <class Id, class Source> WB_FN void components_round(const wb_component
     const warp::mask_t members = warp::ballot(warp::full(), has);
     if (!has) continue;
     ++scanned;
-    link(label, static_cast<Id>(v), edges.load(members, i));
+    const Id n = edges.load(members, i);
+    if (leads_somewhere(edges, n, p.vertices, bad)) link(label, static_cast<Id>(v), n);
   }
   add_count(tally, components_scanned, scanned);
+  add_count(tally, WB_GRAPH_BAD_EDGES, bad);
   publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
 }
 
@@ -129,7 +131,7 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
   const Id giant = static_cast<Id>(p.giant);
   auto edges = source.open();
   const warp::mask_t all = warp::full();
-  uint64_t scanned = 0;
+  uint64_t scanned = 0, bad = 0;
   for_each_tile(reinterpret_cast<const Id*>(p.tile), p.edges, false, [&](uint64_t from, uint64_t first, uint64_t last) {
     for (uint64_t base = from; base < p.vertices; base += warp::width) {
       const uint64_t v = base + warp::lane();
@@ -142,11 +144,14 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
         if (end > begin) count = static_cast<uint32_t>(end - begin);
       }
       scanned += count;
-      for_each_edge(edges, begin, count, static_cast<Id>(v), [&](Id u, Id n) { link(label, u, n); });
+      for_each_edge(edges, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
+        if (leads_somewhere(edges, n, p.vertices, bad)) link(label, u, n);
+      });
       if (!warp::all(all, inside)) break;
     }
   });
   add_count(tally, components_scanned, scanned);
+  add_count(tally, WB_GRAPH_BAD_EDGES, bad);
   publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
 }
 

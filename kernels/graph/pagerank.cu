@@ -157,7 +157,7 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
   wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
   auto edges = source.open();
   const warp::mask_t all = warp::full();
-  uint64_t scanned = 0;
+  uint64_t scanned = 0, bad = 0;
   for_each_tile(reinterpret_cast<const Id*>(p.tile), p.edges, p.backward != 0,
                 [&](uint64_t from, uint64_t first, uint64_t last) {
     for (uint64_t base = from; base < p.vertices; base += warp::width) {
@@ -175,7 +175,9 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
         whole = list >= first && list_end <= last;
       }
       scanned += count;
-      const double s = sum_of_run(edges, begin, count, [&](Id n) { return contribution[n]; });
+      const double s = sum_of_run(edges, begin, count, [&](Id n) {
+        return leads_somewhere(edges, n, p.vertices, bad) ? contribution[n] : C{0};
+      });
       if (count) {
         if (whole) {
           sum[v] = s;
@@ -187,6 +189,7 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
     }
   });
   add_count(tally, pagerank_scanned, scanned);
+  add_count(tally, WB_GRAPH_BAD_EDGES, bad);
   publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
 }
 

@@ -79,9 +79,10 @@ template <class Id, class Word> struct sssp_view {
     queue[held + warp::shuffle(here, at, warp::leader(here)) + warp::rank(here)] = v;
   }
 
-  WB_FN void finish(const wb_sssp& p, uint64_t scanned, uint64_t lowered, uint64_t least) const {
+  WB_FN void finish(const wb_sssp& p, uint64_t scanned, uint64_t lowered, uint64_t least, uint64_t bad) const {
     add_count(tally, sssp_scanned, scanned);
     add_count(tally, sssp_lowered, lowered);
+    add_count(tally, WB_GRAPH_BAD_EDGES, bad);
     for (uint32_t d = warp::width / 2; d; d /= 2) {
       const uint64_t other = warp::shuffle(warp::full(), least, warp::lane() ^ d);
       if (other < least) least = other;
@@ -106,7 +107,7 @@ template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {
     if (v % 32 == 0) g.in_far[v / 32] = 0;
   }
   if (warp::thread_index() == 0) g.push_near(static_cast<Id>(p.source));
-  g.finish(p, 0, 0, ~uint64_t{0});
+  g.finish(p, 0, 0, ~uint64_t{0}, 0);
 }
 
 // Relaxes all edges of the near queue once.
@@ -115,7 +116,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
   const item<Id>* queue = reinterpret_cast<const item<Id>*>(p.near);
   Id* far = reinterpret_cast<Id*>(p.far);
   auto edges = source.open();
-  uint64_t scanned = 0, lowered = 0, least = ~uint64_t{0};
+  uint64_t scanned = 0, lowered = 0, least = ~uint64_t{0}, bad = 0;
   const uint32_t turn = items_per_turn(p.near_items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
   constexpr uint64_t ahead = session_traits<decltype(edges)>::stored && warp::width < 32 ? 16 : 0;
@@ -141,6 +142,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
     }
     scanned += r.count;
     for_each_edge(edges, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {
+      if (!leads_somewhere(edges, e.id, p.vertices, bad)) return;
       const Word through = lengthen(d, e.weight);
       if (through >= order::load_relaxed(&g.distance[e.id])) return;
       if (through >= order::fetch_min_relaxed(&g.distance[e.id], through)) return;
@@ -154,7 +156,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
       }
     });
   }
-  g.finish(p, scanned, lowered, least);
+  g.finish(p, scanned, lowered, least, bad);
 }
 
 // Splits the far queue by a new threshold: what is settled meanwhile goes, what is near now moves, the rest stays.
@@ -174,7 +176,7 @@ template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
     order::fetch_and_relaxed(&g.in_far[v / 32], ~(1u << (v % 32)));
     if (d >= p.settled) g.push_near(v);
   }
-  g.finish(p, 0, 0, least);
+  g.finish(p, 0, 0, least, 0);
 }
 
 }  // namespace graph

@@ -29,6 +29,9 @@ static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
 // goes to the stack, which is nothing beside the wait for the page. host/graph/edges.rs launches with the same numbers.
 #define WB_GRAPH_KERNEL WB_KERNEL void __launch_bounds__(256, 4)
 
+// The last sum of every kernel: edges that lead to vertices that do not exist.
+#define WB_GRAPH_BAD_EDGES 5
+
 namespace warpbell {
 namespace graph {
 
@@ -59,6 +62,18 @@ WB_FN void publish(wb_graph_tally* tally, wb_graph_report* report) {
   order::store_relaxed_sys(&report->least, order::load_relaxed(&tally->least));
   order::store_relaxed(&tally->least, ~uint64_t{0});
   order::store_relaxed(&tally->blocks_done, 0u);
+}
+
+// Whether an edge leads to a vertex. What comes from storage may be anything: the poison value of a page that could not be
+// read, or data that was overwritten. Edges in memory were checked when they were placed.
+template <class Session> WB_FN bool leads_somewhere(const Session&, uint64_t vertex, uint64_t vertices, uint64_t& bad) {
+  if constexpr (session_traits<Session>::stored) {
+    if (vertex >= vertices) {
+      ++bad;
+      return false;
+    }
+  }
+  return true;
 }
 
 // --- queues ----------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <warpbell/array.cuh>
-#include <warpbell/kernel.h>
 
 #include "../../kernels/cache.cu"
+#include "controller.h"
 
 using namespace warpbell;
 
@@ -31,32 +31,35 @@ constexpr uint32_t page_bytes = 512;
 constexpr uint32_t per_page = page_bytes / 8;
 constexpr uint32_t value_shift = 24;  // an element is its index above, and a changing part below
 
-// A cache over the model device, and its host's view.
+// Which volume blocks the controller fails (all commands that touch them), and whether it swallows commands.
+std::atomic<uint64_t> bad_from{0}, bad_to{0};
+std::atomic<bool> silent{false};
+
+model::fate plan(uint64_t block) {
+  if (silent.load(std::memory_order_relaxed)) return model::fate::lost;
+  return block >= bad_from && block < bad_to ? model::fate::media : model::fate::normal;
+}
+
+model::options shape(uint64_t pages, double deadline_seconds, bool bounce) {
+  model::options o;
+  o.queues = 2;
+  o.depth = 16;
+  o.device_blocks = pages;
+  o.deadline_ns = static_cast<uint64_t>(deadline_seconds * 1e9);
+  o.bounce = bounce;
+  return o;
+}
+
+// A cache over a model controller, and its host's view.
 struct bed {
-  wb_control control{};
-  wb_volume volume{};
+  model::controller device;
   wb_cache cache{};
   wb_array_view view{};
-  alignas(64) uint32_t stop = 0;
-  alignas(64) uint32_t abort = 0;
-  std::vector<wb_stats> stats = std::vector<wb_stats>(WB_STATS_STRIPES);
-  wb_error_log log{};
   std::vector<uint64_t> frames, tags, fill;
   std::vector<uint32_t> pins, locks, hands;
-  uint64_t pages;
-  std::thread device;
 
-  bed(uint32_t sets, uint32_t ways, uint64_t pages_, double deadline_seconds) : pages(pages_) {
-    control.stop = reinterpret_cast<uint64_t>(&stop);
-    control.abort = reinterpret_cast<uint64_t>(&abort);
-    control.error_log = reinterpret_cast<uint64_t>(&log);
-    control.deadline_ns = static_cast<uint64_t>(deadline_seconds * 1e9);
-    volume.control = reinterpret_cast<uint64_t>(&control);
-    volume.stats = reinterpret_cast<uint64_t>(stats.data());
-    volume.blocks = pages;
-    volume.block_shift = 9;
-    volume.device_count = 1;
-    volume.device[0].max_blocks = model::most_bytes / page_bytes;
+  bed(uint32_t sets, uint32_t ways, uint64_t pages, double deadline_seconds, bool bounce = true)
+      : device(shape(pages, deadline_seconds, bounce)) {
     const uint32_t entries = sets * ways;
     frames.resize(uint64_t{entries} * per_page);
     tags.resize(entries);
@@ -64,7 +67,7 @@ struct bed {
     pins.resize(entries);
     locks.resize(sets);
     hands.resize(sets);
-    cache.volume = reinterpret_cast<uint64_t>(&volume);
+    cache.volume = reinterpret_cast<uint64_t>(&device.volume);
     cache.frames = reinterpret_cast<uint64_t>(frames.data());
     cache.tag = reinterpret_cast<uint64_t>(tags.data());
     cache.pins = reinterpret_cast<uint64_t>(pins.data());
@@ -80,24 +83,17 @@ struct bed {
     cache.way_reciprocal = static_cast<uint32_t>(((uint64_t{1} << 32) + ways - 1) / ways);
     view.array = wb_array{reinterpret_cast<uint64_t>(&cache), 0, pages * per_page, 8, 0};
     view.cache = cache;
-    model& m = model::here();
-    m.store.resize(pages * page_bytes);
     for (uint64_t i = 0; i < pages * per_page; ++i) {
-      uint64_t v = i << value_shift;
-      std::memcpy(m.store.data() + i * 8, &v, 8);
+      const uint64_t v = i << value_shift;
+      std::memcpy(device.at(i / per_page) + i % per_page * 8, &v, 8);
     }
-    m.leaving = false;
-    m.stuck = false;
-    m.bad_reads_from = m.bad_writes_from = ~0ull;
-    m.bad_reads_to = m.bad_writes_to = 0;
-    device = std::thread([&m] { m.serve(4711); });
+    bad_from = bad_to = 0;
+    silent = false;
+    device.plan = plan;
+    if (!bounce) device.window(frames.data(), frames.size() * 8);
+    device.start();
   }
-  ~bed() {
-    model::here().leaving = true;
-    device.join();
-    // What was still in flight ends with the device.
-    for (auto& c : model::here().table) c.word = (c.word.load() & ~7u) + 8;
-  }
+  ~bed() { device.finish(); }
 
   array_ref<uint64_t> array() const {
     static_assert(sizeof(array_ref<uint64_t>) == sizeof(wb_array_view), "the host's mirror");
@@ -108,50 +104,41 @@ struct bed {
 
   // What the host does when a run starts.
   void new_run() {
-    stop = abort = 0;
-    log = wb_error_log{};
-  }
-
-  // Runs f in each lane of `warps` warps.
-  void run(uint32_t warps, const std::function<void()>& f) {
-    static const std::function<void()>* now;
-    now = &f;
-    auto call = [](void* const*) { (*now)(); };
-    std::vector<std::thread> blocks;
-    for (uint32_t b = 0; b < warps; ++b) blocks.emplace_back([=] { cpu::run_block(call, nullptr, b, warps, width); });
-    for (auto& t : blocks) t.join();
+    device.stop_word = device.abort_word = 0;
+    device.log = wb_error_log{};
   }
   void flush(uint32_t warps) {
-    run(warps, [this] { wb_cache_flush(&cache); });
+    model::run(warps, [this] { wb_cache_flush(&cache); });
   }
 
-  // After the last run: on the device, if the cache was flushed.
-  uint64_t stored(uint64_t i) const {
+  // What the device has; complete once the cache was flushed.
+  uint64_t stored(uint64_t i) {
     uint64_t v;
-    std::memcpy(&v, model::here().store.data() + i * 8, 8);
+    std::memcpy(&v, device.at(i / per_page) + i % per_page * 8, 8);
     return v;
   }
   uint64_t total(uint64_t wb_stats::*what) const {
     uint64_t sum = 0;
-    for (auto& s : stats) sum += s.*what;
+    for (auto& s : device.stats) sum += s.*what;
     return sum;
   }
   void no_pins() const {
     for (uint32_t p : pins) CHECK(p == 0);
     for (uint32_t l : locks) CHECK(l == 0);
   }
-  uint32_t first_error() const { return log.entry[0].status >> WB_STATUS_KIND_SHIFT; }
+  uint32_t errors() const { return device.log.count; }
+  uint32_t first_error() const { return device.log.entry[0].status >> WB_STATUS_KIND_SHIFT; }
 };
 
 bool right(uint64_t i, uint64_t v) { return v >> value_shift == i; }
 
 // Everything at once: loads, stores, atomic adds, prefetch, ranges, handles, and flushes in between. Elements of even pages are
 // only added to, those of odd pages only stored to.
-void hammer(uint32_t sets, uint32_t ways, uint64_t pages, uint32_t warps, uint32_t steps) {
-  bed b(sets, ways, pages, 60);
+void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t warps, uint32_t steps) {
+  bed b(sets, ways, pages, 60, bounce);
   const uint64_t n = pages * per_page;
   std::vector<std::atomic<uint32_t>> added(n);
-  b.run(warps, [&] {
+  model::run(warps, [&] {
     const uint32_t me = warp::lane(), w = warp::index();
     std::mt19937_64 ours(w * 7919 + 1), mine(w * 7919 + me + 100003);
     auto a = b.array().open();
@@ -211,18 +198,18 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, uint32_t warps, uint32
       }
     }
   });
-  CHECK(b.log.count == 0);
+  CHECK(b.errors() == 0);
   b.no_pins();
   b.flush(warps);
-  CHECK(b.log.count == 0);
+  CHECK(b.errors() == 0);
   const uint64_t fills = b.total(&wb_stats::fills), backs = b.total(&wb_stats::write_backs);
   for (uint64_t t : b.tags) CHECK(!(t & (WB_TAG_DIRTY | WB_TAG_WRITING)));
   for (uint64_t i = 0; i < n; ++i) {
     CHECK(right(i, b.stored(i)));
     if (i / per_page % 2 == 0) CHECK((b.stored(i) & ((1u << value_shift) - 1)) == added[i]);
   }
-  std::printf("hammer: width %u, %u sets of %u, %llu pages, %u warps: %llu hits, %llu misses, %llu fills, %llu write-backs, %llu retries\n",
-              width, sets, ways, (unsigned long long)pages, warps, (unsigned long long)b.total(&wb_stats::hits),
+  std::printf("hammer: width %u, %u sets of %u, %llu pages, %s, %u warps: %llu hits, %llu misses, %llu fills, %llu write-backs, %llu retries\n",
+              width, sets, ways, (unsigned long long)pages, bounce ? "bounce" : "direct", warps, (unsigned long long)b.total(&wb_stats::hits),
               (unsigned long long)b.total(&wb_stats::misses), (unsigned long long)fills, (unsigned long long)backs,
               (unsigned long long)b.total(&wb_stats::retries));
 }
@@ -230,10 +217,9 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, uint32_t warps, uint32
 // A page that cannot be read fails the run with its block, is poison, and is read again by the next run.
 void bad_page() {
   bed b(1, 8, 40, 60);
-  model& m = model::here();
-  m.bad_reads_from = 17;
-  m.bad_reads_to = 18;
-  b.run(2, [&] {
+  bad_from = 17;
+  bad_to = 18;
+  model::run(2, [&] {
     auto a = b.array().open();
     CHECK(a.load(17 * per_page + warp::lane()) == ~0ull);
     CHECK(a.load(warp::full(), 17 * per_page) == ~0ull);
@@ -242,16 +228,15 @@ void bad_page() {
     CHECK(!page.ok() && page.load(17 * per_page) == ~0ull);
     CHECK(!a.update(17 * per_page, [](uint64_t*) { CHECK(false); }));
   });
-  CHECK(b.log.count >= 1 && b.first_error() == WB_DEVICE_ERROR && b.log.entry[0].lba == 17);
+  CHECK(b.errors() >= 1 && b.first_error() == WB_DEVICE_ERROR && b.device.log.entry[0].lba == 17);
   b.no_pins();
-  m.bad_reads_to = 0;
-  m.bad_reads_from = ~0ull;
+  bad_to = 0;
   b.new_run();
-  b.run(2, [&] {
+  model::run(2, [&] {
     auto a = b.array().open();
     CHECK(a.load(17 * per_page + 3) == (uint64_t{17 * per_page + 3} << value_shift));
   });
-  CHECK(b.log.count == 0);
+  CHECK(b.errors() == 0);
   b.no_pins();
   std::printf("bad page: ok\n");
 }
@@ -259,22 +244,21 @@ void bad_page() {
 // A page that cannot be written stays, dirty; the next flush writes it.
 void bad_write() {
   bed b(2, 9, 40, 60);
-  model& m = model::here();
-  m.bad_writes_from = 5;
-  m.bad_writes_to = 6;
-  b.run(1, [&] {
+  model::run(1, [&] {
     auto a = b.array().open();
     for (uint64_t p = 0; p < 10; ++p) a.store(p * per_page, p * per_page << value_shift | 9);
   });
-  CHECK(b.log.count == 0);
+  CHECK(b.errors() == 0);
+  // A run of pages is one command, which fails as a whole if it starts there.
+  bad_from = 0;
+  bad_to = 6;
   b.flush(1);
-  CHECK(b.log.count >= 1 && b.first_error() == WB_DEVICE_ERROR);
-  m.bad_writes_to = 0;
-  m.bad_writes_from = ~0ull;
+  CHECK(b.errors() >= 1 && b.first_error() == WB_DEVICE_ERROR);
+  bad_to = 0;
   b.new_run();
-  b.run(1, [&] { CHECK(b.array().open().load(5 * per_page) == (uint64_t{5 * per_page} << value_shift | 9)); });
+  model::run(1, [&] { CHECK(b.array().open().load(5 * per_page) == (uint64_t{5 * per_page} << value_shift | 9)); });
   b.flush(1);
-  CHECK(b.log.count == 0);
+  CHECK(b.errors() == 0);
   for (uint64_t p = 0; p < 10; ++p) CHECK(b.stored(p * per_page) == (p * per_page << value_shift | 9));
   std::printf("bad write: ok\n");
 }
@@ -282,7 +266,7 @@ void bad_write() {
 // Every frame pinned: the next page finds none within the deadline.
 void all_pinned() {
   bed b(1, 8, 40, 0.2);
-  b.run(1, [&] {
+  model::run(1, [&] {
     // One lane holds all frames.
     if (warp::lane() != 0) return;
     auto a = b.array().open();
@@ -293,7 +277,7 @@ void all_pinned() {
     CHECK(a.load(8 * per_page) == ~0ull);
     CHECK(p3.load(3 * per_page + 1) == (uint64_t{3 * per_page + 1} << value_shift));
   });
-  CHECK(b.log.count == 1 && b.first_error() == WB_NO_FRAME);
+  CHECK(b.errors() == 1 && b.first_error() == WB_NO_FRAME);
   b.no_pins();
   std::printf("all pinned: ok\n");
 }
@@ -301,41 +285,41 @@ void all_pinned() {
 // A device that does not answer: the wait ends by its deadline, or by the stop flag; later the same page can be had.
 void silent_device() {
   bed b(1, 8, 40, 0.2);
-  model& m = model::here();
-  m.stuck = true;
-  b.run(2, [&] {
+  silent = true;
+  model::run(2, [&] {
     auto a = b.array().open();
     CHECK(a.load(warp::full(), warp::lane() % 4 * per_page) == ~0ull);
   });
-  CHECK(b.log.count >= 1 && b.first_error() == WB_TIMED_OUT);
+  CHECK(b.errors() >= 1 && b.first_error() == WB_TIMED_OUT);
   b.no_pins();
   b.new_run();
-  b.control.deadline_ns = 60'000'000'000ull;
+  b.device.ctl.deadline_ns = 60'000'000'000ull;
   std::thread stopper([&b] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    order::store_relaxed(&b.stop, 1u);
+    order::store_relaxed(&b.device.stop_word, 1u);
   });
-  b.run(2, [&] {
+  model::run(2, [&] {
     auto a = b.array().open();
     CHECK(a.load(30 * per_page) == ~0ull);
     CHECK(!a.for_each_chunk(20 * per_page, 23 * per_page, [](uint64_t) {}));
   });
   stopper.join();
-  CHECK(b.log.count == 0);
+  CHECK(b.errors() == 0);
   b.no_pins();
   b.new_run();
-  m.stuck = false;
-  b.run(2, [&] {
+  silent = false;
+  order::store_release(&b.device.release_lost, 1u);
+  model::run(2, [&] {
     auto a = b.array().open();
     for (uint64_t p = 0; p < 40; ++p) CHECK(right(p * per_page + warp::lane(), a.load(p * per_page + warp::lane())));
   });
-  CHECK(b.log.count == 0);
+  CHECK(b.errors() == 0);
   std::printf("silent device: ok\n");
 }
 
 void outside() {
   bed b(1, 8, 10, 60);
-  b.run(1, [&] {
+  model::run(1, [&] {
     auto a = b.array().open();
     CHECK(a.load(a.size()) == ~0ull);
     CHECK(a.load(warp::full(), a.size() + warp::lane()) == ~0ull);
@@ -354,23 +338,22 @@ void host_kernels() {
   std::vector<uint64_t> bytes(n + 1), back(n);
   for (uint64_t i = 0; i < n; ++i) bytes[i] = i << value_shift | 5;
   // Not aligned on either side.
-  b.run(3, [&] { wb_cache_write(&b.cache, 8, n * 8 - 16 - 3, reinterpret_cast<uint8_t*>(bytes.data()) + 8); });
-  b.run(2, [&] { wb_cache_read(&b.cache, 0, n * 8, reinterpret_cast<uint8_t*>(back.data())); });
+  model::run(3, [&] { wb_cache_write(&b.cache, 8, n * 8 - 16 - 3, reinterpret_cast<uint8_t*>(bytes.data()) + 8); });
+  model::run(2, [&] { wb_cache_read(&b.cache, 0, n * 8, reinterpret_cast<uint8_t*>(back.data())); });
   for (uint64_t i = 1; i < n - 2; ++i) CHECK(back[i] == bytes[i]);
   CHECK(back[0] == 0 && back[n - 1] == (n - 1) << value_shift);
-  model& m = model::here();
-  const uint64_t before = m.writes;
+  const uint64_t before = b.total(&wb_stats::writes);
   b.flush(2);
-  const uint64_t commands = m.writes - before;
-  CHECK(b.log.count == 0);
+  const uint64_t commands = b.total(&wb_stats::writes) - before;
+  CHECK(b.errors() == 0);
   for (uint64_t i = 1; i < n - 2; ++i) CHECK(b.stored(i) == bytes[i]);
-  if (width == 32) CHECK(commands <= 128 / (model::most_bytes / page_bytes) + 8);
-  b.run(2, [&] { wb_cache_drop(&b.cache, 0, 64, 0); });
+  if (width == 32) CHECK(commands < 128 / 4);
+  model::run(2, [&] { wb_cache_drop(&b.cache, 0, 64, 0); });
   for (uint64_t t : b.tags) CHECK(!(t & WB_TAG_VALID) || t >> WB_TAG_PAGE_SHIFT >= 64);
   const uint64_t fills = b.total(&wb_stats::fills);
-  b.run(2, [&] { wb_cache_touch(&b.cache, 0, 64); });
+  model::run(2, [&] { wb_cache_touch(&b.cache, 0, 64); });
   CHECK(b.total(&wb_stats::fills) == fills + 64);
-  CHECK(b.log.count == 0);
+  CHECK(b.errors() == 0);
   b.no_pins();
   std::printf("host kernels: ok, 128 pages in %llu writes\n", (unsigned long long)commands);
 }
@@ -388,9 +371,9 @@ int main(int argc, char** argv) {
   host_kernels();
   const uint32_t warps = width == 1 ? 4 : 2;
   const uint32_t steps = scale * (width == 1 ? 400 : width == 4 ? 60 : 6);
-  hammer(1, 8, 40, warps, steps);
-  hammer(2, 9, 30, warps, steps);
-  hammer(4, 15, 80, warps, steps);
+  hammer(1, 8, 40, true, warps, steps);
+  hammer(2, 9, 30, false, warps, steps);
+  hammer(4, 15, 80, true, warps, steps);
   std::printf("done\n");
   return 0;
 }

@@ -206,6 +206,15 @@ class controller {
       return reinterpret_cast<char*>(iova - shift(device));
     }
 
+    // By words, as a bus does it: kernels may look at memory that is being written.
+    static void copy(char* to, const char* from, uint64_t bytes) {
+      const bool whole = ((reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | bytes) & 7u) == 0;
+      for (uint64_t i = 0; i < (whole ? bytes / 8 : bytes); ++i) {
+        if (whole) order::store_relaxed(reinterpret_cast<uint64_t*>(to) + i, order::load_relaxed(reinterpret_cast<const uint64_t*>(from) + i));
+        else order::store_relaxed(to + i, order::load_relaxed(from + i));
+      }
+    }
+
     // Moves data by PRPs (NVMe Base 2.1, 4.1.1).
     void move(pending& p) const {
       const uint64_t page = uint64_t{1} << page_shift, first = page - (p.prp1 & (page - 1));
@@ -214,7 +223,7 @@ class controller {
       for (uint64_t i = 0; p.bytes; ++i) {
         if (part > p.bytes) part = p.bytes;
         char* host = memory(at);
-        std::memcpy(p.to_host ? host : p.medium, p.to_host ? p.medium : host, part);
+        copy(p.to_host ? host : p.medium, p.to_host ? p.medium : host, part);
         p.medium += part;
         p.bytes -= part;
         if (!p.bytes) break;

@@ -157,6 +157,9 @@ impl Manager {
     fn enable(&mut self) {
         let core = self.core.clone();
         let r = &core.registers;
+        // A shutdown may have been asked for while it was disabled.
+        core.halt.fetch_and(halt::GONE, Ordering::SeqCst);
+        r.csts.store(0, Ordering::SeqCst);
         let aqa = r.aqa.load(Ordering::SeqCst);
         let setup = |address: u64, size: u32| RingSetup { id: 0, address, entries: (size & 0xfff) + 1 };
         let sq = setup(r.asq.load(Ordering::SeqCst), aqa);
@@ -294,11 +297,15 @@ impl Manager {
         let mut any = false;
         for _ in 0..BATCH {
             let Some(admin) = &mut self.admin else { break };
-            // Two places: a command may complete an event request besides itself.
-            if admin.sq.available(&self.core) == 0 || admin.cq.room(2, &self.core) < 1 {
+            if admin.sq.available(&self.core) == 0 || admin.cq.room(1, &self.core) == 0 {
                 break;
             }
             any = true;
+            // What was mapped before the doorbell rang must be known before its command runs.
+            if self.core.table.generation() != self.table.generation {
+                self.refresh();
+                continue;
+            }
             let e = admin.sq.peek(0);
             admin.sq.consume();
             let outcome = self.execute(&e);

@@ -177,7 +177,8 @@ impl Service {
         let core = &*self.core;
         let sq = &mut self.sqs[index];
         let available = sq.available(core);
-        if available == 0 {
+        // What was mapped before the doorbell rang must be known before its commands run; the next round has it.
+        if available == 0 || core.table.generation() != self.table.generation {
             return 0;
         }
         let cq = &mut self.cqs[sq.cq];

@@ -32,7 +32,7 @@ class patience {
       if (turns_ > spin_turns) order::relax(pause_ns);
       return verdict::go_on;
     }
-    return look();
+    return judge(look(control_, start()));
   }
 
   // The same for lanes that wait together: one of them looks, all of them get its verdict.
@@ -41,18 +41,16 @@ class patience {
       if (turns_ > spin_turns) order::relax(pause_ns);
       return verdict::go_on;
     }
+    start();
     uint32_t seen = 0;
-    if (warp::is_leader(mask)) {
-      seen = static_cast<uint32_t>(look());
-      if (late_) seen |= late_bit;
-    }
-    seen = warp::shuffle(mask, seen, warp::leader(mask));
-    late_ = (seen & late_bit) != 0;
-    return static_cast<verdict>(seen & ~late_bit);
+    if (warp::is_leader(mask)) seen = look(control_, started_);
+    return judge(warp::shuffle(mask, seen, warp::leader(mask)));
   }
 
   // Whether half of the time is gone.
   WB_FN bool late() const { return late_; }
+  // Turns so far.
+  WB_FN uint32_t turns() const { return turns_; }
 
  private:
   static constexpr uint32_t late_bit = 0x80000000u;
@@ -60,18 +58,26 @@ class patience {
   static constexpr uint32_t spin_turns = WB_GPU ? 32 : 0;
   static constexpr uint32_t pause_ns = 40;
 
-  WB_FN_COLD verdict look() {
-    uint64_t now = now_ns();
-    if (started_ == 0) {
-      started_ = now;
-    } else if (now - started_ > control_->deadline_ns) {
-      return verdict::timed_out;
-    } else if (now - started_ > control_->deadline_ns / 2) {
-      late_ = true;
+  WB_FN uint64_t start() {
+    if (started_ == 0) started_ = now_ns();
+    return started_;
+  }
+
+  WB_FN verdict judge(uint32_t seen) {
+    late_ = (seen & late_bit) != 0;
+    return static_cast<verdict>(seen & ~late_bit);
+  }
+
+  // A verdict, and the late bit.
+  static WB_FN_COLD uint32_t look(const wb_control* control, uint64_t started) {
+    const uint64_t waited = now_ns() - started, limit = control->deadline_ns;
+    if (waited > limit) return static_cast<uint32_t>(verdict::timed_out);
+    const uint32_t late = waited > limit / 2 ? late_bit : 0;
+    if (order::load_relaxed(reinterpret_cast<const uint32_t*>(control->abort)) ||
+        order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->stop))) {
+      return static_cast<uint32_t>(verdict::stopped) | late;
     }
-    if (order::load_relaxed(reinterpret_cast<const uint32_t*>(control_->abort))) return verdict::stopped;
-    if (order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control_->stop))) return verdict::stopped;
-    return verdict::go_on;
+    return late;
   }
 
   const wb_control* control_;

@@ -11,7 +11,8 @@ namespace warpbell {
 namespace copying {
 
 constexpr uint32_t unit = sizeof(order::quad);
-constexpr uint32_t in_flight = 8;  // 16-byte loads of a lane at once: what hides a bus round trip
+constexpr uint32_t many = 4;  // 16-byte loads of a lane in flight: what hides a bus round trip
+constexpr uint32_t few = 1;   // where registers count for more
 
 // For ends that are not 16-byte aligned, and for lengths that are no multiple of 16.
 WB_FN_COLD void odd(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t bytes) {
@@ -31,7 +32,8 @@ WB_FN_COLD void odd(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t byte
 
 // Copies `bytes` from `from` to `to` for every lane with `mine`. Reads bypass the first-level cache, since a device may have
 // written them. Collective; what the lanes wrote is ordered before what they do after it (it ends with a sync).
-WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
+template <uint32_t in_flight = copying::many>
+WB_FN_COLD void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
   using namespace copying;
   const uint32_t n = warp::count(mask), rank = warp::rank(mask);
   warp::mask_t left = warp::ballot(mask, mine && bytes != 0);
@@ -81,16 +83,29 @@ WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t fro
 
 #else
 
-// As on a GPU: for a warp of one lane it is memcpy; wider ones share each copy in even parts.
+namespace copying {
+constexpr uint32_t many = 1, few = 1;
+}
+
+// As on a GPU: each copy is shared by all lanes. Words are moved one by one and relaxed, since a cache's readers may look at a frame
+// that is being filled (and then find by its tag that they must look again).
+template <uint32_t = copying::many>
 WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t from, uint32_t bytes) {
+  constexpr uint32_t word = sizeof(uint64_t);
   const uint32_t n = warp::count(mask), rank = warp::rank(mask);
   for (warp::mask_t m = warp::ballot(mask, mine && bytes != 0); m; m &= m - 1) {
     uint32_t who = warp::first(m);
     uint64_t target = warp::shuffle(mask, to, who), source = warp::shuffle(mask, from, who);
-    uint32_t length = warp::shuffle(mask, bytes, who), part = (length + n - 1) / n, first = part * rank;
-    if (first < length) {
-      std::memcpy(reinterpret_cast<char*>(target) + first, reinterpret_cast<const char*>(source) + first,
-                  first + part < length ? part : length - first);
+    uint32_t length = warp::shuffle(mask, bytes, who);
+    const bool whole = ((target | source | length) & (word - 1)) == 0;
+    if (whole) {
+      for (uint32_t i = rank; i < length / word; i += n) {
+        order::store_relaxed(reinterpret_cast<uint64_t*>(target) + i, order::load_relaxed(reinterpret_cast<const uint64_t*>(source) + i));
+      }
+    } else {
+      for (uint32_t i = rank; i < length; i += n) {
+        order::store_relaxed(reinterpret_cast<uint8_t*>(target) + i, order::load_relaxed(reinterpret_cast<const uint8_t*>(source) + i));
+      }
     }
   }
   warp::sync(mask);

@@ -88,7 +88,7 @@ constexpr uint32_t cid_shift = 16;
 }  // namespace nvme
 
 // Enters an error in the run's log and fails the run: every wait of it ends in WB_STOPPED soon.
-WB_FN_COLD void raise_error(const wb_control* control, const wb_error& error) {
+WB_FN_COLD void raise_error(const wb_control* control, wb_error error) {
   wb_error_log* log = reinterpret_cast<wb_error_log*>(control->error_log);
   uint32_t i = order::fetch_add_relaxed(&log->count, 1u);
   if (i < WB_ERROR_LOG_ENTRIES) {
@@ -135,13 +135,18 @@ class queue_ref : public ring_ref {
     order::quad first = c.q[0];
     first.x |= index(ticket) << nvme::cid_shift;
     order::store_quad(entry, first);
-    for (uint32_t i = 1; i < 4; ++i) order::store_quad(entry + i * sizeof(order::quad), c.q[i]);
+    order::store_quad(entry + 1 * sizeof(order::quad), c.q[1]);
+    order::store_quad(entry + 2 * sizeof(order::quad), c.q[2]);
+    order::store_quad(entry + 3 * sizeof(order::quad), c.q[3]);
     wb_record* to = record(ticket);
-    order::store_relaxed(&to->buffer, r.buffer);
-    order::store_relaxed(&to->tag, r.tag);
-    order::store_relaxed(&to->lba, r.lba);
-    order::store_relaxed(&to->bytes, r.bytes);
     order::store_relaxed(&to->opcode_blocks, r.opcode_blocks);
+    if (!(r.opcode_blocks & WB_RECORD_PRIVATE)) {
+      // Of a private command nobody else wants to know more.
+      order::store_relaxed(&to->buffer, r.buffer);
+      order::store_relaxed(&to->tag, r.tag);
+      order::store_relaxed(&to->lba, r.lba);
+      order::store_relaxed(&to->bytes, r.bytes);
+    }
     order::store_relaxed(word(ticket), own_word(ticket));
     set_mark(ticket);
   }
@@ -179,8 +184,8 @@ class queue_ref : public ring_ref {
     return s;
   }
 
-  // One command for each lane of the mask. Collective; all lanes on this queue. A record without WB_RECORD_PRIVATE may be finished
-  // by any thread, one with it only by the thread that submitted it.
+  // One command for each lane of the mask, to be waited for with `wait`. Collective; all lanes on this queue. Not for records with
+  // WB_RECORD_PRIVATE, which nobody else may finish: lanes would wait for each other's slots.
   WB_FN status submit(warp::mask_t mask, const nvme::command& c, const wb_record& r, uint32_t& ticket) const {
     uint32_t doorbells = 0;
     status s = submit_with(mask, true, ticket, doorbells, [&](bool got, uint32_t t) {
@@ -193,36 +198,56 @@ class queue_ref : public ring_ref {
     return s;
   }
 
+  // One command for each lane with `wants`, submitted, waited for and finished; answers its status word. The quickest way: the
+  // commands are private, so nothing has to be claimed. `write(group, got, ticket)` is as for `try_submit`, with the queue that the
+  // lanes with `got` are on, and posts records with WB_RECORD_PRIVATE; `land(ready, ticket)` is called by all lanes before the
+  // slots of those with `ready`, all successful, are freed. Lanes that found room do not keep it while others wait for some.
+  // Collective; lanes may be on different queues. `ticket` names the command, or the one that the lane had to wait for.
+  template <class Write, class Land>
+  WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, Write write, Land land) const {
+    patience p(control_);
+    uint32_t ended = WB_DONE;
+    bool flying = false;
+    for (;;) {
+      const warp::mask_t waiting = warp::ballot(mask, wants);
+      if (waiting) {
+        const queue_ref group = shared(mask, warp::first(waiting));
+        const bool got = group.try_submit(mask, warp::ballot(mask, wants && q == group.q), ticket, doorbells,
+                                          [&](bool mine, uint32_t t) { write(group, mine, t); });
+        flying = flying || got;
+        wants = wants && !got;
+      }
+      const uint32_t w = flying ? order::load_acquire(word(ticket)) : 0;
+      const bool ready = flying && (w & slot::completed) != 0;
+      const warp::mask_t in_flight = warp::ballot(mask, flying && !ready), blocked = warp::ballot(mask, wants);
+      // Landing is for all lanes together, at the end; or as soon as slots are short.
+      if (in_flight == 0 || (blocked && warp::any(mask, ready))) {
+        land(ready && !(w & slot::failed), ticket);
+        if (ready) {
+          if (w & slot::failed) ended = order::load_relaxed(outcome(ticket));
+          order::store_release(word(ticket), next_word(ticket));
+          flying = false;
+        }
+        if ((in_flight | blocked) == 0) return ended;
+      }
+      const uint32_t found = shared(mask, nth_of(in_flight ? in_flight : blocked, p.turns())).poll(mask);
+      if (blocked && found == 0) shared(mask, warp::first(blocked)).relieve(mask, p.late());
+      const verdict v = p.spent(mask);
+      if (v == verdict::go_on) continue;
+      // What has completed meanwhile is finished in the next turn.
+      if (wants) ticket = blocker().ticket();
+      if (wants || (flying && !ready && abandon(ticket))) {
+        ended = status_word(v);
+        wants = flying = false;
+      }
+    }
+  }
+
   // --- completion ----------------------------------------------------------------------------------------------------
 
   // Takes what has completed off the completion ring, unless somebody else is at it. Collective; all lanes on this queue.
   // Answers how many.
-  WB_FN uint32_t poll(warp::mask_t mask) const {
-    uint64_t* lock = reinterpret_cast<uint64_t*>(&q->head_lock);
-    uint64_t before = 1;
-    if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load_relaxed(lock)) & 1u) == 0) {
-      before = order::fetch_or(lock, uint64_t{1});
-    }
-    before = warp::shuffle(mask, before, warp::leader(mask));
-    if (static_cast<uint32_t>(before) != 0) return 0;
-    const uint32_t old_head = static_cast<uint32_t>(before >> 32);
-    uint32_t head = old_head;
-    const uint32_t n = warp::count(mask), rank = warp::rank(mask);
-    for (uint32_t k = n; k == n; head += k) {
-      uint32_t at = head + rank;
-      const char* entry = reinterpret_cast<const char*>(q->cq) + uint64_t{index(at)} * nvme::cqe_bytes;
-      uint32_t w = order::load_quad_acquire_sys(entry).w;
-      // A ring starts zeroed, so the phase is 1 on even laps (NVMe Base 2.1, 4.2.4).
-      k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (lap(at) & 1u));
-      if (rank < k) complete(w);
-    }
-    warp::sync(mask);
-    if (warp::is_leader(mask)) {
-      if (head != old_head) order::mmio_store(reinterpret_cast<uint32_t*>(q->cq_doorbell), index(head));
-      order::store_release(lock, static_cast<uint64_t>(head) << 32);
-    }
-    return head - old_head;
-  }
+  WB_FN uint32_t poll(warp::mask_t mask) const { return poll_on(ring_ref(q), mask); }
 
   // Whether the ticket's command has completed (or was finished already). Does not poll.
   WB_FN bool test(uint32_t ticket) const {
@@ -280,19 +305,7 @@ class queue_ref : public ring_ref {
 
   // Finishes what others have left in the slots that the next tickets need. With `orphans` also failed commands that nobody has
   // asked for; they fail the run. Collective; all lanes on this queue. Answers how many.
-  WB_FN uint32_t relieve(warp::mask_t mask, bool orphans) const {
-    const uint32_t rank = warp::rank(mask);
-    uint32_t ticket = warp::shuffle(mask, order::load_relaxed(&q->frontier), warp::leader(mask)) + rank - q->depth;
-    bool claimed = false;
-    uint32_t w = 0;
-    if (rank < q->depth) {
-      w = order::load_acquire(word(ticket));
-      claimed = ((w ^ own_word(ticket)) & ~slot::failed) == slot::completed && may_finish(ticket, w, orphans) && claim(ticket, w);
-    }
-    warp::mask_t found = warp::ballot(mask, claimed);
-    if (found) finish_claimed(mask, claimed, ticket, w, orphans);
-    return warp::popcount(found);
-  }
+  WB_FN uint32_t relieve(warp::mask_t mask, bool orphans) const { return relieve_on(*this, mask, orphans); }
 
   // Turns a completed slot word (not claimed by anybody) into a claim. Who gets it must finish the command soon.
   WB_FN bool claim(uint32_t ticket, uint32_t w) const {
@@ -313,7 +326,7 @@ class queue_ref : public ring_ref {
       if (w & slot::failed) s = describe(ticket, order::load_relaxed(outcome(ticket)), true);
     }
     bool copies = mine && s && buffer != 0;
-    copy_together(mask, copies, buffer, copies ? bounce(ticket) : 0, bytes);
+    copy_together<copying::few>(mask, copies, buffer, copies ? bounce(ticket) : 0, bytes);
     if (mine) {
       if (!s && (tag != 0 || orphans)) raise(s);
       if (tag) settle(reinterpret_cast<uint64_t*>(tag), order::load_relaxed(&record(ticket)->opcode_blocks), bool(s));
@@ -345,14 +358,10 @@ class queue_ref : public ring_ref {
     }
   }
 
-  // Gives up a command in flight that this thread owns: its completion, should it come, frees the slot. False if it has
-  // completed.
-  WB_FN bool abandon(uint32_t ticket, verdict v, status& s) const {
-    status late = describe(ticket, status_word(v), true);
-    uint32_t w = own_word(ticket);
-    if (order::compare_exchange(word(ticket), w, w | slot::claimed) != w) return false;
-    s = late;
-    return true;
+  // Gives up a private command in flight: its completion, should it come, frees the slot. False if it has completed.
+  WB_FN bool abandon(uint32_t ticket) const {
+    const uint32_t w = own_word(ticket);
+    return order::compare_exchange(word(ticket), w, w | slot::claimed) == w;
   }
 
   // What a status says about a ticket: with `recorded`, also what its record holds.
@@ -366,7 +375,7 @@ class queue_ref : public ring_ref {
   }
 
   // Enters the status in the error log and fails the run.
-  WB_FN_COLD void raise(const status& s) const {
+  WB_FN void raise(const status& s) const {
     token t{s.origin};
     raise_error(control_, wb_error{s.word, t.device(), t.queue(), index(t.ticket()), s.opcode_blocks >> WB_RECORD_OPCODE_SHIFT,
                                    s.opcode_blocks & WB_RECORD_BLOCKS_MASK, s.lba});
@@ -395,6 +404,7 @@ class queue_ref : public ring_ref {
   }
 
   WB_FN uint32_t device() const { return device_; }
+  WB_FN const wb_control* control() const { return control_; }
   // Another lane's queue, the same in all lanes.
   WB_FN queue_ref shared(warp::mask_t mask, uint32_t lane) const {
     return queue_ref(reinterpret_cast<wb_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_,
@@ -417,6 +427,8 @@ class queue_ref : public ring_ref {
   const wb_control* control_;
   uint32_t device_;
 
+  static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
+
   // Whether a completed command may be finished by a thread that does not own it. The record may be of a later command by now;
   // then the slot word has changed, and the claim that follows fails.
   WB_FN bool may_finish(uint32_t ticket, uint32_t w, bool orphans) const {
@@ -425,20 +437,64 @@ class queue_ref : public ring_ref {
     return (w & slot::failed) == 0 || orphans || order::load_relaxed(&r->tag) != 0;
   }
 
+  static WB_FN_COLD uint32_t poll_on(ring_ref r, warp::mask_t mask) {
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->head_lock);
+    uint64_t before = 1;
+    if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load_relaxed(lock)) & 1u) == 0) {
+      before = order::fetch_or(lock, uint64_t{1});
+    }
+    before = warp::shuffle(mask, before, warp::leader(mask));
+    if (static_cast<uint32_t>(before) != 0) return 0;
+    const uint32_t old_head = static_cast<uint32_t>(before >> 32);
+    uint32_t head = old_head;
+    const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+    // Empty-handed, look again at once: the lock's other users only watch their slot words meanwhile.
+    for (uint32_t looks = patient_looks; looks && head == old_head; --looks) {
+      for (uint32_t k = n; k == n; head += k) {
+        uint32_t at = head + rank;
+        const char* entry = reinterpret_cast<const char*>(r.q->cq) + uint64_t{r.index(at)} * nvme::cqe_bytes;
+        uint32_t w = order::load_quad_acquire_sys(entry).w;
+        // A ring starts zeroed, so the phase is 1 on even laps (NVMe Base 2.1, 4.2.4).
+        k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (r.lap(at) & 1u));
+        if (rank < k) complete(r, w);
+      }
+    }
+    warp::sync(mask);
+    if (warp::is_leader(mask)) {
+      if (head != old_head) order::mmio_store(reinterpret_cast<uint32_t*>(r.q->cq_doorbell), r.index(head));
+      order::store_release(lock, static_cast<uint64_t>(head) << 32);
+    }
+    return head - old_head;
+  }
+
+  static WB_FN_COLD uint32_t relieve_on(queue_ref r, warp::mask_t mask, bool orphans) {
+    const uint32_t rank = warp::rank(mask);
+    uint32_t ticket = warp::shuffle(mask, order::load_relaxed(&r.q->frontier), warp::leader(mask)) + rank - r.q->depth;
+    bool claimed = false;
+    uint32_t w = 0;
+    if (rank < r.q->depth) {
+      w = order::load_acquire(r.word(ticket));
+      claimed = ((w ^ r.own_word(ticket)) & ~slot::failed) == slot::completed && r.may_finish(ticket, w, orphans) && r.claim(ticket, w);
+    }
+    warp::mask_t found = warp::ballot(mask, claimed);
+    if (found) r.finish_claimed(mask, claimed, ticket, w, orphans);
+    return warp::popcount(found);
+  }
+
   // One completion entry: dword 3.
-  WB_FN void complete(uint32_t dword3) const {
-    uint32_t i = dword3 & nvme::cqe_cid_mask & (q->depth - 1), field = dword3 >> nvme::cqe_status_shift;
-    uint32_t* w = reinterpret_cast<uint32_t*>(q->slot) + i;
+  static WB_FN void complete(ring_ref r, uint32_t dword3) {
+    uint32_t i = dword3 & nvme::cqe_cid_mask & (r.q->depth - 1), field = dword3 >> nvme::cqe_status_shift;
+    uint32_t* w = reinterpret_cast<uint32_t*>(r.q->slot) + i;
     uint32_t bits = slot::completed;
     if (field & nvme::status_code_mask) {
       bits |= slot::failed;
-      order::store_relaxed(reinterpret_cast<uint32_t*>(q->outcome) + i, status_word(WB_DEVICE_ERROR, field));
+      order::store_relaxed(reinterpret_cast<uint32_t*>(r.q->outcome) + i, status_word(WB_DEVICE_ERROR, field));
     }
     uint32_t before = order::fetch_or(w, bits);
     if ((before & slot::states) == slot::claimed) {
       // Nobody waits for it any more.
       uint32_t lap = (before >> slot::lap_shift) + 1;
-      order::store_release(w, (lap & 0xffffffffu >> q->log2_depth) << slot::lap_shift);
+      order::store_release(w, (lap & 0xffffffffu >> r.q->log2_depth) << slot::lap_shift);
     }
   }
 };

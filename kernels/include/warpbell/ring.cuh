@@ -111,65 +111,10 @@ class ring_ref {
 
   // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
   // Collective; every lane of the mask that has set marks takes part. Answers the number of doorbells rung.
-  WB_FN uint32_t publish(warp::mask_t mask) const {
-    uint64_t* lock = reinterpret_cast<uint64_t*>(&q->tail_lock);
-    uint32_t rung = 0;
-    bool again = true;
-    warp::sync(mask);
-    while (again) {
-      uint64_t before = 0;
-      if (warp::is_leader(mask)) before = order::fetch_add(lock, uint64_t{1});
-      before = warp::shuffle(mask, before, warp::leader(mask));
-      if (static_cast<uint32_t>(before) != 0) break;
-      const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
-      uint32_t tail = old_tail;
-      const uint32_t n = warp::count(mask), rank = warp::rank(mask);
-      for (uint32_t k = n; k == n; tail += k) k = warp::prefix(mask, is_marked(tail + rank));
-      uint32_t more = 0;
-      if (warp::is_leader(mask)) {
-        if (tail != old_tail) {
-          order::fence_sys();
-          order::mmio_store(reinterpret_cast<uint32_t*>(q->sq_doorbell), index(tail));
-        }
-        uint64_t held = order::exchange(lock, static_cast<uint64_t>(tail) << 32);
-        more = static_cast<uint32_t>(held) > 1 && is_marked(tail);
-      }
-      rung += tail != old_tail;
-      again = warp::shuffle(mask, more, warp::leader(mask)) != 0;
-    }
-    return rung;
-  }
+  WB_FN uint32_t publish(warp::mask_t mask) const { return publish_on(*this, mask); }
 
   // Looks for free slots from the frontier on and turns them into credit. Collective; whether there was any.
-  WB_FN bool replenish(warp::mask_t mask) const {
-    uint32_t from = 0;
-    if (warp::is_leader(mask)) from = order::load_relaxed(&q->frontier);
-    from = warp::shuffle(mask, from, warp::leader(mask));
-    const uint32_t n = warp::count(mask), rank = warp::rank(mask);
-    uint32_t to = from;
-    for (uint32_t turn = 0; turn < groups; ++turn) {
-      uint32_t t = to + rank;
-      uint32_t w = order::load_acquire(word(t));
-      // A completed command in a slot that is free is the device's mistake (or the frontier has moved, and what is found here
-      // does not count); who takes the ticket clears it.
-      uint32_t k = warp::prefix(mask, ((w ^ own_word(t)) & ~(slot::completed | slot::failed)) == 0);
-      to += k;
-      if (k == n) continue;
-      // The first slot that is not free: its former command decides whether the one before may be used.
-      bool over = rank == k && has_completed(w, t - q->depth);
-      if (warp::any(mask, over)) ++to;
-      break;
-    }
-    // Of the last free slot it is known only that it is free.
-    if (to == from) return false;
-    --to;
-    uint32_t moved = 0;
-    if (to != from && warp::is_leader(mask)) {
-      moved = order::compare_exchange(&q->frontier, from, to) == from;
-      if (moved) order::fetch_add(&q->credit, to - from);
-    }
-    return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
-  }
+  WB_FN bool replenish(warp::mask_t mask) const { return replenish_on(*this, mask); }
 
  private:
   static constexpr uint32_t groups = 4;  // slots looked at by one lane, so a warp grants up to 128 tickets at once
@@ -182,6 +127,65 @@ class ring_ref {
   }
 
   WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
+
+  static WB_FN_COLD uint32_t publish_on(ring_ref r, warp::mask_t mask) {
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->tail_lock);
+    uint32_t rung = 0;
+    bool again = true;
+    warp::sync(mask);
+    while (again) {
+      uint64_t before = 0;
+      if (warp::is_leader(mask)) before = order::fetch_add(lock, uint64_t{1});
+      before = warp::shuffle(mask, before, warp::leader(mask));
+      if (static_cast<uint32_t>(before) != 0) break;
+      const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
+      uint32_t tail = old_tail;
+      const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+      for (uint32_t k = n; k == n; tail += k) k = warp::prefix(mask, r.is_marked(tail + rank));
+      uint32_t more = 0;
+      if (warp::is_leader(mask)) {
+        if (tail != old_tail) {
+          order::fence_sys();
+          order::mmio_store(reinterpret_cast<uint32_t*>(r.q->sq_doorbell), r.index(tail));
+        }
+        uint64_t held = order::exchange(lock, static_cast<uint64_t>(tail) << 32);
+        more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);
+      }
+      rung += tail != old_tail;
+      again = warp::shuffle(mask, more, warp::leader(mask)) != 0;
+    }
+    return rung;
+  }
+
+  static WB_FN_COLD bool replenish_on(ring_ref r, warp::mask_t mask) {
+    uint32_t from = 0;
+    if (warp::is_leader(mask)) from = order::load_relaxed(&r.q->frontier);
+    from = warp::shuffle(mask, from, warp::leader(mask));
+    const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+    uint32_t to = from;
+    for (uint32_t turn = 0; turn < groups; ++turn) {
+      uint32_t t = to + rank;
+      uint32_t w = order::load_acquire(r.word(t));
+      // A completed command in a slot that is free is the device's mistake (or the frontier has moved, and what is found here
+      // does not count); who takes the ticket clears it.
+      uint32_t k = warp::prefix(mask, ((w ^ r.own_word(t)) & ~(slot::completed | slot::failed)) == 0);
+      to += k;
+      if (k == n) continue;
+      // The first slot that is not free: its former command decides whether the one before may be used.
+      bool over = rank == k && r.has_completed(w, t - r.q->depth);
+      if (warp::any(mask, over)) ++to;
+      break;
+    }
+    // Of the last free slot it is known only that it is free.
+    if (to == from) return false;
+    --to;
+    uint32_t moved = 0;
+    if (to != from && warp::is_leader(mask)) {
+      moved = order::compare_exchange(&r.q->frontier, from, to) == from;
+      if (moved) order::fetch_add(&r.q->credit, to - from);
+    }
+    return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
+  }
 
   // count << 32 | first ticket, the same in all lanes.
   WB_FN uint64_t draw(warp::mask_t mask, uint32_t wanted) const {

@@ -107,7 +107,7 @@ class volume_ref {
   // --- errors --------------------------------------------------------------------------------------------------------
 
   // Enters the operation in the error log and fails the run, whose waits then all end. For the thread that will not go on.
-  WB_FN_COLD void fail(const status& s) const {
+  WB_FN void fail(const status& s) const {
     token t{s.origin};
     bool known = t.in_flight();
     uint32_t command = known ? queue(t).index(t.ticket()) : 0;
@@ -202,12 +202,18 @@ class volume_ref {
     return no_address;
   }
 
-  // Writes the commands of the lanes with `got`: what `try_submit` calls.
+  // Whether the device can move `n` blocks to or from there.
+  WB_FN bool reachable(uint32_t device, uint64_t buffer, uint32_t n) const {
+    return queue_on(device).q->bounce != 0 || iova(device, buffer, n << v_->block_shift) != no_address;
+  }
+
+  // Writes the commands of the lanes with `got`: what `try_submit` calls. Place and address are worked out again here, so that
+  // they need no registers while a lane waits.
   struct writer {
     const volume_ref& volume;
-    queue_ref q;
+    const queue_ref q;
     uint32_t op, blocks;
-    uint64_t lba, buffer, address, tag;
+    uint64_t block, buffer, tag;
     bool is_private;
 
     WB_FN void operator()(warp::mask_t mask, bool got, uint32_t ticket) const {
@@ -216,24 +222,27 @@ class volume_ref {
       const bool bounces = q.q->bounce != 0;
       if (bounces && op == nvme::op_write) copy_together(mask, got, q.bounce(ticket), buffer, bytes);
       if (!got) return;
-      uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : address;
+      const place at = volume.locate(block);
+      const uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : volume.iova(at.device, buffer, bytes);
       const uint64_t list = uint64_t{i} << v->memory_page_shift;
-      nvme::prp p = nvme::data_pointer(data, bytes, v->memory_page_shift,
-                                       bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
-                                       q.q->prp_list_iova + list);
-      bool comes_back = bounces && op == nvme::op_read;
-      q.post(ticket, nvme::transfer(op, v->device[q.device()].nsid, lba, blocks, p),
-             nvme::record(op, lba, blocks, comes_back ? buffer : 0, bytes, tag, is_private));
+      const nvme::prp p = nvme::data_pointer(data, bytes, v->memory_page_shift,
+                                             bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
+                                             q.q->prp_list_iova + list);
+      const bool comes_back = bounces && op == nvme::op_read;
+      q.post(ticket, nvme::transfer(op, v->device[at.device].nsid, at.lba, blocks, p),
+             nvme::record(op, at.lba, blocks, comes_back ? buffer : 0, bytes, tag, is_private));
     }
   };
 
   WB_FN token begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag) const;
   WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
-  WB_FN status move(warp::mask_t mask, bool wants, uint32_t op, place at, uint32_t blocks, uint64_t buffer) const;
+  WB_FN uint32_t move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
+                      uint32_t& ticket) const;
 
   // Adds a group's transfers to the counters: one atomic for each counter, not one for each lane.
   WB_FN void count(warp::mask_t mask, bool mine, uint32_t op, uint32_t blocks, uint32_t doorbells) const {
     uint32_t commands = warp::popcount(warp::ballot(mask, mine));
+    if ((commands | doorbells) == 0) return;
     uint64_t bytes = static_cast<uint64_t>(warp::sum(mask, mine ? blocks : 0u)) << v_->block_shift;
     if (!warp::is_leader(mask)) return;
     wb_stats* s = stats();
@@ -261,36 +270,31 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
                               uint64_t tag) const {
   token t;
   place at{0, 0, 0};
-  uint64_t address = 0;
-  bool refuse = false;
+  status s;
+  bool waits = wants;
   if (wants) {
-    refuse = !in_range(block, n);
-    if (!refuse) {
+    bool good = in_range(block, n);
+    if (good) {
       at = locate(block);
-      refuse = n > at.room;
+      good = n <= at.room && reachable(at.device, buffer, n);
     }
-    if (!refuse && queue_on(at.device).q->bounce == 0) {
-      address = iova(at.device, buffer, n << v_->block_shift);
-      refuse = address == no_address;
+    if (!good) {
+      s = refused(op, block, n);
+      waits = false;
     }
   }
-  status s;
-  if (refuse) s = refused(op, block, n);
-  queue_ref q = queue_on(at.device);
-  bool waits = wants && !refuse;
+  const queue_ref q = queue_on(at.device);
   while (warp::mask_t left = warp::ballot(mask, waits)) {
     // Lanes on the same queue go together.
-    const uint64_t here = warp::shuffle(mask, reinterpret_cast<uint64_t>(q.q), warp::first(left));
-    const uint32_t device = warp::shuffle(mask, at.device, warp::first(left));
-    const bool member = waits && reinterpret_cast<uint64_t>(q.q) == here;
-    const queue_ref group(reinterpret_cast<wb_queue*>(here), control(), device);
-    const writer w{*this, group, op, n, at.lba, buffer, address, tag, false};
+    const queue_ref group = q.shared(mask, warp::first(left));
+    const bool member = waits && q.q == group.q;
+    const writer w{*this, group, op, n, block, buffer, tag, false};
     uint32_t ticket = 0, doorbells = 0;
     status ended = group.submit_with(mask, member, ticket, doorbells, [&](bool got, uint32_t mine) { w(mask, got, mine); });
     if (member) {
       waits = false;
       if (ended) {
-        t = token::of(device, group.q->index, ticket);
+        t = token::of(at.device, q.q->index, ticket);
       } else {
         s = status{ended.word, op << WB_RECORD_OPCODE_SHIFT | n, ended.origin, at.lba};
       }
@@ -308,84 +312,57 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
 }
 
 WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const {
-  status s;
-  if (wants && !in_range(block, n)) s = refused(op, block, n);
-  uint32_t left = wants && s ? n : 0;
+  uint32_t ended = wants && !in_range(block, n) ? status_word(WB_BAD_ARGUMENT) : uint32_t{WB_DONE};
+  uint32_t left = wants && ended == WB_DONE ? n : 0, ticket = 0;
   while (warp::any(mask, left != 0)) {
-    place at{0, 0, 0};
-    uint32_t blocks = 0;
     if (left) {
-      at = locate(block);
-      blocks = left < at.room ? left : at.room;
+      const uint32_t room = locate(block).room;
+      n = left < room ? left : room;
     }
-    status one = move(mask, left != 0, op, at, blocks, buffer);
+    const uint32_t word = move(mask, left != 0, op, block, n, buffer, ticket);
     if (left) {
-      if (!one) s = one;
-      left = one ? left - blocks : 0;
-      block += blocks;
-      buffer += uint64_t{blocks} << v_->block_shift;
+      ended = word;
+      left = word == WB_DONE ? left - n : 0;
+      if (left) {
+        block += n;
+        buffer += uint64_t{n} << v_->block_shift;
+      }
     }
   }
-  count_errors(mask, !s);
+  status s;
+  if (ended != WB_DONE) {
+    s = refused(op, block, n);
+    s.word = ended;
+    if (in_range(block, n)) {
+      const place at = locate(block);
+      s.lba = at.lba;
+      s.origin = token::of(at.device, queue_on(at.device).q->index, ticket).word;
+    }
+  }
+  count_errors(mask, ended != WB_DONE);
   return s;
 }
 
-// One command for each lane with `wants`, submitted, waited for and finished. The commands are private: nobody else may finish
-// them, which saves the claim.
-WB_FN status volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, place at, uint32_t blocks, uint64_t buffer) const {
-  const queue_ref q = queue_on(at.device);
-  const uint32_t bytes = blocks << v_->block_shift;
-  const bool bounces = q.q->bounce != 0;
-  uint64_t address = 0;
-  status s;
-  if (wants && !bounces) {
-    address = iova(at.device, buffer, bytes);
-    if (address == no_address) {
-      s = refused(op, at.lba, blocks);
-      wants = false;
-    }
+// One command for each lane with `wants`; answers status words.
+WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
+                                uint32_t& ticket) const {
+  const uint32_t device = wants ? locate(block).device : 0;
+  const queue_ref q = queue_on(device);
+  uint32_t ended = WB_DONE;
+  if (wants && !reachable(device, buffer, blocks)) {
+    ended = status_word(WB_BAD_ARGUMENT);
+    wants = false;
   }
-  patience p(control());
-  bool flying = false;
-  uint32_t ticket = 0;
-  for (uint32_t turn = 0;; ++turn) {
-    const warp::mask_t waiting = warp::ballot(mask, wants);
-    if (waiting) {
-      const queue_ref group = q.shared(mask, warp::first(waiting));
-      const warp::mask_t members = warp::ballot(mask, wants && q.q == group.q);
-      const writer w{*this, group, op, blocks, at.lba, buffer, address, 0, true};
-      uint32_t doorbells = 0;
-      bool got = group.try_submit(mask, members, ticket, doorbells, [&](bool mine, uint32_t t) { w(mask, mine, t); });
-      if (got) {
-        flying = true;
-        wants = false;
-      }
-      if (doorbells) count(mask, got, op, blocks, doorbells);
-    }
-    uint32_t word = flying ? order::load_acquire(q.word(ticket)) : 0;
-    const bool ready = flying && (word & slot::completed) != 0;
-    const warp::mask_t in_flight = warp::ballot(mask, flying && !ready), blocked = warp::ballot(mask, wants);
-    // Copying is for all lanes together, at the end; or as soon as slots are short.
-    if (in_flight == 0 || (blocked && warp::any(mask, ready))) {
-      status ended = q.finish_claimed(mask, ready, ticket, word, false);
-      if (ready) {
-        s = ended;
-        flying = false;
-      }
-      if ((in_flight | blocked) == 0) return s;
-    }
-    const uint32_t lane = q.nth_of(in_flight ? in_flight : blocked, turn);
-    const queue_ref busy = q.shared(mask, lane);
-    if (busy.poll(mask) == 0 && blocked) q.shared(mask, warp::first(blocked)).relieve(mask, p.late());
-    const verdict v = p.spent(mask);
-    if (v == verdict::go_on) continue;
-    if (wants) {
-      s = status{status_word(v), op << WB_RECORD_OPCODE_SHIFT | blocks, q.blocker().word, at.lba};
-      wants = false;
-    }
-    // What has completed meanwhile is finished in the next turn.
-    if (flying && !ready && q.abandon(ticket, v, s)) flying = false;
-  }
+  uint32_t doorbells = 0;
+  const uint32_t word = q.execute(
+      mask, wants, ticket, doorbells,
+      [&](queue_ref group, bool got, uint32_t t) { writer{*this, group, op, blocks, block, buffer, 0, true}(mask, got, t); },
+      [&](bool ready, uint32_t t) {
+        const bool comes_back = ready && op == nvme::op_read && q.q->bounce != 0;
+        if (warp::any(mask, comes_back)) copy_together(mask, comes_back, buffer, q.bounce(t), blocks << v_->block_shift);
+      });
+  count(mask, wants, op, blocks, doorbells);
+  return ended == WB_DONE ? word : ended;
 }
 
 WB_FN status volume_ref::flush(warp::mask_t mask) const {

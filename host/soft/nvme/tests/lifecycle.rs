@@ -84,6 +84,11 @@ fn shutdown_completes_and_a_reset_brings_it_back() {
         d.enable();
         d.identify(cns::CONTROLLER, 0).unwrap();
     }
+    d.disable();
+    d.write(register::CC, cc::SHN_NORMAL);
+    until("SHST", || d.read(register::CSTS) & csts::SHST_MASK == csts::SHST_COMPLETE);
+    d.enable();
+    d.identify(cns::CONTROLLER, 0).unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod lifecycle;
 use proptest::prelude::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_time: 60_000, failure_persistence: None, ..ProptestConfig::default() })]
     /// What the fuzz target `commands` does, with fewer inputs.
     #[test]
     fn arbitrary_bytes_as_commands_are_answered_and_harm_nothing(

@@ -1,0 +1,305 @@
+//! Putting a graph where kernels can reach it.
+
+use super::csr::{Csr, NeighbourOrder, VertexId, Weights, with_neighbours};
+use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists, Needs, Placement, WeightKind, Weighted};
+use super::hub::{hubs, order_by_degree};
+use super::launch::DEFAULT_LAUNCH_LIMIT;
+use crate::engine::Engine;
+use crate::memory::{Place, Region};
+use crate::storage::{Cache, Element, ElementType, Plan};
+use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
+
+/// Edges in a tile: `piece_edges` of `kernels/graph/work.cuh`.
+pub(super) const TILE_EDGES: u64 = 1024;
+
+/// Edges with weights that are interleaved at a time when they are written.
+const PART_EDGES: usize = 1 << 20;
+
+// Arrays of a graph on a volume.
+const OFFSETS: &str = "offsets";
+const NEIGHBOURS: &str = "neighbours";
+const IN_OFFSETS: &str = "in-offsets";
+const IN_NEIGHBOURS: &str = "in-neighbours";
+const WEIGHTED: &str = "weighted-neighbours";
+
+/// `warpbell::graph::weighted` of 32-bit identifiers; the weight is an integer or the bits of a float.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct NarrowEdge {
+    id: u32,
+    weight: u32,
+}
+
+/// The same of 64-bit identifiers; the weight is an integer or the bits of a double.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct WideEdge {
+    id: u64,
+    weight: u64,
+}
+
+impl Element for NarrowEdge {
+    const TYPE: ElementType = ElementType::Record;
+}
+
+impl Element for WideEdge {
+    const TYPE: ElementType = ElementType::Record;
+}
+
+impl GraphOnEngine {
+    /// What [`GraphOnEngine::place`] writes to a volume: [`Plan::bytes`] says how large it must be.
+    pub fn plan(csr: &Csr, needs: Needs) -> Plan {
+        let (vertices, arcs) = (csr.vertices(), csr.arcs());
+        let wide = csr.neighbours().as_u64().is_some();
+        let list = |plan: Plan, offsets, neighbours| {
+            let plan = plan.array::<u64>(offsets, vertices + 1);
+            if wide { plan.array::<u64>(neighbours, arcs) } else { plan.array::<u32>(neighbours, arcs) }
+        };
+        let mut plan = Plan::new();
+        if needs.lists {
+            plan = list(plan, OFFSETS, NEIGHBOURS);
+        }
+        if needs.inward && csr.directed() {
+            plan = list(plan, IN_OFFSETS, IN_NEIGHBOURS);
+        }
+        if needs.weighted {
+            let bytes = if wide_weights(csr) { size_of::<WideEdge>() } else { size_of::<NarrowEdge>() };
+            plan = plan.records(WEIGHTED, bytes as u32, arcs);
+        }
+        plan
+    }
+
+    /// Copies a graph to where kernels can reach it. With [`Placement::Storage`] the edges are written to the cache's volume
+    /// under a manifest, in place of whatever it held.
+    ///
+    /// Lists sorted by degree ([`NeighbourOrder::ByDegree`]) make breadth-first search read least. A graph
+    /// without weights gets the weight 1 for every edge.
+    pub fn place(engine: &Engine, csr: &Csr, placement: Placement, needs: Needs) -> Result<Self, GraphError> {
+        let transpose = (csr.directed() && needs.inward).then(|| {
+            let mut transpose = csr.transpose();
+            if csr.order() == NeighbourOrder::ByDegree {
+                order_by_degree(&mut transpose);
+            }
+            transpose
+        });
+        let mut stores = match &placement {
+            Placement::Storage(cache) => Stores::on_volume(cache, csr, transpose.as_ref(), needs)?,
+            Placement::Gpu => Stores::in_memory(engine, Place::Device, csr, transpose.as_ref(), needs)?,
+            Placement::Pinned => Stores::in_memory(engine, Place::Host, csr, transpose.as_ref(), needs)?,
+        };
+        let out = lists(engine, csr, stores.out.take())?;
+        let inward = transpose.as_ref().map(|t| lists(engine, t, stores.inward.take())).transpose()?;
+        let isolated = isolated(csr, transpose.as_ref().map(Csr::offsets));
+        let connected = isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum();
+        let weighted = stores.weighted.take().map(|edges| {
+            let (kind, mean) = weight_kind(csr);
+            Weighted { edges, kind, mean, wide: wide_weights(csr) }
+        });
+        Ok(Self {
+            engine: engine.clone(),
+            placement,
+            vertices: csr.vertices(),
+            arcs: csr.arcs(),
+            directed: csr.directed(),
+            wide: csr.neighbours().as_u64().is_some(),
+            out,
+            inward,
+            weighted,
+            isolated: device(engine, &isolated)?,
+            connected,
+            launch_limit: DEFAULT_LAUNCH_LIMIT,
+        })
+    }
+}
+
+/// The edges that were asked for, where they were asked to be.
+#[derive(Default)]
+struct Stores {
+    out: Option<EdgeStore>,
+    inward: Option<EdgeStore>,
+    weighted: Option<EdgeStore>,
+}
+
+impl Stores {
+    fn in_memory(
+        engine: &Engine,
+        place: Place,
+        csr: &Csr,
+        transpose: Option<&Csr>,
+        needs: Needs,
+    ) -> Result<Self, GraphError> {
+        let plain = |csr: &Csr| -> Result<EdgeStore, GraphError> {
+            let bytes = csr.neighbours().bytes();
+            let region = engine.allocate(place, bytes.len())?;
+            region.write(0, bytes)?;
+            Ok(EdgeStore::Memory(region))
+        };
+        let mut stores = Self::default();
+        if needs.lists {
+            stores.out = Some(plain(csr)?);
+        }
+        stores.inward = transpose.map(plain).transpose()?;
+        if needs.weighted {
+            let size = if wide_weights(csr) { size_of::<WideEdge>() } else { size_of::<NarrowEdge>() };
+            let region = engine.allocate(place, csr.neighbours().len() * size)?;
+            let mut at = 0;
+            each_part(csr, |part| {
+                let bytes = part.bytes();
+                region.write(at, bytes)?;
+                at += bytes.len();
+                Ok(())
+            })?;
+            stores.weighted = Some(EdgeStore::Memory(region));
+        }
+        Ok(stores)
+    }
+
+    fn on_volume(cache: &Cache, csr: &Csr, transpose: Option<&Csr>, needs: Needs) -> Result<Self, GraphError> {
+        let volume = cache.volume();
+        let mut writer = volume.store(GraphOnEngine::plan(csr, needs), "the graph")?;
+        let mut plain = |csr: &Csr, offsets, neighbours| {
+            writer.append(offsets, csr.offsets())?;
+            with_neighbours!(csr.neighbours(), list => writer.append(neighbours, list))
+        };
+        if needs.lists {
+            plain(csr, OFFSETS, NEIGHBOURS)?;
+        }
+        if let Some(transpose) = transpose {
+            plain(transpose, IN_OFFSETS, IN_NEIGHBOURS)?;
+        }
+        if needs.weighted {
+            each_part(csr, |part| {
+                Ok(match part {
+                    Part::Narrow(edges) => writer.append(WEIGHTED, edges)?,
+                    Part::Wide(edges) => writer.append(WEIGHTED, edges)?,
+                })
+            })?;
+        }
+        writer.finish()?;
+        // The cache may hold pages of what the volume held before.
+        cache.discard()?;
+        let wide = csr.neighbours().as_u64().is_some();
+        let open = |name| -> Result<EdgeStore, GraphError> {
+            Ok(if wide { EdgeStore::Wide(cache.open(name)?) } else { EdgeStore::Narrow(cache.open(name)?) })
+        };
+        let mut stores = Self::default();
+        if needs.lists {
+            stores.out = Some(open(NEIGHBOURS)?);
+        }
+        if transpose.is_some() {
+            stores.inward = Some(open(IN_NEIGHBOURS)?);
+        }
+        if needs.weighted {
+            stores.weighted = Some(if wide_weights(csr) {
+                EdgeStore::WeightedWide(cache.open(WEIGHTED)?)
+            } else {
+                EdgeStore::WeightedNarrow(cache.open(WEIGHTED)?)
+            });
+        }
+        Ok(stores)
+    }
+}
+
+fn device<T: Pod>(engine: &Engine, values: &[T]) -> Result<Region, GraphError> {
+    let region = engine.allocate(Place::Device, size_of_val(values))?;
+    region.set_slice(0, values)?;
+    Ok(region)
+}
+
+fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, GraphError> {
+    Ok(Lists {
+        offset: device(engine, csr.offsets())?,
+        hub: device(engine, hubs(csr).bytes())?,
+        tile: with_neighbours!(csr.neighbours(), list => device(engine, &tiles(csr.offsets(), list))?),
+        hub_leads: csr.order() == NeighbourOrder::ByDegree,
+        edges,
+    })
+}
+
+/// Whether edges with weights have 64-bit identifiers: double weights lie beside such so that an element stays a power of two.
+fn wide_weights(csr: &Csr) -> bool {
+    csr.neighbours().as_u64().is_some() || matches!(csr.weights(), Some(Weights::F64(_)))
+}
+
+/// What the weights are, and their mean.
+fn weight_kind(csr: &Csr) -> (WeightKind, f64) {
+    let edges = csr.arcs().max(1) as f64;
+    match csr.weights() {
+        None => (WeightKind::Integer { largest: 1 }, 1.0),
+        Some(Weights::U32(w)) => {
+            let sum: u64 = w.par_iter().map(|&w| u64::from(w)).sum();
+            let largest = w.par_iter().copied().max().unwrap_or(0).into();
+            (WeightKind::Integer { largest }, sum as f64 / edges)
+        }
+        Some(Weights::F32(w)) => (WeightKind::Real, w.par_iter().map(|&w| f64::from(w)).sum::<f64>() / edges),
+        Some(Weights::F64(w)) => (WeightKind::Real, w.par_iter().sum::<f64>() / edges),
+    }
+}
+
+/// Some edges with weights.
+enum Part<'a> {
+    Narrow(&'a [NarrowEdge]),
+    Wide(&'a [WideEdge]),
+}
+
+impl Part<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Narrow(edges) => bytemuck::cast_slice(edges),
+            Self::Wide(edges) => bytemuck::cast_slice(edges),
+        }
+    }
+}
+
+/// Interleaves neighbours and weights, a part at a time.
+fn each_part(csr: &Csr, mut take: impl FnMut(Part<'_>) -> Result<(), GraphError>) -> Result<(), GraphError> {
+    let n = csr.neighbours();
+    let wide = wide_weights(csr);
+    for first in (0..n.len()).step_by(PART_EDGES) {
+        let part = (first..n.len().min(first + PART_EDGES)).into_par_iter();
+        let narrow_weight = |i: usize| match csr.weights() {
+            Some(Weights::U32(w)) => w[i],
+            Some(Weights::F32(w)) => w[i].to_bits(),
+            Some(Weights::F64(_)) | None => 1,
+        };
+        let wide_weight = |i: usize| match csr.weights() {
+            None => 1,
+            Some(Weights::U32(w)) => u64::from(w[i]),
+            Some(Weights::F32(w)) => f64::from(w[i]).to_bits(),
+            Some(Weights::F64(w)) => w[i].to_bits(),
+        };
+        if wide {
+            let edges: Vec<_> = part.map(|i| WideEdge { id: n.get(i), weight: wide_weight(i) }).collect();
+            take(Part::Wide(&edges))?;
+        } else {
+            let edges: Vec<_> = part.map(|i| NarrowEdge { id: n.get(i) as u32, weight: narrow_weight(i) }).collect();
+            take(Part::Narrow(&edges))?;
+        }
+    }
+    Ok(())
+}
+
+/// Bits of vertices that have no edge in either direction, and of those past the last.
+fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
+    let vertices = csr.vertices() as usize;
+    let alone = |offsets: &[u64], v: usize| offsets[v] == offsets[v + 1];
+    // Without in-lists nobody knows that nothing leads to a vertex, and nothing asks.
+    let known = !csr.directed() || inward.is_some();
+    (0..vertices.div_ceil(32))
+        .into_par_iter()
+        .map(|word| {
+            (0..32).fold(0, |bits, bit| {
+                let v = word * 32 + bit;
+                let set = v >= vertices || known && alone(csr.offsets(), v) && inward.is_none_or(|i| alone(i, v));
+                bits | u32::from(set) << bit
+            })
+        })
+        .collect()
+}
+
+/// For each tile of edges the vertex that holds its first one.
+fn tiles<V: VertexId>(offsets: &[u64], neighbours: &[V]) -> Vec<V> {
+    let tiles = (neighbours.len() as u64).div_ceil(TILE_EDGES);
+    (0..tiles).into_par_iter().map(|t| V::from_index(offsets.partition_point(|&o| o <= t * TILE_EDGES) - 1)).collect()
+}

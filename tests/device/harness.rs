@@ -1,0 +1,65 @@
+//! Compiles stress programs of this folder against the device headers with the C++ compiler, plain and under ThreadSanitizer, and
+//! runs them.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn compiler() -> OsString {
+    if let Some(cxx) = std::env::var_os("CXX") {
+        return cxx;
+    }
+    let works = |c: &str| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success());
+    ["c++", "g++", "clang++"].into_iter().find(|c| works(c)).unwrap_or("c++").into()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
+    let mut command = Command::new(compiler());
+    command.args(["-std=c++20", "-O1", "-g", "-pthread", "-Wall", "-Wextra"]);
+    command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter"]);
+    command.arg(if sanitize { "-fsanitize=thread" } else { "-Werror" });
+    command.arg(format!("-DWB_WARP_WIDTH={width}"));
+    command.arg("-I").arg(root().join("kernels/include")).arg("-o").arg(out).arg(source);
+    command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
+}
+
+/// Compiles and runs a program, which must end well and say `done`.
+pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) {
+    let source = root().join("tests/device").join(source);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = folder.path().join("program");
+    let built = compile(&source, width, sanitize, &program);
+    assert!(built.status.success(), "{} does not compile at width {width}:\n{}", source.display(), text(&built));
+    let mut command = Command::new(&program);
+    command.args(arguments).env("TSAN_OPTIONS", "halt_on_error=1 exitcode=66");
+    let ran = command.output().expect("the program starts");
+    let how = if sanitize { " under ThreadSanitizer" } else { "" };
+    let said = text(&ran);
+    assert!(ran.status.success(), "{} at width {width}{how}: {}\n{said}", source.display(), ran.status);
+    assert!(said.lines().any(|l| l == "done"), "it did not come to its end:\n{said}");
+}
+
+/// Whether programs can be built and run with ThreadSanitizer on this machine; if not, why.
+pub fn sanitizer() -> Result<(), String> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = folder.path().join("empty.cpp");
+    std::fs::write(&source, "int main() { return 0; }\n").expect("a file in it");
+    let program = folder.path().join("empty");
+    let built = compile(&source, 1, true, &program);
+    if !built.status.success() {
+        return Err(format!("{:?} has no -fsanitize=thread: {}", compiler(), text(&built).trim()));
+    }
+    match Command::new(&program).output() {
+        Ok(o) if o.status.success() => Ok(()),
+        Ok(o) => Err(format!("a program with ThreadSanitizer does not run here: {}", text(&o).trim())),
+        Err(e) => Err(format!("a program with ThreadSanitizer does not start here: {e}")),
+    }
+}

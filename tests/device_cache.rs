@@ -1,0 +1,25 @@
+//! The page cache and the array under stress, at each warp width, plain and under ThreadSanitizer.
+
+#[path = "device/harness.rs"]
+mod harness;
+
+/// Warp widths, and how long the program goes on at each (lanes are threads: 32 of them are slow on two cores).
+const WIDTHS: [(u32, &str); 3] = [(1, "8"), (4, "6"), (32, "2")];
+
+#[test]
+fn cache_under_stress() {
+    for (width, scale) in WIDTHS {
+        harness::stress("cache_stress.cpp", width, false, &[scale]);
+    }
+}
+
+#[test]
+fn cache_under_stress_and_thread_sanitizer() {
+    if let Err(reason) = harness::sanitizer() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    for (width, scale) in WIDTHS {
+        harness::stress("cache_stress.cpp", width, true, &[scale]);
+    }
+}
