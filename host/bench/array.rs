@@ -133,14 +133,15 @@ pub struct ArrayBench<'a> {
 }
 
 impl<'a> ArrayBench<'a> {
-    /// Fills both. `name` is an array of the volume that the cache is on.
-    pub fn new(volume: &'a Volume, cache: &Cache, name: &str) -> Result<Self, ArrayBenchError> {
+    /// `elements` of them, from the start of the volume that the cache is on. What the volume held there is not looked at, and nothing
+    /// is written to it unless the cache is too small.
+    pub fn new(volume: &'a Volume, cache: &Cache, elements: u64) -> Result<Self, ArrayBenchError> {
         let engine = volume.engine();
-        let array: Array<u64> = cache.open(name)?;
-        let (elements, page) = (array.len(), cache.page_bytes());
+        let page = cache.page_bytes() as u64;
         if elements * 8 < page {
             return Err(ArrayBenchError::TooSmall { bytes: elements * 8, page });
         }
+        let array: Array<u64> = cache.array(0, elements)?;
         let plain = engine.allocate(Place::Device, usize::try_from(elements * 8).unwrap_or(usize::MAX))?;
         let bench = Self { engine, volume, array, plain, elements, page_elements: (page / 8) as u32 };
         bench.launch("wb_array_fill_plain", Args::new().with(&bench.plain).with(elements).with(FACTOR))?;

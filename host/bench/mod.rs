@@ -1,7 +1,9 @@
 //! Measuring programs and their reports.
 
+pub mod array;
 pub mod fio;
 pub mod graph;
 pub mod histogram;
+pub mod queue;
 pub mod report;
 pub mod units;

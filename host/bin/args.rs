@@ -261,8 +261,6 @@ pub struct ArrayArgs {
     pub json: Option<PathBuf>,
     #[command(flatten)]
     pub engine: EngineArgs,
-    #[command(flatten)]
-    pub device: DeviceArgs,
 }
 
 #[derive(Args, Clone, Debug)]

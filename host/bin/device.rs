@@ -4,18 +4,18 @@ use crate::args::DeviceArgs;
 use crate::output::{Failure, Text};
 use warpbell::bench::report::PathReport;
 use warpbell::engine::Engine;
-use warpbell::storage::{Consent, Drive, DriveSpec, Volume};
+use warpbell::bench::units::Bytes;
+use warpbell::storage::{Consent, Drive, DriveSpec, Plan, Volume};
 
-/// Opens the devices, large enough for `bytes` together, and puts queues on them for commands of `transfer` bytes.
-pub fn volume(args: &DeviceArgs, engine: &Engine, bytes: u64, transfer: u64) -> Result<Volume, Failure> {
+/// Opens the devices, together large enough for `plan`, and puts queues on them for commands of `transfer` bytes.
+pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) -> Result<Volume, Failure> {
     let specs = specs(args)?;
     let consent = Consent::to_destroy(&args.yes_destroy);
-    let each = share(bytes, specs.len() as u64, args.stripe_chunk.0);
+    let each = plan.bytes_for_each(specs.len(), args.stripe_chunk.0);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
-    let transfer = usize::try_from(transfer).unwrap_or(usize::MAX);
     let mut builder = Volume::on(engine, drives)
         .chunk(args.stripe_chunk.0)
-        .transfer(transfer)
+        .transfer(page(transfer))
         .landing(args.landing.parse()?)
         .queue_memory(args.queue_memory.parse()?);
     if let Some(n) = args.queues {
@@ -27,9 +27,9 @@ pub fn volume(args: &DeviceArgs, engine: &Engine, bytes: u64, transfer: u64) -> 
     Ok(builder.build()?)
 }
 
-/// Bytes that each of the devices needs.
-fn share(bytes: u64, devices: u64, chunk: u64) -> u64 {
-    if devices == 1 { bytes } else { bytes.div_ceil(chunk.max(1)).div_ceil(devices).saturating_mul(chunk) }
+/// Bytes as a size in memory.
+pub fn page(bytes: Bytes) -> usize {
+    usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }
 
 fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
@@ -93,12 +93,5 @@ mod tests {
         assert_eq!(numbered("soft:/data/edges.img", 2), "soft:/data/edges.img.2");
         assert_eq!(numbered("soft:a\\,b.img,io=mmap", 0), "soft:a\\,b.img.0,io=mmap");
         assert_eq!(numbered("qtest:memory.img", 3), "qtest:memory.img.3");
-    }
-
-    #[test]
-    fn shares_are_whole_chunks() {
-        assert_eq!(share(1000, 1, 128), 1000);
-        assert_eq!(share(1000, 3, 128), 3 * 128);
-        assert_eq!(share(0, 2, 128), 0);
     }
 }

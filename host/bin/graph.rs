@@ -9,16 +9,16 @@ use serde_json::json;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
 use warpbell::bench::report::{PathReport, Report, nanoseconds};
-use warpbell::bench::units::grouped;
+use warpbell::bench::units::{Bytes, BytesOrShare, grouped};
 use warpbell::engine::Engine;
 use warpbell::graph::output::{Output, Values};
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Bfs, BfsOptions, BfsResult, Components, ComponentsOptions, ComponentsResult, Csr, Distances, GraphOnEngine, Input,
+    Bfs, BfsOptions, BfsResult, Components, ComponentsOptions, ComponentsResult, Csr, Distances, GraphError, GraphOnEngine, Input,
     LoadOptions, Loaded, Needs, Orientation, PageRank, PageRankOptions, PageRankResult, Placement, Sssp, SsspOptions,
     SsspResult, UNREACHED, WeightMode, hub, teps,
 };
-use warpbell::storage::{Stats, Volume};
+use warpbell::storage::{Cache, Volume};
 
 /// What is computed.
 enum Algorithm {
@@ -214,16 +214,19 @@ impl Job {
         csr: &Csr,
         source: Option<u64>,
     ) -> Result<(GraphRun, Outcome), Failure> {
-        store.prepare(self.graph.warm)?;
-        let before = store.stats()?;
+        if !self.graph.warm {
+            store.graph.cool()?;
+        }
+        let before = store.graph.stats()?;
         let start = source.unwrap_or_default();
         let outcome = match runner {
-            Runner::Bfs(bfs) => Outcome::Bfs(bfs.run(start)?),
-            Runner::Components(components) => Outcome::Components(components.run()?),
-            Runner::PageRank(pagerank) => Outcome::PageRank(pagerank.run()?),
-            Runner::Sssp(sssp) => Outcome::Sssp(sssp.run(start)?),
+            Runner::Bfs(bfs) => bfs.run(start).map(Outcome::Bfs),
+            Runner::Components(components) => components.run().map(Outcome::Components),
+            Runner::PageRank(pagerank) => pagerank.run().map(Outcome::PageRank),
+            Runner::Sssp(sssp) => sssp.run(start).map(Outcome::Sssp),
         };
-        let after = store.stats()?;
+        let outcome = outcome.map_err(|e| store.explain(e))?;
+        let after = store.graph.stats()?;
         let mut run = outcome.figures(csr);
         run.source = source.map(|v| csr.ids().id(v));
         if let (Some(before), Some(after)) = (before, after) {
@@ -409,31 +412,70 @@ struct Store {
 /// Where edges are when they are on a device.
 struct Storage {
     volume: Volume,
+    cache: Cache,
 }
 
 impl Store {
-    fn prepare(&self, _warm: bool) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn stats(&self) -> Result<Option<Stats>, Failure> {
-        Ok(self.storage.as_ref().map(|s| s.volume.stats()).transpose()?)
+    /// A run failed: what the devices have to say about it.
+    fn explain(&self, e: GraphError) -> Failure {
+        match self.storage.as_ref().map(|s| s.volume.check()) {
+            Some(Err(why)) => Failure::Error(format!("{e}; {why}")),
+            _ => e.into(),
+        }
     }
 }
 
+/// Caches are not made smaller than this by default.
+const LEAST_CACHE: u64 = 1 << 20;
+const DEFAULT_CACHE: BytesOrShare = BytesOrShare::Share(0.25);
+
 impl Job {
     fn store(&self, engine: &Engine, csr: &Csr, text: &Text) -> Result<Store, Failure> {
-        let placement = match self.graph.edges {
-            Edges::Pinned => Placement::Pinned,
-            Edges::Gpu => Placement::Gpu,
-            Edges::Storage => return self.store_on_device(engine, csr, text),
+        let args = &self.graph;
+        let (placement, storage) = match args.edges {
+            Edges::Pinned => (Placement::Pinned, None),
+            Edges::Gpu => (Placement::Gpu, None),
+            Edges::Storage => {
+                let plan = GraphOnEngine::plan(csr, self.needs());
+                let volume = device::volume(&args.device, engine, &plan, args.page_size)?;
+                let edges = self.edge_bytes(csr);
+                let bytes = match args.cache {
+                    Some(asked) => asked.of(edges),
+                    None => DEFAULT_CACHE.of(edges).max(LEAST_CACHE),
+                };
+                let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page_size)).build()?;
+                (Placement::Storage(cache.clone()), Some(Storage { volume, cache }))
+            }
         };
-        text.line(format_args!("edges {placement}"))?;
-        Ok(Store { graph: GraphOnEngine::place(engine, csr, placement, self.needs())?, storage: None, path: None })
+        match &storage {
+            None => text.line(format_args!("edges in {placement} memory ({})", Bytes(self.edge_bytes(csr))))?,
+            Some(s) => {
+                let (page, cache, edges) = (args.page_size, Bytes(s.cache.bytes()), Bytes(self.edge_bytes(csr)));
+                let rest = format!("  page {page}  cache {cache} (of {edges} of edges)");
+                device::announce(&s.volume, &rest, args.verbose, text)?;
+            }
+        }
+        let graph = GraphOnEngine::place(engine, csr, placement, self.needs())?;
+        let path = storage.as_ref().map(|s| device::path(&s.volume));
+        Ok(Store { graph, storage, path })
     }
 
-    fn store_on_device(&self, _engine: &Engine, _csr: &Csr, _text: &Text) -> Result<Store, Failure> {
-        Err(Failure::Error("edges on storage are not wired up; use --edges pinned or --edges gpu".to_owned()))
+    /// Bytes of the edges that the kernels read.
+    fn edge_bytes(&self, csr: &Csr) -> u64 {
+        let needs = self.needs();
+        let width = csr.neighbours().width() as u64;
+        let mut bytes = 0;
+        if needs.lists {
+            bytes += width;
+        }
+        if needs.inward && csr.directed() {
+            bytes += width;
+        }
+        if needs.weighted {
+            // A neighbour and its weight lie side by side, each as wide as the wider of the two.
+            bytes += 2 * width.max(csr.weights().map_or(0, |w| w.width() as u64));
+        }
+        bytes * csr.arcs()
     }
 
     /// Every setting that changes the figures.
@@ -459,9 +501,10 @@ impl Job {
                 config["weights"] = json!(weights);
             }
         }
-        if store.storage.is_some() {
+        if let Some(s) = &store.storage {
             config["warm"] = json!(args.warm);
-            config["page_bytes"] = json!(args.page_size);
+            config["page_bytes"] = json!(s.cache.page_bytes());
+            config["cache_bytes"] = json!(s.cache.bytes());
         }
         config
     }

@@ -1,6 +1,7 @@
 //! The command line: parse, call, print.
 
 mod args;
+mod bench;
 mod device;
 mod engine;
 mod graph;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
 fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         Command::Graph(command) => graph::run(command, interrupt),
-        Command::Bench(_) => Ok(()),
+        Command::Bench(command) => bench::run(command, interrupt),
         Command::Info(args) => info::run(&args),
         Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),
     }

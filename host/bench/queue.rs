@@ -1,0 +1,296 @@
+//! The queue core alone: kernels that submit and wait, against an ideal controller made of kernels, which completes every command at
+//! once. What is measured is software only.
+
+use super::report::Spread;
+use super::units::{grouped, three_digits};
+use crate::args;
+use crate::engine::{Engine, EngineError, Grid, RunError, abi};
+use crate::memory::{MemoryError, Place, Region};
+use bytemuck::{Pod, Zeroable};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Why the queue core could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueBenchError {
+    /// A launch.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A depth that no queue has.
+    #[error("a queue of {0} entries: choose a power of two from 2 to 65536")]
+    Depth(u32),
+    /// More than 64 bits count.
+    #[error("{submitters} threads with {commands} commands each are too many: give fewer --submitters or --commands")]
+    TooMany {
+        /// Threads.
+        submitters: u32,
+        /// Commands of each.
+        commands: u32,
+    },
+    /// Commands were lost, doubled, or mixed up.
+    #[error("{queues} queue(s): {what} is {found}, it should be {expected}")]
+    Wrong {
+        /// Queue pairs.
+        queues: u32,
+        /// What was counted.
+        what: &'static str,
+        /// By the kernels.
+        found: u64,
+        /// By arithmetic.
+        expected: u64,
+    },
+}
+
+/// `warpbell::bench::served` of `kernels/bench/queue.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct Served {
+    commands: u64,
+    sum: u64,
+    wrong: u64,
+    doorbells: u64,
+}
+
+/// `warpbell::bench::submitted`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct Submitted {
+    done: u64,
+    failed: u64,
+    sum: u64,
+    doorbells: u64,
+}
+
+/// Bytes of a submission and of a completion queue entry (NVMe Base 2.1, 4.1.1 and 4.2.1).
+const SQE: usize = 64;
+const CQE: usize = 16;
+/// Doorbells are this far apart, so that none shares a line.
+const DOORBELL_STRIDE: usize = 128;
+/// Submitting threads in a block, and warps of the ideal controller in a block: few, so that it has processors of its own.
+const SUBMITTERS_PER_BLOCK: u32 = 256;
+const CONTROLLER_WARPS: u32 = 8;
+/// How long one measurement may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct QueueSetting {
+    /// Queue pairs.
+    pub queues: u32,
+    /// Entries of each.
+    pub depth: u32,
+    /// Threads that submit, each waiting for its command before the next.
+    pub submitters: u32,
+    /// Commands of each thread.
+    pub commands_each: u32,
+}
+
+impl QueueSetting {
+    /// What suits an engine: enough threads to keep the queues half full, enough commands for tenths of a second.
+    pub fn suited(engine: &Engine, queues: u32, depth: u32) -> Self {
+        let gpu = engine.kind() == "gpu";
+        let (submitters, commands_each) =
+            if gpu { (queues.saturating_mul(512).clamp(1024, 1 << 16), 2048) } else { (queues * 2, 10_000) };
+        Self { queues, depth, submitters, commands_each }
+    }
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct QueueRow {
+    /// Setting.
+    #[serde(flatten)]
+    pub setting: QueueSetting,
+    /// Commands in a second.
+    pub commands_per_s: Spread,
+    /// Commands for each doorbell store, of the last run.
+    pub commands_per_doorbell: f64,
+}
+
+/// The head of the table, two lines that begin with `#`.
+pub const HEAD: &str = "# queues     depth   threads  commands       min    median       max  cmds per\n#                                          Mcmd/s    Mcmd/s    Mcmd/s  doorbell";
+
+impl fmt::Display for QueueRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (s, r) = (&self.setting, &self.commands_per_s);
+        let commands = u64::from(s.submitters) * u64::from(s.commands_each);
+        let mega = |rate: f64| three_digits(rate / 1e6);
+        write!(
+            f,
+            "{:>8}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+            s.queues,
+            s.depth,
+            s.submitters,
+            grouped(commands / 1000) + "k",
+            mega(r.min),
+            mega(r.median),
+            mega(r.max),
+            three_digits(self.commands_per_doorbell)
+        )
+    }
+}
+
+/// Queue pairs in the engine's memory that belong to no controller.
+struct Queues {
+    queues: Region,
+    rings: Region,
+    doorbells: Region,
+    words: Region,
+    records: Region,
+    setting: QueueSetting,
+}
+
+impl Queues {
+    fn new(engine: &Engine, setting: QueueSetting) -> Result<Self, QueueBenchError> {
+        let slots = setting.queues as usize * setting.depth as usize;
+        let device = |bytes| engine.allocate(Place::Device, bytes);
+        Ok(Self {
+            queues: device(setting.queues as usize * size_of::<abi::Queue>())?,
+            rings: device(slots * (SQE + CQE))?,
+            doorbells: device(setting.queues as usize * 2 * DOORBELL_STRIDE)?,
+            // Slot words, marks and outcomes.
+            words: device(slots * 3 * size_of::<u32>())?,
+            records: device(slots * size_of::<abi::Record>())?,
+            setting,
+        })
+    }
+
+    /// Everything as a fresh queue has it: zeroed, and the structures.
+    fn reset(&self) -> Result<(), MemoryError> {
+        for region in [&self.rings, &self.doorbells, &self.words] {
+            region.fill(0, region.len(), 0)?;
+        }
+        let (queues, depth) = (self.setting.queues as usize, self.setting.depth as usize);
+        let slots = queues * depth;
+        let all: Vec<abi::Queue> = (0..queues)
+            .map(|q| {
+                let at = |region: &Region, offset: usize| region.address() + offset as u64;
+                let words = |list: usize| at(&self.words, (list * slots + q * depth) * size_of::<u32>());
+                abi::Queue {
+                    sq: at(&self.rings, q * depth * SQE),
+                    cq: at(&self.rings, slots * SQE + q * depth * CQE),
+                    sq_doorbell: at(&self.doorbells, 2 * q * DOORBELL_STRIDE),
+                    cq_doorbell: at(&self.doorbells, (2 * q + 1) * DOORBELL_STRIDE),
+                    slot: words(0),
+                    mark: words(1),
+                    outcome: words(2),
+                    record: at(&self.records, q * depth * size_of::<abi::Record>()),
+                    depth: depth as u32,
+                    log2_depth: depth.trailing_zeros(),
+                    index: q as u32,
+                    ..Zeroable::zeroed()
+                }
+            })
+            .collect();
+        self.queues.set_slice(0, &all)
+    }
+}
+
+/// Measures one setting `runs` times.
+pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<QueueRow, QueueBenchError> {
+    if !setting.depth.is_power_of_two() || !(2..=1 << 16).contains(&setting.depth) {
+        return Err(QueueBenchError::Depth(setting.depth));
+    }
+    let width = engine.info().warp_width;
+    // Whole blocks: every warp of the grid submits.
+    let block = if width == 32 && setting.submitters > SUBMITTERS_PER_BLOCK { SUBMITTERS_PER_BLOCK } else { width };
+    let submitters = setting.submitters.next_multiple_of(block);
+    let setting = QueueSetting { submitters, ..setting };
+    let commands = u64::from(submitters) * u64::from(setting.commands_each);
+    if commands > u64::from(u32::MAX) * 4 {
+        return Err(QueueBenchError::TooMany { submitters, commands: setting.commands_each });
+    }
+    let queues = Queues::new(engine, setting)?;
+    let warps = (submitters / width) as usize;
+    let served = engine.allocate(Place::Device, setting.queues as usize * size_of::<Served>())?;
+    let progress = engine.allocate(Place::Device, setting.queues as usize * size_of::<u32>())?;
+    let submitted = engine.allocate(Place::Device, warps * size_of::<Submitted>())?;
+    let stop = engine.allocate(Place::Host, size_of::<u32>())?;
+
+    let mut rates = Vec::new();
+    let mut per_doorbell = 0.0;
+    // One run more than asked for: the first warms up and does not count.
+    for turn in 0..=runs {
+        queues.reset()?;
+        served.fill(0, served.len(), 0)?;
+        progress.fill(0, progress.len(), 0)?;
+        submitted.fill(0, submitted.len(), 0)?;
+        stop.set(0, 0u32)?;
+        let limit_ns = LIMIT.as_nanos() as u64;
+        let controller = engine.launch(
+            "wb_bench_ideal_controller",
+            blocks_of(setting.queues, CONTROLLER_WARPS, width),
+            args!(&queues.queues, setting.queues, &stop, limit_ns, &served, &progress),
+        )?;
+        let run = engine.launch(
+            "wb_bench_queue",
+            blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width),
+            args!(&queues.queues, setting.queues, engine.control_address(), setting.commands_each, &submitted),
+        )?;
+        let elapsed = run.finish_within(LIMIT);
+        stop.set(0, 1u32)?;
+        controller.finish_within(LIMIT)?;
+        let elapsed = elapsed?.elapsed;
+
+        let total = check(&setting, commands, &served, &submitted, warps)?;
+        per_doorbell = commands as f64 / total.doorbells.max(1) as f64;
+        if turn > 0 {
+            rates.push(commands as f64 / elapsed.as_secs_f64());
+        }
+    }
+    let commands_per_s = Spread::of(rates).unwrap_or(Spread { min: 0.0, median: 0.0, max: 0.0 });
+    Ok(QueueRow { setting, commands_per_s, commands_per_doorbell: per_doorbell })
+}
+
+/// A grid of that many warps; on CPU threads a block is one warp.
+fn blocks_of(warps: u32, warps_per_block: u32, width: u32) -> Grid {
+    let each = if width == 32 { warps_per_block.min(warps) } else { 1 };
+    Grid { blocks: warps.div_ceil(each), threads: each * width }
+}
+
+/// Both sides must have seen every command exactly once.
+fn check(
+    setting: &QueueSetting,
+    commands: u64,
+    served: &Region,
+    submitted: &Region,
+    warps: usize,
+) -> Result<Submitted, QueueBenchError> {
+    let mut controller = Served::default();
+    for s in served.get_slice::<Served>(0, setting.queues as usize)? {
+        controller.commands += s.commands;
+        controller.sum = controller.sum.wrapping_add(s.sum);
+        controller.wrong += s.wrong;
+    }
+    let mut threads = Submitted::default();
+    for s in submitted.get_slice::<Submitted>(0, warps)? {
+        threads.done += s.done;
+        threads.failed += s.failed;
+        threads.sum = threads.sum.wrapping_add(s.sum);
+        threads.doorbells += s.doorbells;
+    }
+    let n = u128::from(commands);
+    let sum = (n * n.saturating_sub(1) / 2) as u64;
+    let checks = [
+        ("the number of commands that failed", threads.failed, 0),
+        ("the number of commands that were done", threads.done, commands),
+        ("the sum of their addresses", threads.sum, sum),
+        ("the number of commands that the controller saw", controller.commands, commands),
+        ("the sum of the addresses that it saw", controller.sum, sum),
+        ("the number of entries that it found wrong", controller.wrong, 0),
+    ];
+    match checks.into_iter().find(|(_, found, expected)| found != expected) {
+        None => Ok(threads),
+        Some((what, found, expected)) => {
+            Err(QueueBenchError::Wrong { queues: setting.queues, what, found, expected })
+        }
+    }
+}
