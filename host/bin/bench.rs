@@ -4,6 +4,7 @@ use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::{device, engine, output};
+use clap::ValueEnum;
 use serde_json::json;
 use warpbell::bench::array::{self, ArrayBench};
 use warpbell::bench::nvme::{NvmeBench, NvmeJob};
@@ -55,8 +56,8 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     };
     let bench = NvmeBench::new(&volume, job)?;
     text.line(format_args!(
-        "# rw {:?}  bs {}  iodepth {}  size {}  runtime {:?}  verify {}",
-        args.rw,
+        "# rw {}  bs {}  iodepth {}  size {}  runtime {:?}  verify {}",
+        args.rw.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned()),
         args.bs,
         bench.in_flight(),
         Bytes(job.touched_bytes),
