@@ -156,37 +156,33 @@ impl Context {
     pub(super) fn run_ends(&self) {
         let mut runs = lock(&self.runs);
         runs.active -= 1;
-        if runs.active == 0 {
-            let garbage = std::mem::take(&mut runs.garbage);
-            // The lock is kept: a kernel that started now would be waited for.
-            self.free(garbage);
-        }
+        self.free_if_idle(runs);
     }
 
     /// Frees memory as soon as no kernel runs.
     pub(super) fn release(&self, garbage: Garbage) {
         let mut runs = lock(&self.runs);
         runs.garbage.push(garbage);
-        if runs.active == 0 {
-            let garbage = std::mem::take(&mut runs.garbage);
-            self.free(garbage);
-        }
+        self.free_if_idle(runs);
     }
 
-    fn free(&self, garbage: Vec<Garbage>) {
-        if garbage.is_empty() {
+    /// Frees under the lock, because a kernel that started meanwhile would be waited for; drops the owners of registered memory
+    /// after it, because they may own memory of this context themselves.
+    fn free_if_idle(&self, mut runs: MutexGuard<'_, Runs>) {
+        if runs.active > 0 || runs.garbage.is_empty() {
             return;
         }
+        let garbage = std::mem::take(&mut runs.garbage);
         let Ok(_current) = self.current() else {
             // The context is lost (the driver takes its memory back by itself), but host memory is still registered.
             std::mem::forget(garbage);
             return;
         };
-        for g in garbage {
+        for g in &garbage {
             let what = "giving memory back";
             // SAFETY: each was made by the matching call, its owner is gone, and no kernel runs.
             let freed = unsafe {
-                match &g {
+                match g {
                     Garbage::Device(p) => call!(self.driver, cuMemFree_v2(*p), what),
                     Garbage::Pinned(p) => call!(self.driver, cuMemFreeHost(*p), what),
                     Garbage::Registered { base, .. } => call!(self.driver, cuMemHostUnregister(*base), what),
@@ -196,6 +192,8 @@ impl Context {
                 tracing::debug!(memory = ?g, %error, "memory could not be given back");
             }
         }
+        drop(runs);
+        drop(garbage);
     }
 }
 

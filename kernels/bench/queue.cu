@@ -1,2 +1,152 @@
-// The queue core against an ideal controller.
+// The queue core against an ideal controller: spare warps that complete every command at once, with no medium behind them. It
+// measures what submission and completion cost, and nothing else.
 #include <warpbell/kernel.h>
+#include <warpbell/nvme.cuh>
+
+namespace warpbell {
+namespace bench {
+
+// What the ideal controller saw on one queue pair.
+struct served {
+  uint64_t commands;
+  uint64_t sum;    // of the commands' starting LBAs, which the submitters make all different
+  uint64_t wrong;  // entries whose identifier was not their slot's, or that were not reads
+  uint64_t doorbells;  // looks at the tail that found new entries
+};
+
+// What one warp of submitters did.
+struct submitted {
+  uint64_t done;
+  uint64_t failed;
+  uint64_t sum;  // of the starting LBAs of the commands that are done
+  uint64_t doorbells;
+};
+
+static_assert(sizeof(served) == 32 && sizeof(submitted) == 32, "the host reads these");
+
+// Serves what is new on a queue; all lanes of the warp. `at` counts its commands as the queue does, from the head that the
+// consumer had at the start; answers how many there were.
+WB_FN uint32_t serve(const wb_queue* q, uint32_t at, served& to) {
+  const warp::mask_t all = warp::full();
+  const uint32_t last = q->depth - 1;
+  uint32_t tail = 0, head = 0;
+  if (warp::is_leader(all)) {
+    tail = order::load_acquire_sys(reinterpret_cast<const uint32_t*>(q->sq_doorbell));
+    head = order::load_acquire_sys(reinterpret_cast<const uint32_t*>(q->cq_doorbell));
+  }
+  tail = warp::shuffle(all, tail, 0);
+  head = warp::shuffle(all, head, 0);
+  // Entries that are there, and entries of the completion ring that are free (one always stays so).
+  const uint32_t there = (tail - at) & last, room = last - ((at - head) & last);
+  uint32_t n = there < room ? there : room;
+  n = n < warp::width ? n : warp::width;
+  if (n == 0) return 0;
+  if (warp::lane() < n) {
+    const uint32_t position = at + warp::lane(), slot = position & last;
+    const char* entry = reinterpret_cast<const char*>(q->sq) + uint64_t{slot} * nvme::sqe_bytes;
+    const order::quad first = order::load_quad_sys(entry), third = order::load_quad_sys(entry + 2 * sizeof(order::quad));
+    to.sum += third.z | uint64_t{third.w} << 32;
+    to.wrong += first.x != (nvme::op_read | slot << nvme::cid_shift);
+    const uint32_t phase = (position >> q->log2_depth & 1u) ^ 1u;
+    order::store_quad(reinterpret_cast<char*>(q->cq) + uint64_t{slot} * nvme::cqe_bytes,
+                      {0, 0, (at + n) & last, slot | phase << nvme::cqe_phase_shift});
+    ++to.commands;
+  }
+  if (warp::is_leader(all)) ++to.doorbells;
+  return n;
+}
+
+}  // namespace bench
+}  // namespace warpbell
+
+// The ideal controller of `count` queue pairs, a warp for each (fewer warps serve several in turn). Ends once *stop is not 0 and
+// nothing is left, or after `limit_ns` in any case. `results` is warpbell::bench::served[count], zeroed; `progress` is a
+// u32[count] that it uses. The queues must be idle when it starts.
+WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop,
+                                         WB_PARAM uint64_t limit_ns, warpbell::bench::served* results, uint32_t* progress) {
+#if WB_DEVICE_PASS
+  using namespace warpbell;
+  constexpr uint32_t look_every = 256;  // idle turns between looks at the stop word and the clock
+  const warp::mask_t all = warp::full();
+  const uint32_t first = warp::index(), step = warp::total();
+  if (first >= count) return;
+  const uint64_t started = now_ns();
+  bench::served mine = {0, 0, 0, 0};
+  uint32_t at = queues[first].head, idle = 0;
+  for (uint32_t i = first + step; i < count; i += step) {
+    if (warp::is_leader(all)) progress[i] = queues[i].head;
+  }
+  warp::sync(all);
+  for (;;) {
+    uint32_t n = bench::serve(&queues[first], at, mine);
+    at += n;
+    // Further queues keep their counts in memory.
+    for (uint32_t i = first + step; i < count; i += step) {
+      bench::served other = {0, 0, 0, 0};
+      const uint32_t k = bench::serve(&queues[i], order::load_relaxed(&progress[i]), other);
+      if (k == 0) continue;
+      n += k;
+      warp::sync(all);
+      if (warp::is_leader(all)) order::fetch_add_relaxed(&progress[i], k);
+      order::add_relaxed(&results[i].commands, other.commands);
+      order::add_relaxed(&results[i].sum, other.sum);
+      order::add_relaxed(&results[i].wrong, other.wrong);
+      order::add_relaxed(&results[i].doorbells, other.doorbells);
+      warp::sync(all);
+    }
+    if (n != 0) {
+      idle = 0;
+      continue;
+    }
+    if (++idle % look_every != 0) {
+#if !WB_GPU
+      order::relax(0);
+#endif
+      continue;
+    }
+    uint32_t over = 0;
+    if (warp::is_leader(all)) over = order::load_relaxed_sys(stop) != 0 || now_ns() - started > limit_ns;
+    if (warp::shuffle(all, over, 0)) break;
+  }
+  order::add_relaxed(&results[first].commands, mine.commands);
+  order::add_relaxed(&results[first].sum, mine.sum);
+  order::add_relaxed(&results[first].wrong, mine.wrong);
+  order::add_relaxed(&results[first].doorbells, mine.doorbells);
+#endif
+}
+WB_EXPORT(wb_bench_ideal_controller)
+
+// Every thread submits `requests` reads, one after the other, to its warp's queue (warps take the `count` queues in turn) and
+// waits for each. Command r of thread t has the starting LBA t * requests + r, so the sums on both sides prove that each
+// command was completed exactly once: t * requests over all threads is n (n - 1) / 2. `results` is
+// warpbell::bench::submitted, one for each warp.
+WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const wb_control* control, WB_PARAM uint32_t requests,
+                              warpbell::bench::submitted* results) {
+#if WB_DEVICE_PASS
+  using namespace warpbell;
+  const warp::mask_t all = warp::full();
+  const queue_ref q(queues + warp::index() % count, control);
+  uint64_t lba = warp::thread_index() * requests, sum = 0;
+  uint32_t done = 0, failed = 0, doorbells = 0;
+  for (uint32_t r = 0; r < requests; ++r, ++lba) {
+    uint32_t ticket = 0;
+    const uint32_t word = q.execute(
+        all, true, ticket, doorbells,
+        [&](queue_ref, bool got, uint32_t t) {
+          if (got) q.post(t, nvme::read(1, lba, 1, nvme::prp{}), nvme::record(nvme::op_read, lba, 1, 0, 0, 0, true));
+        },
+        [](bool, uint32_t) {});
+    if (word == WB_DONE) {
+      ++done;
+      sum += lba;
+    } else {
+      ++failed;
+    }
+    // After a failure nothing is measured any more; end together.
+    if (warp::any(all, failed != 0)) break;
+  }
+  const uint64_t total_done = warp::sum(all, uint64_t{done}), total_failed = warp::sum(all, uint64_t{failed}), total = warp::sum(all, sum);
+  if (warp::is_leader(all)) results[warp::index()] = bench::submitted{total_done, total_failed, total, doorbells};
+#endif
+}
+WB_EXPORT(wb_bench_queue)

@@ -184,8 +184,8 @@ class queue_ref : public ring_ref {
     return s;
   }
 
-  // One command for each lane of the mask. Collective; all lanes on this queue. A record without WB_RECORD_PRIVATE may be finished
-  // by any thread, one with it only by the thread that submitted it.
+  // One command for each lane of the mask, to be waited for with `wait`. Collective; all lanes on this queue. Not for records with
+  // WB_RECORD_PRIVATE, which nobody else may finish: lanes would wait for each other's slots.
   WB_FN status submit(warp::mask_t mask, const nvme::command& c, const wb_record& r, uint32_t& ticket) const {
     uint32_t doorbells = 0;
     status s = submit_with(mask, true, ticket, doorbells, [&](bool got, uint32_t t) {
@@ -196,6 +196,51 @@ class queue_ref : public ring_ref {
       s.lba = r.lba;
     }
     return s;
+  }
+
+  // One command for each lane with `wants`, submitted, waited for and finished; answers its status word. The quickest way: the
+  // commands are private, so nothing has to be claimed. `write(group, got, ticket)` is as for `try_submit`, with the queue that the
+  // lanes with `got` are on, and posts records with WB_RECORD_PRIVATE; `land(ready, ticket)` is called by all lanes before the
+  // slots of those with `ready`, all successful, are freed. Lanes that found room do not keep it while others wait for some.
+  // Collective; lanes may be on different queues. `ticket` names the command, or the one that the lane had to wait for.
+  template <class Write, class Land>
+  WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, Write write, Land land) const {
+    patience p(control_);
+    uint32_t ended = WB_DONE;
+    bool flying = false;
+    for (;;) {
+      const warp::mask_t waiting = warp::ballot(mask, wants);
+      if (waiting) {
+        const queue_ref group = shared(mask, warp::first(waiting));
+        const bool got = group.try_submit(mask, warp::ballot(mask, wants && q == group.q), ticket, doorbells,
+                                          [&](bool mine, uint32_t t) { write(group, mine, t); });
+        flying = flying || got;
+        wants = wants && !got;
+      }
+      const uint32_t w = flying ? order::load_acquire(word(ticket)) : 0;
+      const bool ready = flying && (w & slot::completed) != 0;
+      const warp::mask_t in_flight = warp::ballot(mask, flying && !ready), blocked = warp::ballot(mask, wants);
+      // Landing is for all lanes together, at the end; or as soon as slots are short.
+      if (in_flight == 0 || (blocked && warp::any(mask, ready))) {
+        land(ready && !(w & slot::failed), ticket);
+        if (ready) {
+          if (w & slot::failed) ended = order::load_relaxed(outcome(ticket));
+          order::store_release(word(ticket), next_word(ticket));
+          flying = false;
+        }
+        if ((in_flight | blocked) == 0) return ended;
+      }
+      const uint32_t found = shared(mask, nth_of(in_flight ? in_flight : blocked, p.turns())).poll(mask);
+      if (blocked && found == 0) shared(mask, warp::first(blocked)).relieve(mask, p.late());
+      const verdict v = p.spent(mask);
+      if (v == verdict::go_on) continue;
+      // What has completed meanwhile is finished in the next turn.
+      if (wants) ticket = blocker().ticket();
+      if (wants || (flying && !ready && abandon(ticket))) {
+        ended = status_word(v);
+        wants = flying = false;
+      }
+    }
   }
 
   // --- completion ----------------------------------------------------------------------------------------------------
@@ -240,40 +285,6 @@ class queue_ref : public ring_ref {
     return claimed ? ended : s;
   }
   WB_FN status wait(warp::mask_t mask, uint32_t ticket) const { return wait(mask, true, ticket); }
-
-  // Waits for private commands of the lanes with `mine` and frees their slots; their owner moves the data, if any is to be moved,
-  // before that: see `volume_ref::read`. Collective; all lanes on this queue.
-  WB_FN status collect(warp::mask_t mask, bool mine, uint32_t ticket) const {
-    patience p(control_);
-    status s;
-    uint32_t w = 0;
-    while (warp::any(mask, mine && (w = order::load_acquire(word(ticket))) == own_word(ticket))) {
-      poll(mask);
-      verdict v = p.spent(mask);
-      if (v == verdict::go_on) continue;
-      if (mine && w == own_word(ticket)) {
-        if (abandon(ticket)) {
-          s = describe(ticket, status_word(v), false);
-          mine = false;
-        } else {
-          w = order::load_acquire(word(ticket));
-        }
-      }
-      break;
-    }
-    if (mine) {
-      const uint32_t ended = release_private(ticket, w);
-      if (ended != WB_DONE) s = describe(ticket, ended, false);
-    }
-    return s;
-  }
-
-  // The end of a private command that has completed with slot word `w`: frees its slot and answers its status word.
-  WB_FN uint32_t release_private(uint32_t ticket, uint32_t w) const {
-    const uint32_t ended = w & slot::failed ? order::load_relaxed(outcome(ticket)) : uint32_t{WB_DONE};
-    order::store_release(word(ticket), next_word(ticket));
-    return ended;
-  }
 
   // --- finishing -----------------------------------------------------------------------------------------------------
 

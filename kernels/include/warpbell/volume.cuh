@@ -343,8 +343,7 @@ WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, ui
   return s;
 }
 
-// One command for each lane with `wants`, submitted, waited for and finished; answers status words. The commands are private:
-// nobody else may finish them, which saves the claim.
+// One command for each lane with `wants`; answers status words.
 WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
                                 uint32_t& ticket) const {
   const uint32_t device = wants ? locate(block).device : 0;
@@ -354,46 +353,16 @@ WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint
     ended = status_word(WB_BAD_ARGUMENT);
     wants = false;
   }
-  patience p(q.control());
-  bool flying = false;
-  for (;;) {
-    const warp::mask_t waiting = warp::ballot(mask, wants);
-    if (waiting) {
-      const queue_ref group = q.shared(mask, warp::first(waiting));
-      const writer w{*this, group, op, blocks, block, buffer, 0, true};
-      uint32_t doorbells = 0;
-      const bool got = group.try_submit(mask, warp::ballot(mask, wants && q.q == group.q), ticket, doorbells,
-                                        [&](bool mine, uint32_t t) { w(mask, mine, t); });
-      if (got) {
-        flying = true;
-        wants = false;
-      }
-      count(mask, got, op, blocks, doorbells);
-    }
-    const uint32_t word = flying ? order::load_acquire(q.word(ticket)) : 0;
-    const bool ready = flying && (word & slot::completed) != 0;
-    const warp::mask_t in_flight = warp::ballot(mask, flying && !ready), blocked = warp::ballot(mask, wants);
-    // Copying is for all lanes together, at the end; or as soon as slots are short.
-    if (in_flight == 0 || (blocked && warp::any(mask, ready))) {
-      const bool comes_back = ready && op == nvme::op_read && q.q->bounce != 0 && !(word & slot::failed);
-      if (warp::any(mask, comes_back)) copy_together(mask, comes_back, buffer, q.bounce(ticket), blocks << v_->block_shift);
-      if (ready) {
-        ended = q.release_private(ticket, word);
-        flying = false;
-      }
-      if ((in_flight | blocked) == 0) return ended;
-    }
-    const queue_ref busy = q.shared(mask, q.nth_of(in_flight ? in_flight : blocked, p.turns()));
-    if (busy.poll(mask) == 0 && blocked) q.shared(mask, warp::first(blocked)).relieve(mask, p.late());
-    const verdict v = p.spent(mask);
-    if (v == verdict::go_on) continue;
-    // What has completed meanwhile is finished in the next turn.
-    if (wants) ticket = q.blocker().ticket();
-    if (wants || (flying && !ready && q.abandon(ticket))) {
-      ended = status_word(v);
-      wants = flying = false;
-    }
-  }
+  uint32_t doorbells = 0;
+  const uint32_t word = q.execute(
+      mask, wants, ticket, doorbells,
+      [&](queue_ref group, bool got, uint32_t t) { writer{*this, group, op, blocks, block, buffer, 0, true}(mask, got, t); },
+      [&](bool ready, uint32_t t) {
+        const bool comes_back = ready && op == nvme::op_read && q.q->bounce != 0;
+        if (warp::any(mask, comes_back)) copy_together(mask, comes_back, buffer, q.bounce(t), blocks << v_->block_shift);
+      });
+  count(mask, wants, op, blocks, doorbells);
+  return ended == WB_DONE ? word : ended;
 }
 
 WB_FN status volume_ref::flush(warp::mask_t mask) const {
