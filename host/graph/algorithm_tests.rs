@@ -352,7 +352,6 @@ fn every_shape_on_storage() {
     let engine = Engine::cpu().unwrap();
     for shape in shapes() {
         let csr = &shape.csr;
-        println!("{}", shape.name);
         let placement = on_storage(&engine, csr, Needs::ALL, "");
         let graph = GraphOnEngine::place(&engine, csr, placement, Needs::ALL).unwrap();
         verify_all(csr, &graph, 0);
@@ -453,7 +452,7 @@ mod widths {
     fn image(width: u32, folder: &Path) -> CpuImage {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let source = folder.join("graph.cpp");
-        let kernels = ["bfs", "components", "pagerank", "sssp"].map(|k| {
+        let kernels = ["bfs", "components", "pagerank", "queue", "sssp"].map(|k| {
             let file = root.join(format!("kernels/graph/{k}.cu"));
             format!("#include \"{}\"\n", file.display())
         });
