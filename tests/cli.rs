@@ -162,7 +162,7 @@ fn shortest_paths_on_a_weighted_file() {
 
 #[test]
 fn several_sources_and_runs_have_a_summary() {
-    let text = succeeds(&["graph", "bfs", "kron:10", "--sources", "3", "--runs", "2", "--cache", "25%"]);
+    let text = succeeds(&["graph", "bfs", "kron:13", "--sources", "3", "--runs", "2", "--cache", "25%"]);
     assert_eq!(text.matches("verified (GAP rules)").count(), 6, "{text}");
     mentions(&text, &["harmonic mean"]);
 }
@@ -336,9 +336,9 @@ fn fails_with(fault: &str, out: &Path) -> (String, Duration) {
 fn faults_end_the_run_and_are_named() {
     let folder = folder();
     let out = folder.path().join("out");
-    // Edges begin after the 64 KiB of the manifest: block 128 is the first.
-    let (message, _) = fails_with("media-error=read:130", &out);
-    mentions(&message, &["read of 8 block(s) at LBA 128", "nrecovered read error"]);
+    // The manifest and the offsets take the first 768 blocks; then come the edges.
+    let (message, _) = fails_with("media-error=read:770", &out);
+    mentions(&message, &["read of 8 block(s) at LBA 768", "nrecovered read error"]);
     // The host's own commands, which store the edges, are few.
     let (message, took) = fails_with("lose-completion=every:40", &out);
     mentions(&message, &["read of ", "LBA ", "command ", "timed out"]);

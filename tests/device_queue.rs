@@ -25,7 +25,16 @@ fn text(output: &Output) -> String {
 
 fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
     let mut command = Command::new(compiler());
-    command.args(["-std=c++20", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-parameter"]);
+    command.args([
+        "-std=c++20",
+        "-O1",
+        "-g",
+        "-pthread",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unknown-pragmas",
+        "-Wno-unused-parameter",
+    ]);
     if sanitize {
         command.arg("-fsanitize=thread");
     } else {

@@ -170,7 +170,7 @@ class queue_ref : public ring_ref {
       uint32_t w = flying ? order::load_acquire(word(ticket)) : 0;
       bool lost = flying && (w ^ own_word(ticket)) == (slot::completed | slot::failed) && claim(ticket, w);
       if (warp::any(mask, lost)) {
-        status ended = finish_claimed(mask, lost, ticket, w, false);
+        status ended = finish_claimed(mask, lost, ticket, w);
         if (lost) {
           s = ended;
           flying = false;
@@ -281,7 +281,7 @@ class queue_ref : public ring_ref {
       if (waiting) claimed = last_look(ticket, v, w, s);
       break;
     }
-    status ended = finish_claimed(mask, claimed, ticket, w, false);
+    status ended = finish_claimed(mask, claimed, ticket, w);
     return claimed ? ended : s;
   }
   WB_FN status wait(warp::mask_t mask, uint32_t ticket) const { return wait(mask, true, ticket); }
@@ -299,7 +299,10 @@ class queue_ref : public ring_ref {
     }
     bool claimed = mine && ((w ^ own_word(ticket)) & ~slot::failed) == slot::completed && may_finish(ticket, w, false) && claim(ticket, w);
     bool over = mine && (w ^ own_word(ticket)) > slot::states;
-    if (warp::any(mask, claimed)) finish_claimed(mask, claimed, ticket, w, false);
+    if (warp::any(mask, claimed)) {
+      land_claimed(mask, claimed, ticket, w);
+      if (claimed) free_claimed(ticket, w, false);
+    }
     return over || claimed;
   }
 
@@ -312,25 +315,38 @@ class queue_ref : public ring_ref {
     return order::compare_exchange(word(ticket), w, w | slot::claimed) == w;
   }
 
-  // Finishes claimed commands: copies bounce buffers out, settles tags, frees slots. `w` is the slot word before the claim.
-  // Collective; lanes may be on different queues. Answers how each command ended.
-  WB_FN status finish_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w, bool orphans) const {
-    status s;
-    uint64_t buffer = 0, tag = 0;
+  // The first half of finishing claimed commands: copies the bounce buffers of those that succeeded to where their data goes.
+  // `w` is the slot word before the claim. Collective; lanes may be on different queues.
+  WB_FN void land_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w) const {
+    uint64_t to = 0, from = 0;
     uint32_t bytes = 0;
-    if (mine) {
-      wb_record* r = record(ticket);
-      buffer = order::load_relaxed(&r->buffer);
-      tag = order::load_relaxed(&r->tag);
-      bytes = order::load_relaxed(&r->bytes);
-      if (w & slot::failed) s = describe(ticket, order::load_relaxed(outcome(ticket)), true);
+    if (mine && !(w & slot::failed)) {
+      to = order::load_relaxed(&record(ticket)->buffer);
+      if (to) {
+        from = bounce(ticket);
+        bytes = order::load_relaxed(&record(ticket)->bytes);
+      }
     }
-    bool copies = mine && s && buffer != 0;
-    copy_together<copying::few>(mask, copies, buffer, copies ? bounce(ticket) : 0, bytes);
+    if (warp::any(mask, to != 0)) copy_together<copying::few>(mask, to != 0, to, from, bytes);
+  }
+
+  // The second half, by the lane that has the claim: settles the tag and frees the slot. A failed cache command fails the run,
+  // and so does one without an owner.
+  WB_FN void free_claimed(uint32_t ticket, uint32_t w, bool orphan) const {
+    const uint64_t tag = order::load_relaxed(&record(ticket)->tag);
+    const bool failed = (w & slot::failed) != 0;
+    if (failed && (tag != 0 || orphan)) raise_command(*this, ticket);
+    if (tag) settle(reinterpret_cast<uint64_t*>(tag), order::load_relaxed(&record(ticket)->opcode_blocks), !failed);
+    order::store_release(word(ticket), next_word(ticket));
+  }
+
+  // Both, for a command that the caller has waited for; answers how it ended.
+  WB_FN status finish_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w) const {
+    land_claimed(mask, mine, ticket, w);
+    status s;
     if (mine) {
-      if (!s && (tag != 0 || orphans)) raise(s);
-      if (tag) settle(reinterpret_cast<uint64_t*>(tag), order::load_relaxed(&record(ticket)->opcode_blocks), bool(s));
-      order::store_release(word(ticket), next_word(ticket));
+      if (w & slot::failed) s = describe(ticket, order::load_relaxed(outcome(ticket)), true);
+      free_claimed(ticket, w, false);
     }
     return s;
   }
@@ -374,13 +390,6 @@ class queue_ref : public ring_ref {
     return s;
   }
 
-  // Enters the status in the error log and fails the run.
-  WB_FN void raise(const status& s) const {
-    token t{s.origin};
-    raise_error(control_, wb_error{s.word, t.device(), t.queue(), index(t.ticket()), s.opcode_blocks >> WB_RECORD_OPCODE_SHIFT,
-                                   s.opcode_blocks & WB_RECORD_BLOCKS_MASK, s.lba});
-  }
-
   // The ticket's bounce buffer, as kernels see it.
   WB_FN uint64_t bounce(uint32_t ticket) const { return q->bounce + uint64_t{index(ticket)} * q->bounce_bytes; }
   WB_FN bool aborted() const { return order::load_relaxed(reinterpret_cast<const uint32_t*>(control_->abort)) != 0; }
@@ -391,7 +400,8 @@ class queue_ref : public ring_ref {
     constexpr uint64_t states = (uint64_t{1} << WB_TAG_VERSION_SHIFT) - 1;
     if (opcode_blocks >> WB_RECORD_OPCODE_SHIFT == nvme::op_read) {
       uint64_t page = order::load_relaxed(tag) & ~states;
-      order::store_release(tag, page | (good ? WB_TAG_VALID | WB_TAG_REFERENCED : WB_TAG_FAILED));
+      // A read-modify-write, as who pins the frame meanwhile looks at the tag with one.
+      order::exchange(tag, page | (good ? WB_TAG_VALID | WB_TAG_REFERENCED : WB_TAG_FAILED));
     } else if (good) {
       order::fetch_and(tag, ~uint64_t{WB_TAG_WRITING});
     } else {
@@ -477,8 +487,19 @@ class queue_ref : public ring_ref {
       claimed = ((w ^ r.own_word(ticket)) & ~slot::failed) == slot::completed && r.may_finish(ticket, w, orphans) && r.claim(ticket, w);
     }
     warp::mask_t found = warp::ballot(mask, claimed);
-    if (found) r.finish_claimed(mask, claimed, ticket, w, orphans);
+    if (found) {
+      r.land_claimed(mask, claimed, ticket, w);
+      if (claimed) r.free_claimed(ticket, w, orphans);
+    }
     return warp::popcount(found);
+  }
+
+  // Enters a failed command that this thread has claimed in the error log, and fails the run.
+  static WB_FN_COLD void raise_command(queue_ref r, uint32_t ticket) {
+    const wb_record* from = r.record(ticket);
+    const uint32_t what = order::load_relaxed(&from->opcode_blocks);
+    raise_error(r.control_, wb_error{order::load_relaxed(r.outcome(ticket)), r.device_, r.q->index, r.index(ticket),
+                                     what >> WB_RECORD_OPCODE_SHIFT, what & WB_RECORD_BLOCKS_MASK, order::load_relaxed(&from->lba)});
   }
 
   // One completion entry: dword 3.
