@@ -133,6 +133,7 @@ const GPU_ARRAY: u64 = 8 << 30;
 const CPU_ARRAY: u64 = 16 << 20;
 /// A cache loses up to an eighth to rounding.
 const CACHE_SLACK: u64 = 4;
+const LEAST_CACHE: u64 = 1 << 20;
 
 fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let text = Text::beside(args.json.as_deref());
@@ -142,7 +143,10 @@ fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let _stop = interrupt.stops(&engine);
     // No device is in play: the array's pages stay in the cache from the first write on.
     let volume = Volume::on(&engine, [Drive::create("soft:mem", bytes, &Consent::none())?]).build()?;
-    let cache = Cache::on(&volume).bytes(bytes + bytes / CACHE_SLACK).page(args.page_size.0 as usize).build()?;
+    let cache = Cache::on(&volume)
+        .bytes((bytes + bytes / CACHE_SLACK).max(LEAST_CACHE))
+        .page(args.page_size.0 as usize)
+        .build()?;
     text.line(format_args!("# {volume}  page {}  cache {}", args.page_size, Bytes(cache.bytes())))?;
     let bench = ArrayBench::new(&volume, &cache, bytes / 8)?;
     text.line(format_args!("# {} elements of 8 bytes  runs {}  median", bench.elements(), args.runs))?;

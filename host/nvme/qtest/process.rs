@@ -60,6 +60,8 @@ impl Qemu {
         let mut command = Command::new(&program);
         command
             .args(config.arguments(ram.as_raw_fd(), socket.as_raw_fd()))
+            // An interrupt from the keyboard is for this process, which closes the device in order.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr.try_clone().map_err(refused)?);
