@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use std::collections::HashMap;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -162,7 +163,7 @@ fn shortest_paths_on_a_weighted_file() {
 
 #[test]
 fn several_sources_and_runs_have_a_summary() {
-    let text = succeeds(&["graph", "bfs", "kron:10", "--sources", "3", "--runs", "2", "--cache", "25%"]);
+    let text = succeeds(&["graph", "bfs", "kron:13", "--sources", "3", "--runs", "2", "--cache", "25%"]);
     assert_eq!(text.matches("verified (GAP rules)").count(), 6, "{text}");
     mentions(&text, &["harmonic mean"]);
 }
@@ -222,6 +223,91 @@ fn the_headers_are_where_the_program_says() {
 #[test]
 fn info_names_the_machine() {
     mentions(&succeeds(&["info"]), &["warpbell ", "cpu", "image"]);
+}
+
+// --- measuring -----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_device_is_measured_and_checked() {
+    let folder = folder();
+    let report = folder.path().join("nvme.json");
+    let text = succeeds(&[
+        "bench",
+        "nvme",
+        "--rw",
+        "randrw",
+        "--bs",
+        "4k",
+        "--iodepth",
+        "4",
+        "--runtime",
+        "200ms",
+        "--size",
+        "1M",
+        "--verify",
+        "--runs",
+        "3",
+        "--json",
+        name(&report),
+    ]);
+    mentions(&text, &["# rw randrw", "read: IOPS=", "write: IOPS=", "99.00th=[", "verified: every block", "3 runs"]);
+    let report = json(&report);
+    assert_eq!(report["command"], "bench nvme");
+    assert_eq!(report["config"]["job"]["command_bytes"], 4096);
+    let runs = report["results"]["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        assert!(run["read"]["iops"].as_f64().unwrap() > 0.0);
+        assert_eq!(run["read"]["latency"]["samples"], run["read"]["commands"]);
+        assert_eq!(run["verified"], true);
+    }
+}
+
+#[test]
+fn measurements_that_cannot_be_made_are_named() {
+    mentions(&fails(&["bench", "nvme", "--bs", "1000", "--size", "1M"]), &["1000", "512"]);
+    mentions(
+        &fails(&["bench", "nvme", "--device", "soft:mem:1M", "--size", "2M", "--bs", "4k"]),
+        &["2097152", "1048576"],
+    );
+    mentions(&fails(&["bench", "queue", "--depth", "100"]), &["100", "power of two"]);
+    mentions(&fails(&["bench", "array", "--size", "8"]), &["--size"]);
+    let media = "soft:mem:1M,media-error=read:0-2047";
+    mentions(&fails(&["bench", "nvme", "--device", media, "--runtime", "200ms"]), &["LBA", "nrecovered"]);
+}
+
+#[test]
+fn a_volume_with_arrays_is_not_measured_by_writing() {
+    let folder = folder();
+    let device = format!("soft:{}", name(&folder.path().join("edges.img")));
+    succeeds(&["graph", "bfs", "kron:8", "--source", "1", "--device", &device]);
+    let write = ["bench", "nvme", "--rw", "randwrite", "--size", "64k", "--runtime", "50ms", "--device", &device];
+    mentions(&fails(&write), &["edges.img", "--yes-destroy"]);
+    succeeds(&["bench", "nvme", "--rw", "randread", "--size", "64k", "--runtime", "50ms", "--device", &device]);
+}
+
+#[test]
+fn the_queue_core_and_the_cache_are_measured() {
+    let text = succeeds(&["bench", "queue", "--queues", "1,2", "--depth", "64", "--commands", "500", "--runs", "1"]);
+    assert_eq!(text.lines().filter(|l| !l.starts_with('#')).count(), 2, "{text}");
+    let text = succeeds(&["bench", "array", "--size", "1M", "--runs", "1"]);
+    mentions(&text, &["random 8 B", "sequential", "page handle", "for_each_chunk"]);
+}
+
+#[test]
+fn an_interrupt_stops_the_kernels() {
+    let mut child = command(&["bench", "nvme", "--runtime", "10m", "--size", "1M"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|l| l.unwrap().starts_with("# rw")), "it never began");
+    // SAFETY: the process is ours and has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let o = child.wait_with_output().unwrap();
+    assert_eq!(o.status.code(), Some(130));
+    assert_eq!(stderr(&o), "interrupted\n");
 }
 
 // --- QEMU's controller ---------------------------------------------------------------------------------------------------
@@ -336,9 +422,9 @@ fn fails_with(fault: &str, out: &Path) -> (String, Duration) {
 fn faults_end_the_run_and_are_named() {
     let folder = folder();
     let out = folder.path().join("out");
-    // Edges begin after the 64 KiB of the manifest: block 128 is the first.
-    let (message, _) = fails_with("media-error=read:130", &out);
-    mentions(&message, &["read of 8 block(s) at LBA 128", "nrecovered read error"]);
+    // The manifest and the offsets take the first 768 blocks; then come the edges.
+    let (message, _) = fails_with("media-error=read:770", &out);
+    mentions(&message, &["read of 8 block(s) at LBA 768", "nrecovered read error"]);
     // The host's own commands, which store the edges, are few.
     let (message, took) = fails_with("lose-completion=every:40", &out);
     mentions(&message, &["read of ", "LBA ", "command ", "timed out"]);

@@ -134,6 +134,7 @@ impl fmt::Display for GraphRun {
         let steps = format!("{} {}", grouped(self.steps.into()), self.unit);
         match (self.reached, self.components, self.residual) {
             (Some(n), ..) => write!(f, "reached {} in {steps}", grouped(n))?,
+            (_, Some(1), _) => write!(f, "1 component in {steps}")?,
             (_, Some(n), _) => write!(f, "{} components in {steps}", grouped(n))?,
             (.., Some(change)) => write!(f, "{steps}, last change {change:.1e}")?,
             _ => write!(f, "{steps}")?,

@@ -4,6 +4,7 @@ pub mod array;
 pub mod fio;
 pub mod graph;
 pub mod histogram;
+pub mod nvme;
 pub mod queue;
 pub mod report;
 pub mod units;

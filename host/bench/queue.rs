@@ -289,8 +289,6 @@ fn check(
     ];
     match checks.into_iter().find(|(_, found, expected)| found != expected) {
         None => Ok(threads),
-        Some((what, found, expected)) => {
-            Err(QueueBenchError::Wrong { queues: setting.queues, what, found, expected })
-        }
+        Some((what, found, expected)) => Err(QueueBenchError::Wrong { queues: setting.queues, what, found, expected }),
     }
 }

@@ -1,29 +1,139 @@
 //! `warpbell bench`: measure and print.
 
-use crate::args::{ArrayArgs, BenchCommand, QueueArgs};
+use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::{device, engine, output};
+use clap::ValueEnum;
 use serde_json::json;
 use warpbell::bench::array::{self, ArrayBench};
+use warpbell::bench::nvme::{NvmeBench, NvmeJob};
 use warpbell::bench::queue::{self, QueueSetting};
-use warpbell::bench::report::Report;
-use warpbell::bench::units::Bytes;
+use warpbell::bench::report::{Report, Spread, nanoseconds};
+use warpbell::bench::units::{Bytes, si};
 use warpbell::storage::{Cache, Consent, Drive, Volume};
 
 pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
-        BenchCommand::Array(args) => array(&args, interrupt),
+        BenchCommand::Nvme(args) => nvme(&args, interrupt),
         BenchCommand::Queue(args) => queue(&args, interrupt),
-        BenchCommand::Nvme(_) => Ok(()),
+        BenchCommand::Array(args) => array(&args, interrupt),
     }
 }
+
+// --- devices -------------------------------------------------------------------------------------------------------------
+
+/// Memory that has no size is this large, unless --size says otherwise.
+const GPU_DEVICE: u64 = 1 << 30;
+const CPU_DEVICE: u64 = 64 << 20;
+
+fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let text = Text::beside(args.json.as_deref());
+    let (read_percent, random) = match args.rw {
+        Pattern::Read => (100, false),
+        Pattern::Write => (0, false),
+        Pattern::Randread => (100, true),
+        Pattern::Randwrite => (0, true),
+        Pattern::Randrw => (args.rwmixread, true),
+    };
+    let engine = engine::open(&args.engine)?;
+    text.line(format_args!("# warpbell {}  bench nvme  engine {engine}", env!("CARGO_PKG_VERSION")))?;
+    let _stop = interrupt.stops(&engine);
+    let bytes = args.size.map_or(if engine.kind() == "gpu" { GPU_DEVICE } else { CPU_DEVICE }, |b| b.0);
+    // Memory is filled first, so that there is something to read; what others wrote is only read, unless writing was asked for.
+    let writes = read_percent < 100 || args.verify;
+    let volume = device::measured(&args.device, &engine, bytes, args.bs, writes)?;
+    device::announce(&volume, "", false, &Text::commented(&text))?;
+    let job = NvmeJob {
+        read_percent,
+        random,
+        command_bytes: args.bs.0,
+        iodepth: args.iodepth,
+        runtime: args.runtime,
+        touched_bytes: args.size.map_or(volume.bytes(), |b| b.0),
+        verify: args.verify,
+        seed: args.seed,
+    };
+    let bench = NvmeBench::new(&volume, job)?;
+    text.line(format_args!(
+        "# rw {}  bs {}  iodepth {}  size {}  runtime {:?}  verify {}",
+        args.rw.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned()),
+        args.bs,
+        bench.in_flight(),
+        Bytes(job.touched_bytes),
+        args.runtime,
+        if args.verify { "on" } else { "off" }
+    ))?;
+    if args.verify || (read_percent > 0 && device::is_memory(&args.device)) {
+        bench.fill()?;
+    }
+    let mut runs = (0..args.runs).map(|_| bench.run()).collect::<Result<Vec<_>, _>>()?;
+    let spread = Spread::of(runs.iter().map(|r| r.iops()));
+    runs.sort_by(|a, b| a.iops().total_cmp(&b.iops()));
+    let median = &runs[runs.len() / 2];
+    text.line(format_args!("{median}"))?;
+    if median.verified {
+        text.line(format_args!("  verified: every block that was read is what had been written"))?;
+    }
+    if let (Some(s), true) = (spread, runs.len() > 1) {
+        let (n, min, max) = (runs.len(), si(s.min), si(s.max));
+        text.line(format_args!(
+            "  {n} runs: IOPS min {min}, median {}, max {max}; the run above is the middle one",
+            si(s.median)
+        ))?;
+    }
+    if let Some(path) = &args.json {
+        let config = json!({ "job": job, "in_flight": bench.in_flight(), "runs": args.runs });
+        let results = json!({ "iops": spread, "runs": runs });
+        output::write_json(&Report::new("bench nvme", config, &engine, Some(device::path(&volume)), results), path)?;
+    }
+    Ok(())
+}
+
+// --- the queue core ------------------------------------------------------------------------------------------------------
+
+fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let text = Text::beside(args.json.as_deref());
+    let engine = engine::open(&args.engine)?;
+    let counts: Vec<u32> = match (&args.queues[..], engine.kind()) {
+        ([], "gpu") => vec![1, 8, 32, 128],
+        ([], _) => vec![1, 2],
+        (given, _) => given.to_vec(),
+    };
+    text.line(format_args!("# warpbell {}  bench queue  engine {engine}", env!("CARGO_PKG_VERSION")))?;
+    text.line(format_args!(
+        "# ideal controller: kernels that complete every command at once; every command checked; runs {}",
+        args.runs
+    ))?;
+    text.line(format_args!("{}", queue::HEAD))?;
+    let _stop = interrupt.stops(&engine);
+    let mut rows = Vec::new();
+    for count in counts {
+        let suited = QueueSetting::suited(&engine, count, args.depth);
+        let setting = QueueSetting {
+            submitters: args.submitters.unwrap_or(suited.submitters),
+            commands_each: args.commands.unwrap_or(suited.commands_each),
+            ..suited
+        };
+        let row = queue::measure(&engine, setting, args.runs)?;
+        text.line(format_args!("{row}"))?;
+        rows.push(row);
+    }
+    if let Some(path) = &args.json {
+        let config = json!({ "runs": args.runs, "deadline_ns": nanoseconds(args.engine.deadline) });
+        output::write_json(&Report::new("bench queue", config, &engine, None, rows), path)?;
+    }
+    Ok(())
+}
+
+// --- the cache -----------------------------------------------------------------------------------------------------------
 
 /// Bytes of the array unless told otherwise.
 const GPU_ARRAY: u64 = 8 << 30;
 const CPU_ARRAY: u64 = 16 << 20;
 /// A cache loses up to an eighth to rounding.
 const CACHE_SLACK: u64 = 4;
+const LEAST_CACHE: u64 = 1 << 20;
 
 fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let text = Text::beside(args.json.as_deref());
@@ -33,7 +143,10 @@ fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let _stop = interrupt.stops(&engine);
     // No device is in play: the array's pages stay in the cache from the first write on.
     let volume = Volume::on(&engine, [Drive::create("soft:mem", bytes, &Consent::none())?]).build()?;
-    let cache = Cache::on(&volume).bytes(bytes + bytes / CACHE_SLACK).page(args.page_size.0 as usize).build()?;
+    let cache = Cache::on(&volume)
+        .bytes((bytes + bytes / CACHE_SLACK).max(LEAST_CACHE))
+        .page(args.page_size.0 as usize)
+        .build()?;
     text.line(format_args!("# {volume}  page {}  cache {}", args.page_size, Bytes(cache.bytes())))?;
     let bench = ArrayBench::new(&volume, &cache, bytes / 8)?;
     text.line(format_args!("# {} elements of 8 bytes  runs {}  median", bench.elements(), args.runs))?;
@@ -49,34 +162,6 @@ fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         let config = json!({ "bytes": bytes, "page_bytes": args.page_size, "runs": args.runs });
         let path_taken = Some(device::path(&volume));
         output::write_json(&Report::new("bench array", config, &engine, path_taken, rows), path)?;
-    }
-    Ok(())
-}
-
-fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(args.json.as_deref());
-    let engine = engine::open(&args.engine)?;
-    text.line(format_args!("# warpbell {}  bench queue  engine {engine}", env!("CARGO_PKG_VERSION")))?;
-    let _stop = interrupt.stops(&engine);
-    let counts = match (args.queues.as_slice(), engine.kind()) {
-        ([], "gpu") => vec![1, 8, 32, 128],
-        ([], _) => vec![1, 2],
-        (given, _) => given.to_vec(),
-    };
-    text.line(format_args!("# ideal controller on spare warps  runs {}  every command checked on both sides", args.runs))?;
-    text.line(format_args!("{}", queue::HEAD))?;
-    let mut rows = Vec::new();
-    for queues in counts {
-        let mut setting = QueueSetting::suited(&engine, queues, args.depth);
-        setting.submitters = args.submitters.unwrap_or(setting.submitters);
-        setting.commands_each = args.commands.unwrap_or(setting.commands_each);
-        let row = queue::measure(&engine, setting, args.runs)?;
-        text.line(format_args!("{row}"))?;
-        rows.push(row);
-    }
-    if let Some(path) = &args.json {
-        let config = json!({ "depth": args.depth, "runs": args.runs });
-        output::write_json(&Report::new("bench queue", config, &engine, None, rows), path)?;
     }
     Ok(())
 }

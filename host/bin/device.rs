@@ -3,8 +3,8 @@
 use crate::args::DeviceArgs;
 use crate::output::{Failure, Text};
 use warpbell::bench::report::PathReport;
-use warpbell::engine::Engine;
 use warpbell::bench::units::Bytes;
+use warpbell::engine::Engine;
 use warpbell::storage::{Consent, Drive, DriveSpec, Plan, Volume};
 
 /// Opens the devices, together large enough for `plan`, and puts queues on them for commands of `transfer` bytes.
@@ -13,6 +13,36 @@ pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) 
     let consent = Consent::to_destroy(&args.yes_destroy);
     let each = plan.bytes_for_each(specs.len(), args.stripe_chunk.0);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
+    build(args, engine, drives, transfer)
+}
+
+/// Opens the devices for a measurement: those that are there as they are if nothing is to be written, memory with `bytes` together.
+pub fn measured(
+    args: &DeviceArgs,
+    engine: &Engine,
+    bytes: u64,
+    transfer: Bytes,
+    writes: bool,
+) -> Result<Volume, Failure> {
+    let specs = specs(args)?;
+    if !writes && !is_memory(args) {
+        let drives: Vec<Drive> = specs.iter().map(DriveSpec::open).collect::<Result<_, _>>()?;
+        return build(args, engine, drives, transfer);
+    }
+    let consent = Consent::to_destroy(&args.yes_destroy);
+    let each = bytes.div_ceil(specs.len() as u64).next_multiple_of(args.stripe_chunk.0.max(1));
+    let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
+    let volume = build(args, engine, drives, transfer)?;
+    if args.yes_destroy.is_empty() && volume.manifest().is_ok_and(|m| !m.entries().is_empty()) {
+        let name = volume.name();
+        return Err(Failure::Error(format!(
+            "{name} holds stored arrays, which this would overwrite; nothing was written: name its file with --yes-destroy"
+        )));
+    }
+    Ok(volume)
+}
+
+fn build(args: &DeviceArgs, engine: &Engine, drives: Vec<Drive>, transfer: Bytes) -> Result<Volume, Failure> {
     let mut builder = Volume::on(engine, drives)
         .chunk(args.stripe_chunk.0)
         .transfer(page(transfer))
@@ -48,13 +78,21 @@ fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
     named.iter().map(|s| s.parse().map_err(Failure::from)).collect()
 }
 
+/// Whether the devices are memory of this process, which nobody else has written.
+pub fn is_memory(args: &DeviceArgs) -> bool {
+    args.devices.iter().all(|d| names_memory(d))
+}
+
+fn names_memory(spec: &str) -> bool {
+    ["soft:mem:", "soft:mem,"].iter().any(|p| spec.starts_with(p)) || spec == "soft:mem"
+}
+
 /// A specification with a number at the end of its file's name; memory is the same every time.
 fn numbered(spec: &str, number: u32) -> String {
-    let (scheme, rest) = spec.split_once(':').unwrap_or((spec, ""));
-    let is_memory = scheme == "soft" && (rest == "mem" || rest.starts_with("mem:") || rest.starts_with("mem,"));
-    if is_memory {
+    if names_memory(spec) {
         return spec.to_owned();
     }
+    let (scheme, rest) = spec.split_once(':').unwrap_or((spec, ""));
     let end = (0..rest.len())
         .find(|&i| rest.as_bytes()[i] == b',' && (i == 0 || rest.as_bytes()[i - 1] != b'\\'))
         .unwrap_or(rest.len());

@@ -14,9 +14,9 @@ use warpbell::engine::Engine;
 use warpbell::graph::output::{Output, Values};
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Bfs, BfsOptions, BfsResult, Components, ComponentsOptions, ComponentsResult, Csr, Distances, GraphError, GraphOnEngine, Input,
-    LoadOptions, Loaded, Needs, Orientation, PageRank, PageRankOptions, PageRankResult, Placement, Sssp, SsspOptions,
-    SsspResult, UNREACHED, WeightMode, hub, teps,
+    Bfs, BfsOptions, BfsResult, Components, ComponentsOptions, ComponentsResult, Csr, Distances, GraphError,
+    GraphOnEngine, Input, LoadOptions, Loaded, Needs, Orientation, PageRank, PageRankOptions, PageRankResult,
+    Placement, Sssp, SsspOptions, SsspResult, UNREACHED, WeightMode, hub, teps,
 };
 use warpbell::storage::{Cache, Volume};
 

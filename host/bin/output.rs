@@ -53,17 +53,24 @@ pub(crate) use say;
 /// Lines for people, unless standard output is for a program.
 pub struct Text {
     quiet: bool,
+    /// What every line begins with.
+    prefix: &'static str,
 }
 
 impl Text {
     /// Lines beside a report that `--json` asks for: none when the report itself goes to standard output.
     pub fn beside(json: Option<&Path>) -> Self {
-        Self { quiet: json == Some(Path::new("-")) }
+        Self { quiet: json == Some(Path::new("-")), prefix: "" }
+    }
+
+    /// The same, for lines that are not results.
+    pub fn commented(of: &Self) -> Self {
+        Self { quiet: of.quiet, prefix: "# " }
     }
 
     /// Prints one line.
     pub fn line(&self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
-        if self.quiet { Ok(()) } else { line(text) }
+        if self.quiet { Ok(()) } else { line(format_args!("{}{text}", self.prefix)) }
     }
 }
 

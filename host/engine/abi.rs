@@ -156,7 +156,9 @@ pub struct Cache {
     pub page_shift: u32,
     pub blocks_per_page: u32,
     pub way_reciprocal: u32,
-    pub reserved: [u32; 10],
+    pub set_mask: u32,
+    pub page_mask: u32,
+    pub reserved: [u32; 8],
 }
 
 #[repr(C)]
@@ -166,7 +168,7 @@ pub struct Array {
     pub first_page: u64,
     pub count: u64,
     pub element_bytes: u32,
-    pub reserved: u32,
+    pub page_elements_log2: u32,
 }
 
 #[repr(C)]
@@ -224,8 +226,9 @@ pub const fn fingerprint() -> u64 {
         size_of::<Cache>(),
         offset_of!(Cache, pages),
         offset_of!(Cache, way_reciprocal),
+        offset_of!(Cache, page_mask),
         size_of::<Array>(),
-        offset_of!(Array, element_bytes),
+        offset_of!(Array, page_elements_log2),
         size_of::<ArrayView>(),
         offset_of!(ArrayView, cache),
     ];

@@ -352,7 +352,6 @@ fn every_shape_on_storage() {
     let engine = Engine::cpu().unwrap();
     for shape in shapes() {
         let csr = &shape.csr;
-        println!("{}", shape.name);
         let placement = on_storage(&engine, csr, Needs::ALL, "");
         let graph = GraphOnEngine::place(&engine, csr, placement, Needs::ALL).unwrap();
         verify_all(csr, &graph, 0);
@@ -439,89 +438,5 @@ fn enron_and_generated_graphs_pass_the_verifiers() {
         hub::order_by_degree(&mut csr);
         let graph = GraphOnEngine::place(&engine, &csr, Placement::Pinned, Needs::ALL).unwrap();
         verify_all(&csr, &graph, 1);
-    }
-}
-
-/// The graph kernels at other warp widths, compiled when the test runs: a thread for each lane, as slow as it sounds.
-mod widths {
-    use super::*;
-    use crate::engine::CpuImage;
-    use std::ffi::{CString, c_void};
-    use std::path::Path;
-    use std::process::Command;
-
-    fn image(width: u32, folder: &Path) -> CpuImage {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let source = folder.join("graph.cpp");
-        let kernels = ["bfs", "components", "pagerank", "sssp"].map(|k| {
-            let file = root.join(format!("kernels/graph/{k}.cu"));
-            format!("#include \"{}\"\n", file.display())
-        });
-        std::fs::write(&source, format!("{}WB_IMAGE(graph_image)\n", kernels.concat())).unwrap();
-        let library = folder.join(format!("graph{width}.so"));
-        let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-        let output = Command::new(compiler)
-            .args(["-std=c++20", "-O0", "-shared", "-fPIC", "-fno-gnu-unique", "-Wno-unknown-pragmas"])
-            .arg(format!("-DWB_WARP_WIDTH={width}"))
-            .arg("-I")
-            .arg(root.join("kernels/include"))
-            .arg("-o")
-            .args([&library, &source])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let path = CString::new(library.to_str().unwrap()).unwrap();
-        // SAFETY: the library was compiled a moment ago from this crate's sources, has no initialisers but those that list
-        // its kernels, and is never closed.
-        unsafe {
-            let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
-            assert!(!handle.is_null(), "{library:?} cannot be loaded");
-            let symbol = libc::dlsym(handle, c"graph_image".as_ptr());
-            assert!(!symbol.is_null());
-            let symbol = std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(symbol);
-            CpuImage::from_symbol(symbol).unwrap()
-        }
-    }
-
-    fn check_all(engine: &Engine, shape: &Shape) {
-        let csr = &shape.csr;
-        let graph = GraphOnEngine::place(engine, csr, Placement::Gpu, Needs::ALL).unwrap();
-        for alpha in [0, u64::MAX] {
-            let options = BfsOptions { alpha, beta: u64::MAX, ..BfsOptions::default() };
-            let source = sources(csr)[0];
-            let result = bfs(&graph, source, &options).unwrap();
-            assert_eq!(result.depth, serial_depths(csr, source), "{}", shape.name);
-        }
-        let options = ComponentsOptions { giant: 2.0, rounds: 1 };
-        assert_eq!(components(&graph, &options).unwrap().label, serial_components(csr), "{}", shape.name);
-        let options = PageRankOptions { tolerance: None, iterations: 2, ..PageRankOptions::default() };
-        let apart: f64 = serial_ranks(csr, 0.85, 2)
-            .iter()
-            .zip(pagerank(&graph, &options).unwrap().rank)
-            .map(|(a, b)| (a - b).abs())
-            .sum();
-        assert!(apart < 1e-12, "{}: {apart}", shape.name);
-        let source = sources(csr)[0];
-        let hops = serial_distances(csr, source, [0, u64::MAX], |d, _| d + 1);
-        let found = sssp(&graph, source, &SsspOptions { delta: Some(2.0), rounds: 0 }).unwrap();
-        assert_eq!(found.distance, Distances::Integer(hops), "{}", shape.name);
-    }
-
-    #[test]
-    fn every_warp_width_gives_the_same_answers() {
-        let folder = tempfile::tempdir().unwrap();
-        for width in [4, 32] {
-            let image = image(width, folder.path());
-            assert_eq!(image.warp_width(), width);
-            let engine = Engine::cpu_with(2, &image, None).unwrap();
-            let options = CsrOptions { keep_self_loops: true, ..CsrOptions::default() };
-            let check = |name, vertices, edges: &[(u64, u64)]| {
-                check_all(&engine, &Shape { name, csr: Csr::from_edges(vertices, edges, options).unwrap() });
-            };
-            check("skewed", 100, &skewed(90, 600, 4));
-            // One list of several pieces, or at least one that the whole warp walks.
-            let star = if width == 4 { 2100 } else { 150 };
-            check("star", star, &(1..star).map(|v| (0, v)).collect::<Vec<_>>());
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Breadth-first search, direction-optimising, level by level.
 
 use super::edges::{GraphError, GraphOnEngine, Lists};
-use super::launch::{Launcher, Report, kernel_parameters};
+use super::launch::{Launcher, QueueOrder, Report, kernel_parameters};
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::storage::Stats;
@@ -137,6 +137,7 @@ pub struct Bfs<'g> {
     parent: Option<Region>,
     seen: [Region; 2],
     queue: [Region; 2],
+    order: QueueOrder,
 }
 
 /// Searches from one source.
@@ -147,9 +148,9 @@ pub fn bfs(graph: &GraphOnEngine, source: u64, options: &BfsOptions) -> Result<B
 impl<'g> Bfs<'g> {
     /// Allocates what searches need.
     pub fn new(graph: &'g GraphOnEngine, options: &BfsOptions) -> Result<Self, GraphError> {
-        if graph.out.edges.is_none() {
+        let Some(edges) = &graph.out.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
-        }
+        };
         let vertices = graph.vertices as usize;
         let device = |bytes| graph.engine.allocate(Place::Device, bytes);
         let bitmap = || device(vertices.div_ceil(32) * 4);
@@ -162,6 +163,7 @@ impl<'g> Bfs<'g> {
             parent: if options.parents { Some(device(vertices * graph.id_bytes())?) } else { None },
             seen: [bitmap()?, bitmap()?],
             queue: [queue()?, queue()?],
+            order: QueueOrder::new(graph, edges)?,
         })
     }
 
@@ -169,6 +171,7 @@ impl<'g> Bfs<'g> {
     pub fn run(&mut self, source: u64) -> Result<BfsResult, GraphError> {
         self.graph.check_source(source)?;
         self.launcher.reset()?;
+        self.order.reset()?;
         let before = self.graph.stats()?;
         let started = Instant::now();
         let (levels, reached) = self.search(source)?;
@@ -237,6 +240,9 @@ impl<'g> Bfs<'g> {
                     (Direction::BottomUp, self.over(lists, "wb_bfs_bottom_up", p)?)
                 }
                 _ => {
+                    if self.order.apply(&self.launcher, ids, &outward.offset, [queue[turn], queue[1 - turn]], items)? {
+                        turn = 1 - turn;
+                    }
                     let (from, to) = (queue[turn], queue[1 - turn]);
                     let p = Parameters { seen: seen[now], queue: from, queue_next: to, items, level, ..forward };
                     turn = 1 - turn;

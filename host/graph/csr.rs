@@ -2,172 +2,10 @@
 
 use super::build::{self, Chunk, Rule};
 use super::ids::Ids;
+pub(crate) use super::lists::with_neighbours;
+pub use super::lists::{MAX_NARROW_VERTICES, Neighbours, VertexId, Weights};
 use rayon::prelude::*;
-use std::fmt;
 use std::ops::Range;
-
-/// A vertex number as it is stored: 32 bits when they suffice, else 64.
-pub trait VertexId: bytemuck::Pod + Ord + Default + Send + Sync + fmt::Debug + fmt::Display + 'static {
-    /// The value that stands for "no vertex".
-    const NONE: Self;
-    /// From a number that is known to fit.
-    fn from_index(index: usize) -> Self;
-    /// As an index into arrays over the vertices.
-    fn index(self) -> usize;
-    /// In 64 bits.
-    fn number(self) -> u64;
-}
-
-impl VertexId for u32 {
-    const NONE: Self = Self::MAX;
-    fn from_index(index: usize) -> Self {
-        index as Self
-    }
-    fn index(self) -> usize {
-        self as usize
-    }
-    fn number(self) -> u64 {
-        self as u64
-    }
-}
-
-impl VertexId for u64 {
-    const NONE: Self = Self::MAX;
-    fn from_index(index: usize) -> Self {
-        index as Self
-    }
-    fn index(self) -> usize {
-        self as usize
-    }
-    fn number(self) -> u64 {
-        self
-    }
-}
-
-/// Most vertices that 32-bit neighbours can number; the largest value stands for "no vertex".
-pub const MAX_NARROW_VERTICES: u64 = u32::MAX as u64;
-
-/// The neighbour lists, one after another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Neighbours {
-    /// Graphs of fewer than 2^32 vertices.
-    U32(Vec<u32>),
-    /// Larger ones, or when it was asked for.
-    U64(Vec<u64>),
-}
-
-/// Calls generic code with the slice of neighbours, whatever its width.
-macro_rules! with_neighbours {
-    ($neighbours:expr, $name:ident => $body:expr) => {
-        match $neighbours {
-            $crate::graph::csr::Neighbours::U32($name) => $body,
-            $crate::graph::csr::Neighbours::U64($name) => $body,
-        }
-    };
-}
-pub(crate) use with_neighbours;
-
-impl Neighbours {
-    /// How many.
-    pub fn len(&self) -> usize {
-        with_neighbours!(self, list => list.len())
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes of one: 4 or 8.
-    pub fn width(&self) -> usize {
-        match self {
-            Self::U32(_) => 4,
-            Self::U64(_) => 8,
-        }
-    }
-
-    /// The one at `index`, which must be below [`Self::len`].
-    pub fn get(&self, index: usize) -> u64 {
-        match self {
-            Self::U32(list) => u64::from(list[index]),
-            Self::U64(list) => list[index],
-        }
-    }
-
-    /// The bytes as they go to storage (native order).
-    pub fn bytes(&self) -> &[u8] {
-        with_neighbours!(self, list => bytemuck::cast_slice(list))
-    }
-
-    /// The list, when it is of 32-bit numbers.
-    pub fn as_u32(&self) -> Option<&[u32]> {
-        match self {
-            Self::U32(list) => Some(list),
-            Self::U64(_) => None,
-        }
-    }
-
-    /// The list, when it is of 64-bit numbers.
-    pub fn as_u64(&self) -> Option<&[u64]> {
-        match self {
-            Self::U32(_) => None,
-            Self::U64(list) => Some(list),
-        }
-    }
-}
-
-/// Edge weights, in the order of the neighbours. None is negative, and real ones are finite.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Weights {
-    /// Integers.
-    U32(Vec<u32>),
-    /// Real numbers in single precision.
-    F32(Vec<f32>),
-    /// Real numbers in double precision.
-    F64(Vec<f64>),
-}
-
-impl Weights {
-    /// How many.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::U32(w) => w.len(),
-            Self::F32(w) => w.len(),
-            Self::F64(w) => w.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes of one: 4 or 8.
-    pub fn width(&self) -> usize {
-        match self {
-            Self::U32(_) | Self::F32(_) => 4,
-            Self::F64(_) => 8,
-        }
-    }
-
-    /// The bytes as they go to storage (native order).
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::U32(w) => bytemuck::cast_slice(w),
-            Self::F32(w) => bytemuck::cast_slice(w),
-            Self::F64(w) => bytemuck::cast_slice(w),
-        }
-    }
-
-    /// The largest weight; 0 when there are none.
-    pub fn max(&self) -> f64 {
-        match self {
-            Self::U32(w) => w.par_iter().copied().max().unwrap_or(0).into(),
-            Self::F32(w) => w.par_iter().copied().reduce(|| 0.0, f32::max).into(),
-            Self::F64(w) => w.par_iter().copied().reduce(|| 0.0, f64::max),
-        }
-    }
-}
 
 /// How each neighbour list is sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -629,5 +467,53 @@ fn check_weights(weights: &Weights, edges: u64) -> Result<(), CsrError> {
     match bad {
         Some((i, found)) => Err(CsrError::Weight { index: i as u64, found: found.to_string() }),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(offsets: &[u64], list: &[u32], weights: Option<Weights>, directed: bool) -> Result<Csr, CsrError> {
+        Csr::from_parts(offsets.to_vec(), Neighbours::U32(list.to_vec()), weights, directed, Ids::dense(0, 3))
+    }
+
+    #[test]
+    fn parts_that_are_a_graph_are_taken() {
+        let csr = parts(&[0, 2, 3, 3], &[1, 2, 2], Some(Weights::F32(vec![0.5, 0.0, 1.0])), true).unwrap();
+        assert_eq!((csr.vertices(), csr.arcs(), csr.edges(), csr.degree(0)), (3, 3, 3, 2));
+        assert_eq!(csr.neighbours_of(0).collect::<Vec<_>>(), [1, 2]);
+        let turned = csr.transpose();
+        assert_eq!(turned.offsets(), [0, 0, 1, 3]);
+        assert_eq!(turned.neighbours(), &Neighbours::U32(vec![0, 0, 1]));
+        assert_eq!(turned.weights(), Some(&Weights::F32(vec![0.5, 0.0, 1.0])));
+        let csr = parts(&[0, 1, 3, 4], &[1, 2, 0, 1], None, false).unwrap();
+        assert_eq!((csr.edges(), csr.neighbours()), (2, &Neighbours::U32(vec![1, 0, 2, 1])));
+        assert_eq!(csr.transpose(), csr);
+    }
+
+    #[test]
+    fn parts_that_are_not_a_graph_are_refused() {
+        let offset = |index, found, low, high| Err(CsrError::Offset { index, found, low, high });
+        assert_eq!(parts(&[0, 1], &[1], None, true), Err(CsrError::Offsets { offsets: 2, vertices: 3 }));
+        assert_eq!(parts(&[], &[], None, true), Err(CsrError::Offsets { offsets: 0, vertices: 3 }));
+        assert_eq!(parts(&[1, 1, 1, 1], &[1], None, true), offset(0, 1, 0, 0));
+        assert_eq!(parts(&[0, 2, 1, 2], &[1, 2], None, true), offset(2, 1, 2, 2));
+        assert_eq!(parts(&[0, 1, 1, 1], &[1, 2], None, true), offset(3, 1, 2, 2));
+        assert_eq!(parts(&[0, 0, 0, u64::MAX], &[1, 2], None, true), offset(3, u64::MAX, 0, 2));
+        let beyond = CsrError::Neighbour { index: 1, found: 3, vertices: 3 };
+        assert_eq!(parts(&[0, 2, 2, 2], &[1, 3], None, true), Err(beyond));
+        let weights = |w: Vec<f64>| parts(&[0, 2, 2, 2], &[1, 2], Some(Weights::F64(w)), true);
+        assert_eq!(weights(vec![1.0]), Err(CsrError::Weights { weights: 1, edges: 2 }));
+        for bad in [-1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(weights(vec![0.0, bad]), Err(CsrError::Weight { index: 1, found: bad.to_string() }));
+        }
+        assert_eq!(parts(&[0, 1, 1, 1], &[2], None, false), Err(CsrError::OneWay { from: 0, to: 2 }));
+        assert_eq!(parts(&[0, 0, 0, 1], &[0], None, false), Err(CsrError::OneWay { from: 2, to: 0 }));
+        let pairs = [(0, 1), (0, 9)];
+        let beyond = CsrError::Neighbour { index: 1, found: 9, vertices: 3 };
+        assert_eq!(Csr::from_edges(3, &pairs, CsrOptions::default()), Err(beyond));
+        let error = Csr::from_real_edges(3, &[(0, 1, -0.5)], CsrOptions::default()).unwrap_err();
+        assert_eq!(error.to_string(), "the weight -0.5 of edge 0 is negative or not finite");
     }
 }

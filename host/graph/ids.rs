@@ -1,5 +1,6 @@
 //! Identifiers of the input and the numbers that stand for them.
 
+use super::import::Grouped;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,9 +68,36 @@ impl Ids {
         }
     }
 
+    /// The vertex that the input calls `id`, or words that say which there are.
+    pub fn find(&self, id: u64) -> Result<u64, UnknownVertex> {
+        self.vertex(id).ok_or(UnknownVertex { id, count: self.len(), bounds: self.bounds() })
+    }
+
     /// The smallest and the largest identifier; `None` when there are no vertices.
     pub fn bounds(&self) -> Option<(u64, u64)> {
         self.len().checked_sub(1).map(|last| (self.id(0), self.id(last)))
+    }
+}
+
+/// No vertex has this identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("vertex {id} does not exist: {}", there_are(*.count, *.bounds))]
+pub struct UnknownVertex {
+    /// What was asked for.
+    pub id: u64,
+    /// Number of vertices.
+    pub count: u64,
+    /// The smallest and the largest identifier.
+    pub bounds: Option<(u64, u64)>,
+}
+
+fn there_are(count: u64, bounds: Option<(u64, u64)>) -> String {
+    match bounds {
+        None => "the graph has no vertices".to_owned(),
+        Some((low, high)) if high - low == count - 1 => format!("identifiers go from {low} to {high}"),
+        Some((low, high)) => {
+            format!("the graph has {} vertices with identifiers between {low} and {high}", Grouped(count))
+        }
     }
 }
 
@@ -213,6 +241,18 @@ mod tests {
         let top = u64::MAX;
         assert_eq!(gather(&[vec![top, top - 1]]).into_ids(), Ids::dense(top - 1, 2));
         assert_eq!(gather(&[vec![top, 0]]).into_ids(), Ids::Sparse(vec![0, top]));
+    }
+
+    #[test]
+    fn an_unknown_vertex_says_which_there_are() {
+        let message = |ids: Ids| ids.find(7).unwrap_err().to_string();
+        assert_eq!(message(Ids::dense(1, 3)), "vertex 7 does not exist: identifiers go from 1 to 3");
+        assert_eq!(
+            message(Ids::Sparse(vec![1, 3, 9])),
+            "vertex 7 does not exist: the graph has 3 vertices with identifiers between 1 and 9"
+        );
+        assert_eq!(message(Ids::dense(0, 0)), "vertex 7 does not exist: the graph has no vertices");
+        assert_eq!(Ids::dense(1, 9).find(7), Ok(6));
     }
 
     proptest! {

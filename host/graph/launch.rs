@@ -1,10 +1,25 @@
 //! Launching the kernels of an algorithm, and reading what they report.
 
-use super::edges::{GraphError, GraphOnEngine};
+use super::edges::{EdgeStore, GraphError, GraphOnEngine};
+use super::place::TILE_EDGES;
+use crate::args;
 use crate::engine::{Args, Engine, Grid};
 use crate::memory::{Place, Region};
 use bytemuck::{Pod, Zeroable};
 use std::time::Duration;
+
+/// Lets a parameter block be passed by value.
+macro_rules! kernel_parameters {
+    ($name:ident, $bytes:literal) => {
+        const _: () = assert!(size_of::<$name>() == $bytes);
+        impl<'a> $crate::engine::KernelArg<'a> for $name {
+            fn push(&self, args: &mut $crate::engine::Args<'a>) {
+                args.push_value(*self);
+            }
+        }
+    };
+}
+pub(super) use kernel_parameters;
 
 /// How long one kernel may take unless told otherwise.
 pub const DEFAULT_LAUNCH_LIMIT: Duration = Duration::from_secs(300);
@@ -86,15 +101,74 @@ impl<'g> Launcher<'g> {
     }
 }
 
-/// Lets a parameter block be passed by value.
-macro_rules! kernel_parameters {
-    ($name:ident, $bytes:literal) => {
-        const _: () = assert!(size_of::<$name>() == $bytes);
-        impl<'a> $crate::engine::KernelArg<'a> for $name {
-            fn push(&self, args: &mut $crate::engine::Args<'a>) {
-                args.push_value(*self);
-            }
-        }
-    };
+/// `wb_queue_order` of `kernels/graph/queue.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct OrderParameters {
+    offset: u64,
+    queue: u64,
+    queue_next: u64,
+    bitmap: u64,
+    items: u64,
+    vertices: u64,
+    tally: u64,
+    report: u64,
 }
-pub(super) use kernel_parameters;
+kernel_parameters!(OrderParameters, 64);
+
+/// Puts queues in the order of their vertices, where that saves reading pages twice.
+#[derive(Debug)]
+pub(super) struct QueueOrder {
+    /// A bit for each vertex, all 0 between uses; `None` where edges are in memory.
+    bitmap: Option<Region>,
+    vertices: u64,
+    /// Fewer items than this seldom share pages.
+    least_items: u64,
+}
+
+/// Pages of edges for each item of a queue beyond which its order does not matter.
+const PAGES_PER_ITEM: u64 = 8;
+
+impl QueueOrder {
+    pub(super) fn new(graph: &GraphOnEngine, edges: &EdgeStore) -> Result<Self, GraphError> {
+        let words = (graph.vertices as usize).div_ceil(32);
+        let bitmap = match edges {
+            EdgeStore::Memory(_) => None,
+            _ => Some(graph.engine.allocate(Place::Device, words * size_of::<u32>())?),
+        };
+        Ok(Self { bitmap, vertices: graph.vertices, least_items: graph.arcs / TILE_EDGES / PAGES_PER_ITEM })
+    }
+
+    /// Clears what a failed run may have left behind.
+    pub(super) fn reset(&self) -> Result<(), GraphError> {
+        match &self.bitmap {
+            Some(bitmap) => Ok(bitmap.fill(0, bitmap.len(), 0)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies a queue in order to `queue_next`, if that is worth it; whether it was. `ids` ends the kernels' names.
+    pub(super) fn apply(
+        &self,
+        launcher: &Launcher<'_>,
+        ids: &str,
+        offset: &Region,
+        [queue, queue_next]: [u64; 2],
+        items: u64,
+    ) -> Result<bool, GraphError> {
+        let Some(bitmap) = self.bitmap.as_ref().filter(|_| items > self.least_items) else { return Ok(false) };
+        let p = OrderParameters {
+            offset: offset.address(),
+            queue,
+            queue_next,
+            bitmap: bitmap.address(),
+            items,
+            vertices: self.vertices,
+            tally: launcher.tally_address(),
+            report: launcher.report_address(),
+        };
+        launcher.run(&format!("wb_queue_mark_{ids}"), args!(p))?;
+        launcher.step(&format!("wb_queue_collect_{ids}"), args!(p))?;
+        Ok(true)
+    }
+}

@@ -11,12 +11,13 @@ pub mod hub;
 pub mod ids;
 pub mod import;
 pub mod input;
+mod lists;
 pub mod output;
 pub mod teps;
 pub mod verify;
 
 pub use csr::{Csr, CsrError, CsrOptions, NeighbourOrder, Neighbours, VertexId, Weights};
-pub use ids::Ids;
+pub use ids::{Ids, UnknownVertex};
 pub use import::{ImportError, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, WeightMode};
 pub use input::Input;
 

@@ -170,10 +170,11 @@ impl Stores {
         }
         if needs.weighted {
             each_part(csr, |part| {
-                Ok(match part {
+                match part {
                     Part::Narrow(edges) => writer.append(WEIGHTED, edges)?,
                     Part::Wide(edges) => writer.append(WEIGHTED, edges)?,
-                })
+                }
+                Ok(())
             })?;
         }
         writer.finish()?;

@@ -1,7 +1,7 @@
 //! Single-source shortest paths: a near queue that is relaxed until it is empty, a far one that waits for its turn.
 
 use super::edges::{GraphError, GraphOnEngine, WeightKind, Weighted};
-use super::launch::{Launcher, Report, kernel_parameters};
+use super::launch::{Launcher, QueueOrder, Report, kernel_parameters};
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::storage::Stats;
@@ -142,6 +142,8 @@ pub struct Sssp<'g> {
     in_far: Region,
     near: [Region; 2],
     far: [Region; 2],
+    order: QueueOrder,
+    ids: &'static str,
 }
 
 /// Searches from one source.
@@ -204,6 +206,8 @@ impl<'g> Sssp<'g> {
             in_far: device(vertices.div_ceil(32) * 4)?,
             near: [near()?, near()?],
             far: [far()?, far()?],
+            order: QueueOrder::new(graph, &weighted.edges)?,
+            ids: id,
         })
     }
 
@@ -211,6 +215,7 @@ impl<'g> Sssp<'g> {
     pub fn run(&mut self, source: u64) -> Result<SsspResult, GraphError> {
         self.graph.check_source(source)?;
         self.launcher.reset()?;
+        self.order.reset()?;
         let before = self.graph.stats()?;
         let started = Instant::now();
         let buckets = self.search(source)?;
@@ -276,6 +281,10 @@ impl<'g> Sssp<'g> {
                 if self.options.rounds != 0 && total_rounds > self.options.rounds {
                     let rounds = self.options.rounds;
                     return Err(GraphError::TooManyRounds { algorithm: "shortest paths", rounds });
+                }
+                let (queue, other) = (near[near_now], near[1 - near_now]);
+                if self.order.apply(&self.launcher, self.ids, &self.graph.out.offset, [queue, other], p.near_items)? {
+                    near_now = 1 - near_now;
                 }
                 (p.near, p.near_next) = (near[near_now], near[1 - near_now]);
                 near_now = 1 - near_now;

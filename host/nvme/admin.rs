@@ -180,6 +180,9 @@ impl AdminQueue {
                     let during = format!("during {}", named(entry, words));
                     return Err(NvmeError::Fatal { device: self.device.clone(), during, csts });
                 }
+                if csts & csts::RDY == 0 {
+                    return Err(NvmeError::NoLongerReady { device: self.device.clone(), csts });
+                }
                 if waited > self.deadline {
                     return Err(NvmeError::TimedOut {
                         device: self.device.clone(),

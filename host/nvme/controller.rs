@@ -20,9 +20,7 @@ const TIMEOUT_UNIT: Duration = Duration::from_millis(500);
 /// An admin command gets at least this long, however small CAP.TO is: CAP.TO speaks of enabling, and a busy device may
 /// take a second for a queue.
 const COMMAND_FLOOR: Duration = Duration::from_secs(5);
-/// A shutdown gets at least this long where RTD3E says less or nothing.
-const SHUTDOWN_FLOOR: Duration = Duration::from_secs(5);
-/// And at most this long.
+/// A shutdown gets as long as a command where RTD3E says less or nothing, and at most this long.
 const SHUTDOWN_CEILING: Duration = Duration::from_secs(60);
 /// CAP.CSS: the NVM command set (NVMe Base 2.1, 3.1.4.1).
 const CSS_NVM: u8 = 1;
@@ -305,8 +303,7 @@ impl Controller<Ready> {
             return Err(NvmeError::Fatal { device: device(), during: "while it was ready".to_owned(), csts });
         }
         if csts & csts::RDY == 0 {
-            let what = "stay ready";
-            return Err(NvmeError::NotReady { device: device(), what, waited: Duration::ZERO, csts });
+            return Err(NvmeError::NoLongerReady { device: device(), csts });
         }
         Ok(())
     }
@@ -337,13 +334,14 @@ impl Controller<Ready> {
     }
 
     /// Ends orderly: deletes I/O queues that are left, notifies the controller of a normal shutdown, waits for it to
-    /// finish (NVMe Base 2.1, 3.6.1), then disables it. Bounded by RTD3E and CAP.TO.
+    /// finish (NVMe Base 2.1, 3.6.1), then disables it. Bounded by RTD3E, the command deadline and
+    /// CAP.TO.
     pub fn shutdown(self) -> Result<Controller<Disabled>, NvmeError> {
         self.delete_left_queues();
         let config = self.core.read(register::CC, "CC")?;
         self.core.port.write32(register::CC, config & !cc::SHN_MASK | cc::SHN_NORMAL)?;
         let reported = Duration::from_micros(u64::from(self.state.identify.shutdown_us()));
-        let within = reported.clamp(SHUTDOWN_FLOOR, SHUTDOWN_CEILING);
+        let within = reported.max(self.core.command_deadline).min(SHUTDOWN_CEILING);
         let started = Instant::now();
         let mut polls = 0;
         loop {

@@ -68,6 +68,16 @@ pub enum NvmeError {
         /// The last CSTS.
         csts: u32,
     },
+    /// CSTS.RDY went away under the driver.
+    #[error(
+        "{device} is no longer ready (CSTS is {csts:#010x}): it was reset, or another program drives it; close it and open it again"
+    )]
+    NoLongerReady {
+        /// Which device.
+        device: String,
+        /// CSTS.
+        csts: u32,
+    },
     /// CSTS.CFS.
     #[error(
         "{device} reports a fatal status {during} (CSTS is {csts:#010x}); close it and open it again, which resets it"

@@ -70,7 +70,7 @@ impl<T: Element> Array<T> {
             first_page: self.first_page,
             count: self.count,
             element_bytes: size_of::<T>() as u32,
-            reserved: 0,
+            page_elements_log2: (self.cache.page_bytes() / size_of::<T>()).ilog2(),
         };
         LentArray { view: abi::ArrayView { array, cache: self.cache.0.constants }, _array: PhantomData }
     }

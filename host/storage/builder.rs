@@ -239,56 +239,54 @@ impl VolumeBuilder {
     }
 
     /// Whether every device reaches the memory that this engine's kernels prefer; the reason if not.
-    fn probe_direct(&self) -> Result<(), StorageError> {
+    fn probe_direct(&self) -> Result<(), String> {
         if let Some(gpu) = self.engine.space().gpu_context()
             && gpu.info().writes_ordering < WritesOrdering::Owner
         {
-            let reason = "this GPU does not promise that a device's writes are in order for its kernels \
-                          (GPU_DIRECT_RDMA_WRITES_ORDERING is none); use landing bounce";
-            return Err(self.no_path("landing direct", reason));
+            return Err("this GPU does not promise that a device's writes are in order for its kernels \
+                        (GPU_DIRECT_RDMA_WRITES_ORDERING is none)"
+                .to_owned());
         }
-        let page = Arc::new(self.engine.allocate(Place::Device, 1)?);
+        let page = Arc::new(self.engine.allocate(Place::Device, 1).map_err(|e| e.to_string())?);
         for drive in &self.drives {
             let dma = drive.controller().dma();
             match dma.map(&page) {
                 Ok(_) => {}
                 // A device that gives memory of its own serves as well, if it is the only one.
                 Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && self.engine.kind() == "cpu" => {
-                    dma.allocate(self.engine.space(), 1)?;
+                    dma.allocate(self.engine.space(), 1).map_err(|e| e.to_string())?;
                 }
-                Err(e) => return Err(self.no_path("landing direct", e.to_string())),
+                Err(e) => return Err(e.to_string()),
             }
         }
         Ok(())
     }
 
     fn choose_landing(&self, notes: &mut Vec<String>) -> Result<LandingPath, StorageError> {
-        match self.landing {
-            LandingChoice::Bounce => Ok(LandingPath::Bounce),
-            LandingChoice::Direct => self.probe_direct().map(|()| LandingPath::Direct),
-            LandingChoice::Auto => Ok(match self.probe_direct() {
-                Ok(()) => LandingPath::Direct,
-                Err(e) => {
-                    notes.push(format!("landing bounce: {e}"));
-                    LandingPath::Bounce
-                }
-            }),
+        if self.landing == LandingChoice::Bounce {
+            return Ok(LandingPath::Bounce);
+        }
+        match self.probe_direct() {
+            Ok(()) => Ok(LandingPath::Direct),
+            Err(reason) if self.landing == LandingChoice::Direct => Err(self.no_path("landing direct", reason)),
+            Err(reason) => {
+                notes.push(format!("landing bounce: {reason}"));
+                Ok(LandingPath::Bounce)
+            }
         }
     }
 
     fn choose_queue_memory(&self, notes: &mut Vec<String>) -> Result<QueueMemory, StorageError> {
-        let gpu = self.engine.kind() == "gpu";
-        match self.queue_memory {
-            QueueMemoryChoice::Host => Ok(QueueMemory::Host),
-            QueueMemoryChoice::Gpu if !gpu => {
+        match (self.queue_memory, self.engine.kind()) {
+            (QueueMemoryChoice::Host, _) | (QueueMemoryChoice::Auto, "cpu") => Ok(QueueMemory::Host),
+            (QueueMemoryChoice::Gpu, "cpu") => {
                 Err(self.no_path("queues gpu", "the engine is cpu, which has no GPU memory: use --engine gpu"))
             }
-            QueueMemoryChoice::Gpu => Ok(QueueMemory::Gpu),
-            QueueMemoryChoice::Auto if !gpu => Ok(QueueMemory::Host),
-            QueueMemoryChoice::Auto => Ok(match self.probe_direct() {
+            (QueueMemoryChoice::Gpu, _) => Ok(QueueMemory::Gpu),
+            (QueueMemoryChoice::Auto, _) => Ok(match self.probe_direct() {
                 Ok(()) => QueueMemory::Gpu,
-                Err(e) => {
-                    notes.push(format!("queues host: {e}"));
+                Err(reason) => {
+                    notes.push(format!("queues host: {reason}"));
                     QueueMemory::Host
                 }
             }),

@@ -90,6 +90,8 @@ impl Geometry {
         c.log2_sets = self.sets.ilog2();
         c.page_shift = self.page.ilog2();
         c.blocks_per_page = (self.page >> block_shift) as u32;
+        c.set_mask = self.sets - 1;
+        c.page_mask = self.page as u32 - 1;
         c.way_reciprocal = (1u64 << 32).div_ceil(self.ways.into()) as u32;
         c
     }

@@ -16,10 +16,12 @@ typedef struct wb_nvme_bench {
   uint64_t runtime_ns;
   uint32_t blocks;       // logical blocks in a unit
   uint32_t lanes;        // lanes that take part
+  uint32_t warp_lanes;   // of each warp the first so many; the others help to copy
   uint32_t per_lane;     // commands in flight of each, at most WB_NVME_BENCH_PER_LANE
   uint32_t read_percent; // 100 only reads, 0 only writes
   uint32_t random;       // 0: side by side through the volume, again and again
   uint32_t verify;       // check what is read
+  uint32_t reserved;
 } wb_nvme_bench;
 
 #define WB_NVME_BENCH_PER_LANE 64u
@@ -27,7 +29,7 @@ typedef struct wb_nvme_bench {
 #define WB_NVME_BENCH_BITS 5u
 #define WB_NVME_BENCH_BUCKETS 1152u
 
-static_assert(sizeof(wb_nvme_bench) == 72, "wb_nvme_bench");
+static_assert(sizeof(wb_nvme_bench) == 80, "wb_nvme_bench");
 
 namespace nvme_bench {
 
@@ -66,6 +68,21 @@ struct job {
   uint32_t words;  // 8-byte words in a block
 
   WB_FN job(volume_ref v, const wb_nvme_bench& parameters) : vol(v), p(parameters), words(v.block_bytes() / 8) {}
+
+  // This lane's place among those that take part, and whether it is one of them.
+  WB_FN uint64_t lane() const { return static_cast<uint64_t>(warp::index()) * p.warp_lanes + warp::lane(); }
+  WB_FN bool mine() const { return warp::lane() < p.warp_lanes && lane() < p.lanes; }
+  // Whether the whole warp is beyond the last of them.
+  WB_FN bool idle() const { return static_cast<uint64_t>(warp::index()) * p.warp_lanes >= p.lanes; }
+
+  // Whether the time is over or the host asks for the end; the same answer for all lanes. The stop word is a bus away.
+  WB_FN bool over(uint64_t start, uint64_t now, uint64_t turn) const {
+    bool end = now - start >= p.runtime_ns;
+    if (turn % 64 == 0 && warp::lane() == 0) {
+      end |= order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(vol.control()->stop)) != 0;
+    }
+    return warp::any(warp::full(), end);
+  }
 
   WB_FN uint64_t* totals() const { return reinterpret_cast<uint64_t*>(p.totals); }
   WB_FN uint64_t* buffer(uint64_t lane, uint32_t slot) const {
@@ -138,11 +155,12 @@ struct choice {
 WB_KERNEL void wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   const nvme_bench::job j(vol, p);
-  const uint64_t lane = static_cast<uint64_t>(warp::index()) * warp::width + warp::lane();
-  uint64_t* data = j.buffer(lane < p.lanes ? lane : 0, 0);
-  for (uint64_t first = static_cast<uint64_t>(warp::index()) * warp::width; first < p.units; first += p.lanes) {
-    const uint64_t unit = first + warp::lane();
-    const bool mine = lane < p.lanes && unit < p.units;
+  if (j.idle()) return;
+  const uint64_t lane = j.lane();
+  uint64_t* data = j.buffer(j.mine() ? lane : 0, 0);
+  for (uint64_t first = 0; first < p.units; first += p.lanes) {
+    const uint64_t unit = first + lane;
+    const bool mine = j.mine() && unit < p.units;
     j.fill(unit, data, mine);
     if (j.failed(vol.write(warp::full(), unit * p.blocks, mine ? p.blocks : 0, data))) return;
   }
@@ -153,15 +171,15 @@ WB_EXPORT(wb_nvme_bench_fill)
 WB_KERNEL void wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   const nvme_bench::job j(vol, p);
-  const uint64_t lane = static_cast<uint64_t>(warp::index()) * warp::width + warp::lane(), start = now_ns();
-  if (static_cast<uint64_t>(warp::index()) * warp::width >= p.lanes) return;
-  const bool mine = lane < p.lanes;
+  if (j.idle()) return;
+  const uint64_t lane = j.lane(), start = now_ns();
+  const bool mine = j.mine();
   uint64_t* data = j.buffer(mine ? lane : 0, 0);
   nvme_bench::choice choose(p.seed, lane);
   uint64_t reads = 0, writes = 0;
   for (uint64_t turn = 0;; ++turn) {
     const uint64_t began = now_ns();
-    if (warp::any(warp::full(), began - start >= p.runtime_ns)) break;
+    if (j.over(start, began, turn)) break;
     const uint64_t unit = choose.unit(p, lane, turn);
     const bool is_read = choose.reads(p);
     const uint32_t n = mine ? p.blocks : 0;
@@ -186,15 +204,15 @@ WB_KERNEL void wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb
     bool is_read;
   };
   const nvme_bench::job j(vol, p);
-  const uint64_t lane = static_cast<uint64_t>(warp::index()) * warp::width + warp::lane(), start = now_ns();
-  if (static_cast<uint64_t>(warp::index()) * warp::width >= p.lanes) return;
-  const bool mine = lane < p.lanes;
+  if (j.idle()) return;
+  const uint64_t lane = j.lane(), start = now_ns();
+  const bool mine = j.mine();
   nvme_bench::choice choose(p.seed, lane);
   flight f[WB_NVME_BENCH_PER_LANE];
   uint64_t reads = 0, writes = 0, turn = 0, oldest = 0;
   bool ending = false;
   for (;;) {
-    ending = ending || warp::any(warp::full(), now_ns() - start >= p.runtime_ns);
+    ending = ending || j.over(start, now_ns(), turn);
     if (!ending && turn - oldest < p.per_lane) {
       const uint32_t slot = static_cast<uint32_t>(turn % p.per_lane);
       uint64_t* data = j.buffer(mine ? lane : 0, slot);

@@ -182,7 +182,8 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
         for (uint32_t rest = ~word; rest; rest &= rest - 1) {
           const uint64_t v = base + warp::first(rest);
           Id from;
-          if (!asks(v, from)) edges.prefetch(g.offset[v], 1);
+          const uint64_t first = g.offset[v] + p.hub_leads;
+          if (first < g.offset[v + 1] && !asks(v, from)) edges.prefetch(first, 1);
         }
       }
       uint32_t reached = 0;
@@ -221,17 +222,9 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
 template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
   const bfs_view<Id> g(p);
   const uint32_t* before = reinterpret_cast<const uint32_t*>(p.seen_next);
-  const uint64_t words = (p.vertices + 31) / 32;
-  uint64_t found = 0, degrees = 0;
-  for (uint64_t w = warp::thread_index(); w < words; w += warp::thread_total()) {
-    for (uint32_t fresh = g.seen[w] & ~before[w]; fresh; fresh &= fresh - 1) {
-      const uint64_t v = w * 32 + warp::first(fresh);
-      const uint64_t first = g.offset[v], last = g.offset[v + 1];
-      ++found;
-      degrees += last - first;
-      push(g.found, &g.tally->sum[bfs_items], static_cast<Id>(v), first, last);
-    }
-  }
+  uint64_t degrees = 0;
+  const uint64_t found = push_words(p.vertices, g.found, &g.tally->sum[bfs_items], g.offset, degrees,
+                                    [&](uint64_t w) { return g.seen[w] & ~before[w]; });
   g.finish(p, found, degrees, 0, 0, 0);
 }
 

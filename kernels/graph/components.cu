@@ -149,7 +149,7 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
       });
       if (!warp::all(all, inside)) break;
     }
-  });
+  }, [](uint64_t, uint64_t) {});
   add_count(tally, components_scanned, scanned);
   add_count(tally, WB_GRAPH_BAD_EDGES, bad);
   publish(tally, reinterpret_cast<wb_graph_report*>(p.report));

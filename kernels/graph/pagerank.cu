@@ -187,6 +187,9 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
       }
       if (!warp::all(all, inside)) break;
     }
+  }, [&](uint64_t from, uint64_t count) {
+    // With one lane to a warp nobody else keeps reads in flight.
+    if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) edges.prefetch(from, count);
   });
   add_count(tally, pagerank_scanned, scanned);
   add_count(tally, WB_GRAPH_BAD_EDGES, bad);

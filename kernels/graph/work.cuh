@@ -109,6 +109,13 @@ template <class Id> WB_FN run run_of(item<Id> it, const uint64_t* offset) {
   return run{first, static_cast<uint32_t>(last - first)};
 }
 
+// Appends the pieces of a long list but for the first.
+template <class Id> WB_FN void push_pieces(item<Id>* queue, uint64_t* length, Id vertex, uint64_t pieces) {
+  if (pieces <= 1) return;
+  const uint64_t at = order::fetch_add_relaxed(length, pieces - 1);
+  for (uint64_t p = 1; p < pieces; ++p) queue[at + p - 1] = item<Id>{vertex, static_cast<Id>(p)};
+}
+
 // Appends a vertex with edges first..last; lanes that happen to be here together take their places with one atomic.
 template <class Id> WB_FN void push(item<Id>* queue, uint64_t* length, Id vertex, uint64_t first, uint64_t last) {
   const uint64_t pieces = piece_count(first, last);
@@ -118,9 +125,41 @@ template <class Id> WB_FN void push(item<Id>* queue, uint64_t* length, Id vertex
   if (warp::is_leader(here)) at = order::fetch_add_relaxed(length, static_cast<uint64_t>(warp::count(here)));
   at = warp::shuffle(here, at, warp::leader(here)) + warp::rank(here);
   queue[at] = item<Id>{vertex, 0};
-  if (pieces == 1) return;
-  at = order::fetch_add_relaxed(length, pieces - 1);
-  for (uint64_t p = 1; p < pieces; ++p) queue[at + p - 1] = item<Id>{vertex, static_cast<Id>(p)};
+  push_pieces(queue, length, vertex, pieces);
+}
+
+// Appends the vertices whose bits are set in `bits(word)`, in ascending order within each warp's words, so that lists which
+// share a page stay together. Answers how many vertices this lane had; `degrees` grows by their edges. All lanes call.
+template <class Id, class Bits>
+WB_FN uint64_t push_words(uint64_t vertices, item<Id>* queue, uint64_t* length, const uint64_t* offset, uint64_t& degrees,
+                          Bits bits) {
+  const warp::mask_t all = warp::full();
+  const uint64_t words = (vertices + 31) / 32;
+  uint64_t pushed = 0;
+  for (uint64_t base = static_cast<uint64_t>(warp::index()) * warp::width; base < words;
+       base += static_cast<uint64_t>(warp::total()) * warp::width) {
+    const uint64_t w = base + warp::lane();
+    uint32_t word = w < words ? bits(w) : 0;
+    const uint32_t own = warp::popcount(word);
+    if (!warp::any(all, own != 0)) continue;
+    uint32_t end = own;
+    for (uint32_t d = 1; d < warp::width; d *= 2) {
+      const uint32_t before = warp::shuffle(all, end, (warp::lane() + warp::width - d) % warp::width);
+      if (warp::lane() >= d) end += before;
+    }
+    uint64_t at = 0;
+    if (warp::lane() == warp::width - 1) at = order::fetch_add_relaxed(length, static_cast<uint64_t>(end));
+    at = warp::shuffle(all, at, warp::width - 1) + end - own;
+    for (; word; word &= word - 1) {
+      const uint64_t v = w * 32 + warp::first(word);
+      const uint64_t first = offset[v], last = offset[v + 1];
+      queue[at++] = item<Id>{static_cast<Id>(v), 0};
+      push_pieces(queue, length, static_cast<Id>(v), piece_count(first, last));
+      degrees += last - first;
+    }
+    pushed += own;
+  }
+  return pushed;
 }
 
 // How many items a warp takes at a time: few when there are few, so that every warp gets some.
@@ -284,14 +323,21 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
 
 // --- the whole edge list in even shares ------------------------------------------------------------------------------
 
+// How many turns ahead of its use a tile is asked for.
+constexpr uint64_t tiles_ahead = 4;
+
 // Calls f(vertices_from, edges_from, edges_to) for this warp's tiles of `piece_edges` edges; `tile[t]` is the vertex that holds
 // the tile's first edge. Neighbouring warps take neighbouring tiles, so the grid sweeps the list once, in either direction.
-template <class Id, class F>
-WB_FN void for_each_tile(const Id* tile, uint64_t edges, bool backward, F f) {
+//
+// `ahead(edges_from, count)` is told which edges this warp will want after the next ones.
+template <class Id, class F, class Ahead>
+WB_FN void for_each_tile(const Id* tile, uint64_t edges, bool backward, F f, Ahead ahead) {
   const uint64_t tiles = (edges + piece_edges - 1) / piece_edges;
   for (uint64_t i = warp::index(); i < tiles; i += warp::total()) {
     const uint64_t t = backward ? tiles - 1 - i : i;
     const uint64_t from = t * piece_edges;
+    const uint64_t later = i + tiles_ahead * warp::total();
+    if (later < tiles) ahead((backward ? tiles - 1 - later : later) * piece_edges, piece_edges);
     f(static_cast<uint64_t>(tile[t]), from, from + piece_edges < edges ? from + piece_edges : edges);
   }
 }

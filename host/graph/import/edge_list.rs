@@ -22,6 +22,7 @@ pub(crate) enum Columns {
 impl Reader<'_> {
     pub(crate) fn edge_list(&self, bytes: &Bytes<'_>, columns: Columns) -> Result<Loaded, ImportError> {
         let format = if columns == Columns::Three { Format::WeightedEdgeList } else { Format::EdgeList };
+        self.check_text(bytes)?;
         let third = self.third_column(bytes, columns)?;
         let weighted = third == Third::Weight;
         let plan = Plan::whole(self.piece, self.options.progress);

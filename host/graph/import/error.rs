@@ -337,19 +337,23 @@ pub enum ImportError {
         /// Bytes free.
         free: u128,
     },
+    /// The text does not fit.
+    #[error("{}: {} of text need at least {} of memory, {} is free", path.display(), Size((*.bytes).into()), Size((*.needed).into()), Size((*.free).into()))]
+    LargeText {
+        /// File.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
     /// No vertex at all.
     #[error("{}: holds no vertex; a graph without edges can be given as .mtx or as .v and .e, which name their vertices", path.display())]
     NoVertices {
         /// File.
         path: PathBuf,
-    },
-    /// Weights are needed and cannot be had.
-    #[error("{what}: {reason}")]
-    Weights {
-        /// File.
-        what: String,
-        /// Why, and what to do.
-        reason: &'static str,
     },
     /// A generator's parameters.
     #[error(

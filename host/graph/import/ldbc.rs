@@ -70,6 +70,7 @@ impl Reader<'_> {
     }
 
     fn vertices(&self, bytes: &Bytes<'_>) -> Result<Renumber, ImportError> {
+        self.check_text(bytes)?;
         let plan = Plan::whole(self.piece, self.options.progress);
         let pieces = text::parse::<Vec<u64>>(bytes, &plan, |own, line| {
             let Some(mut fields) = Fields::of(line, COMMENTS) else { return Ok(()) };
@@ -86,6 +87,7 @@ impl Reader<'_> {
         directed: Option<bool>,
         vertices: Option<(Renumber, &Bytes<'_>)>,
     ) -> Result<Loaded, ImportError> {
+        self.check_text(bytes)?;
         let third = self.third_column(bytes, Columns::AsFirstLine)?;
         let plan = Plan::whole(self.piece, self.options.progress);
         let precision = self.options.precision;

@@ -5,6 +5,7 @@ use super::error::{ImportError, LineFault};
 use super::raw::{self, RawEdges, Read};
 use super::text::{self, Bytes, Fields, Header, Plan};
 use super::{Format, Loaded, Reader};
+use crate::graph::build;
 use crate::graph::ids::Ids;
 
 /// In this format only `%` begins a comment.
@@ -39,12 +40,13 @@ impl Reader<'_> {
         if size.rows == 0 {
             return Err(Self::no_vertices(bytes));
         }
-        // Everything over the vertices has eight bytes or more for each.
-        let what = bytes.path().display().to_string();
-        let least = 8 * u128::from(size.rows);
-        super::check_memory(&what, size.rows.into(), size.entries.into(), least, self.options.memory)?;
-
         let weighted = banner.valued && self.wants_weights();
+        // The header says all that the check needs, so nothing is read in vain.
+        let (vertices, entries) = (u128::from(size.rows), u128::from(size.entries));
+        let arcs = entries << u32::from(banner.symmetric);
+        let needed = build::peak_bytes(vertices, arcs, 4, if weighted { 4 } else { 0 });
+        let what = bytes.path().display().to_string();
+        super::check_memory(&what, vertices, entries, needed, self.options.memory)?;
         let plan = Plan {
             start: header.offset(),
             first_line: header.line() + 1,

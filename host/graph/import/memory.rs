@@ -2,6 +2,7 @@
 
 use super::error::ImportError;
 use std::fs;
+use std::path::Path;
 
 /// Refuses what needs more than is free (or more than `limit`). Systems that do not tell are trusted.
 pub(crate) fn check(
@@ -19,6 +20,15 @@ pub(crate) fn check(
         None if needed > isize::MAX as u128 => {
             Err(ImportError::Memory { what: what.to_owned(), vertices, edges, needed, free: isize::MAX as u128 })
         }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a text file whose numbers alone, about half of its length, need more than is free.
+pub(crate) fn check_text(path: &Path, bytes: u64, limit: Option<u64>) -> Result<(), ImportError> {
+    let needed = bytes / 2;
+    match limit.or_else(free) {
+        Some(free) if needed > free => Err(ImportError::LargeText { path: path.to_owned(), bytes, needed, free }),
         _ => Ok(()),
     }
 }

@@ -30,6 +30,7 @@ mod raw;
 mod serialized;
 mod text;
 
+pub(crate) use error::Grouped;
 pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
 pub(crate) use memory::check as check_memory;
 
@@ -347,6 +348,12 @@ impl Reader<'_> {
             }
             _ => self.edge_list(bytes, edge_list::Columns::AsFirstLine),
         }
+    }
+
+    /// Refuses text whose edges cannot fit. How many there are is not known yet; a line of two long numbers has about
+    /// twice as many bytes as the numbers have in memory.
+    fn check_text(&self, bytes: &Bytes<'_>) -> Result<(), ImportError> {
+        memory::check_text(bytes.path(), bytes.len(), self.options.memory)
     }
 
     /// Whether weights of the input are read.

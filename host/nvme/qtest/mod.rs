@@ -42,7 +42,7 @@ const CLASS_NVME: u32 = 0x01_0802;
 #[non_exhaustive]
 pub enum QtestError {
     /// No QEMU on this machine.
-    #[error("no QEMU ({looked}): install qemu-system-x86, or set WARPBELL_QEMU to its qemu-system-x86_64")]
+    #[error("no QEMU ({looked} not found): install qemu-system-x86, or set WARPBELL_QEMU to its qemu-system-x86_64")]
     NoQemu {
         /// What was looked for.
         looked: String,

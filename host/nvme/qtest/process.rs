@@ -28,12 +28,14 @@ pub(super) fn find(configured: Option<&Path>) -> Result<PathBuf, QtestError> {
         p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     };
     let named = configured.map(PathBuf::from).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
-    if let Some(p) = named {
-        return if executable(&p) { Ok(p) } else { Err(QtestError::NoQemu { looked: p.display().to_string() }) };
+    let program = named.unwrap_or_else(|| PROGRAM.into());
+    let looked = || QtestError::NoQemu { looked: program.display().to_string() };
+    // A bare name is looked up as a shell would; anything else is a path.
+    if program.components().count() > 1 || program.is_absolute() {
+        return if executable(&program) { Ok(program.clone()) } else { Err(looked()) };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|d| d.join(PROGRAM)).find(|p| executable(p));
-    found.ok_or_else(|| QtestError::NoQemu { looked: format!("{PROGRAM} on PATH") })
+    std::env::split_paths(&path).map(|d| d.join(&program)).find(|p| executable(p)).ok_or_else(looked)
 }
 
 /// A running QEMU.
@@ -58,6 +60,8 @@ impl Qemu {
         let mut command = Command::new(&program);
         command
             .args(config.arguments(ram.as_raw_fd(), socket.as_raw_fd()))
+            // An interrupt from the keyboard is for this process, which closes the device in order.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr.try_clone().map_err(refused)?);
@@ -170,6 +174,8 @@ mod tests {
             text.contains("/nowhere/qemu") && text.contains("qemu-system-x86") && text.contains(VARIABLE),
             "{text}"
         );
+        assert!(find(Some(Path::new("no-such-program-anywhere"))).is_err());
+        assert!(find(Some(Path::new("sh"))).unwrap().is_absolute());
         // A file that cannot be executed is no program.
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(find(Some(file.path())).is_err());

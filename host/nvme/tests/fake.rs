@@ -119,6 +119,11 @@ impl Fake {
         self.state().gone = true;
     }
 
+    /// Somebody else disables it.
+    pub(super) fn steal(&self) {
+        self.enable(&mut self.state(), 0);
+    }
+
     pub(super) fn fail(&self) {
         self.state().csts |= csts::CFS;
     }
@@ -249,6 +254,7 @@ impl Fake {
             }
         } else if value & cc::EN == 0 {
             s.csts = 0;
+            s.queues.clear();
         }
         if value & cc::SHN_MASK != 0 && !quirks.never_shut_down {
             s.csts |= csts::SHST_COMPLETE;

@@ -77,8 +77,9 @@ fn a_controller_that_never_becomes_ready_is_given_up() {
 #[test]
 fn a_slow_controller_is_waited_for() {
     let (fake, controller) = enable(Quirks { ready_after: Some(300), ..Quirks::default() });
-    assert_eq!(controller.unwrap().identify().serial(), "FAKE");
-    assert!(!fake.is_enabled());
+    let controller = controller.unwrap();
+    assert_eq!(controller.identify().serial(), "FAKE");
+    assert!(fake.is_enabled());
 }
 
 #[test]
@@ -184,6 +185,24 @@ fn shutdown_notifies_and_disables() {
     let disabled = controller.unwrap().shutdown().unwrap();
     assert!(!fake.is_enabled());
     assert!(disabled.enable().is_ok());
+}
+
+#[test]
+fn a_shutdown_that_does_not_end_is_given_up() {
+    let (fake, controller) = enable(Quirks { never_shut_down: true, ..Quirks::default() });
+    let e = controller.unwrap().shutdown().unwrap_err();
+    assert!(e.to_string().contains("did not finish its shutdown"), "{e}");
+    assert!(!fake.is_enabled());
+}
+
+#[test]
+fn a_controller_that_somebody_else_disabled_is_reported() {
+    let (fake, mut controller) = enable(Quirks::default());
+    let controller = controller.as_mut().unwrap();
+    controller.set_command_deadline(Duration::from_secs(600));
+    fake.steal();
+    assert!(matches!(controller.check(), Err(NvmeError::NoLongerReady { .. })));
+    assert!(matches!(controller.namespaces(), Err(NvmeError::NoLongerReady { .. })));
 }
 
 // --- queues ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ pub enum FileIo {
     Uring,
     /// `preadv2` and `pwritev2` by the service threads.
     Pread,
-    /// Reads copy from a mapping of the page cache; writes go through `pwritev2`.
+    /// Reads copy from a mapping of the page cache; writes go through `pwritev2`. The file must not be cut short
+    /// meanwhile: its length is looked at ten times a second, and a load beyond its end before that is a SIGBUS.
     Mmap,
 }
 

@@ -37,6 +37,7 @@ impl Mover {
     ///
     /// # Safety
     /// `from` must be readable and `to` writable for `bytes`, and the two must not overlap.
+    #[inline]
     pub(super) unsafe fn stream(self, to: *mut u8, from: *const u8, bytes: usize) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -90,6 +91,7 @@ unsafe fn stream_avx2(to: *mut u8, from: *const u8, bytes: usize) {
 }
 
 /// Orders all data written before it, around the cache or not, before the completion entries that are stored after it.
+#[inline]
 pub(super) fn publish() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of x86-64.
@@ -100,6 +102,7 @@ pub(super) fn publish() {
 }
 
 /// Asks for the first lines of a block before they are needed; the processor follows the stream from there.
+#[inline]
 pub(super) fn prefetch(from: *const u8) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..4 {

@@ -75,18 +75,16 @@ const TRIGGER: &str = "after:N, or a range of blocks such as 100-107";
 
 /// Splits at commas that no backslash escapes.
 fn fields(spec: &str) -> Vec<String> {
-    let mut out = vec![String::new()];
+    let (mut out, mut field) = (Vec::new(), String::new());
     let mut chars = spec.chars().peekable();
     while let Some(c) = chars.next() {
         match (c, chars.peek()) {
-            ('\\', Some(',')) => {
-                chars.next();
-                out.last_mut().expect("never empty").push(',');
-            }
-            (',', _) => out.push(String::new()),
-            _ => out.last_mut().expect("never empty").push(c),
+            ('\\', Some(',')) => field.extend(chars.next()),
+            (',', _) => out.push(std::mem::take(&mut field)),
+            _ => field.push(c),
         }
     }
+    out.push(field);
     out
 }
 
@@ -205,7 +203,7 @@ fn file(path: &str) -> Backing {
 
 pub(super) fn parse(spec: &str) -> Result<SoftConfig, SpecError> {
     let fields = fields(spec);
-    let (first, rest) = fields.split_first().expect("never empty");
+    let (first, rest) = fields.split_first().ok_or(SpecError::Empty)?;
     let backing = match first.strip_prefix("mem").map(|r| (r, r.strip_prefix(':'))) {
         Some(("", _)) => Backing::Memory { bytes: None },
         Some((_, Some(text))) => Backing::Memory { bytes: Some(need("mem", Some(text), SIZE, size)?) },

@@ -184,7 +184,10 @@ typedef struct wb_cache {
   uint32_t page_shift;
   uint32_t blocks_per_page;
   uint32_t way_reciprocal; // ceil(2^32 / ways)
-  uint32_t reserved[10];
+  // What the hit path would otherwise have to work out and keep in registers.
+  uint32_t set_mask;       // sets - 1
+  uint32_t page_mask;      // bytes of a page - 1
+  uint32_t reserved[8];
 } wb_cache;
 
 // A typed range of a cached volume. Elements never straddle pages.
@@ -193,7 +196,7 @@ typedef struct wb_array {
   uint64_t first_page;
   uint64_t count;          // elements
   uint32_t element_bytes;
-  uint32_t reserved;
+  uint32_t page_elements_log2;
 } wb_array;
 
 // What a kernel takes as its parameter: the array, and its cache's constants beside it, so that both are read from parameter
@@ -261,8 +264,9 @@ constexpr uint64_t fingerprint() {
   h = fold(h, sizeof(wb_cache));
   h = fold(h, offsetof(wb_cache, pages));
   h = fold(h, offsetof(wb_cache, way_reciprocal));
+  h = fold(h, offsetof(wb_cache, page_mask));
   h = fold(h, sizeof(wb_array));
-  h = fold(h, offsetof(wb_array, element_bytes));
+  h = fold(h, offsetof(wb_array, page_elements_log2));
   h = fold(h, sizeof(wb_array_view));
   h = fold(h, offsetof(wb_array_view, cache));
   return h;

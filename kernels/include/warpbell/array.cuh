@@ -7,6 +7,9 @@
 //     atomicAdd(out, sum);
 //   }
 //
+// Give kernels bounds, `__launch_bounds__(256, 4)` say: what a miss needs (some 200 registers) is called out of line, and
+// without bounds would decide how many threads fit. With them a hit still runs in registers; only misses spill.
+//
 // Elements have 1, 2, 4, 8 or 16 bytes and never straddle pages. Nothing here throws or waits for ever: an element that cannot
 // be read is the poison value (all bits set), the reason is in the run's error log, and the run ends as an error.
 #pragma once
@@ -79,6 +82,8 @@ template <class T> struct found {
 
 WB_FN_COLD void outside_of_array(const wb_cache* cache, uint64_t page) { frames::report(*cache, WB_BAD_ARGUMENT, page); }
 
+WB_FN_COLD void note_retry(const wb_cache* cache) { frames::count(*cache, &wb_stats::retries, 1); }
+
 // A hit in another way than the home way.
 template <class T> WB_FN found<T> load_elsewhere(const wb_cache* cache, uint64_t page, uint32_t byte) {
   const wb_cache& c = *cache;
@@ -90,7 +95,7 @@ template <class T> WB_FN found<T> load_elsewhere(const wb_cache* cache, uint64_t
   const uint64_t* word = frames::tag(c, frames::entry(c, set, way));
   const T v = order::load_checked(reinterpret_cast<const T*>(frames::address(c, set, way) + byte));
   if (!tags::same(t, order::load_relaxed(word))) {
-    frames::count(c, &wb_stats::retries, 1);
+    note_retry(cache);
     return f;
   }
   if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
@@ -108,7 +113,7 @@ template <class T> WB_FN T load_missing(const wb_cache* cache, warp::mask_t mask
 template <class T> WB_FN_COLD found<T> load_slowly(const wb_cache* cache, uint64_t first_page, uint64_t count, uint64_t i) {
   const uint64_t at = i * sizeof(T);
   const uint64_t page = first_page + (at >> cache->page_shift);
-  const uint32_t byte = static_cast<uint32_t>(at) & ((1u << cache->page_shift) - 1);
+  const uint32_t byte = static_cast<uint32_t>(at) & cache->page_mask;
   if (i >= count) {
     outside_of_array(cache, page);
     return found<T>{poison<T>(), false};
@@ -124,7 +129,7 @@ WB_FN_COLD found<T> load_slowly_together(const wb_cache* cache, warp::mask_t mas
                                          uint64_t count, uint64_t i) {
   const uint64_t at = i * sizeof(T);
   const uint64_t page = first_page + (at >> cache->page_shift);
-  const uint32_t byte = static_cast<uint32_t>(at) & ((1u << cache->page_shift) - 1);
+  const uint32_t byte = static_cast<uint32_t>(at) & cache->page_mask;
   found<T> f{poison<T>(), false};
   if (wants && i >= count) {
     outside_of_array(cache, page);
@@ -147,7 +152,7 @@ template <class T> class array {
         c_(v.cache),
         first_page_(v.array.first_page),
         count_(v.array.count),
-        page_elements_log2_(v.cache.page_shift - log2_bytes) {}
+        page_elements_log2_(v.array.page_elements_log2) {}
   array(const array&) = delete;
   array& operator=(const array&) = delete;
   WB_FN ~array() {
@@ -166,7 +171,7 @@ template <class T> class array {
   WB_FN T load(uint64_t i) {
     T v;
     if (i < count_ && try_home(i, v)) return v;
-    const found<T> f = load_slowly<T>(cache_, first_page_, count_, i);
+    const found<T> f = out_of_line(load_slowly<T>)(cache_, first_page_, count_, i);
     hits_ += f.ok;
     return f.value;
   }
@@ -177,7 +182,7 @@ template <class T> class array {
     T v = poison<T>();
     const bool slow = !(i < count_ && try_home(i, v));
     if (warp::any(mask, slow)) {
-      const found<T> f = load_slowly_together<T>(cache_, mask, slow, first_page_, count_, i);
+      const found<T> f = out_of_line(load_slowly_together<T>)(cache_, mask, slow, first_page_, count_, i);
       if (slow) v = f.value;
       hits_ += f.ok;
     }
@@ -283,10 +288,9 @@ template <class T> class array {
   enum class walked : uint32_t { all, stopped, failed };
 
   WB_FN uint64_t page_of(uint64_t i) const { return first_page_ + (i >> page_elements_log2_); }
-  WB_FN uint32_t within(uint64_t i) const { return static_cast<uint32_t>(i) & ((1u << page_elements_log2_) - 1); }
-  WB_FN uint32_t byte_of(uint64_t i) const { return within(i) << log2_bytes; }
+  WB_FN uint32_t byte_of(uint64_t i) const { return static_cast<uint32_t>(i << log2_bytes) & c_.page_mask; }
 
-  WB_FN void outside(uint64_t i) const { outside_of_array(cache_, page_of(i)); }
+  WB_FN void outside(uint64_t i) const { out_of_line(outside_of_array)(cache_, page_of(i)); }
 
   // The frame that holds the page now, its tag acquired.
   WB_FN bool hit(uint64_t page, uint32_t set, uint32_t& way, const uint64_t*& word, uint64_t& t) const {
@@ -295,7 +299,7 @@ template <class T> class array {
     t = order::load_acquire(word);
     if (tags::holds(t, page)) return true;
     uint64_t elsewhere = 0;
-    way = find_page(cache_, page, elsewhere);
+    way = out_of_line(find_page)(cache_, page, elsewhere);
     t = elsewhere;
     word = frames::tag(c_, frames::entry(c_, set, way));
     return way != frames::none;
@@ -308,7 +312,7 @@ template <class T> class array {
     const uint64_t* word = frames::tag(c_, frames::entry(c_, set, way));
     const uint64_t t = order::load_acquire(word);
     if (!tags::holds(t, page)) return false;
-    v = order::load_checked(reinterpret_cast<const T*>(frames::address(c_, set, way)) + within(i));
+    v = order::load_checked(reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(i)));
     if (!tags::same(t, order::load_relaxed(word))) return false;
     if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
     ++hits_;
@@ -322,11 +326,13 @@ template <class T> class array {
 
   // One lane asks for a page unless it is there or under way.
   WB_FN void ask_for(uint64_t page) const {
-    const uint32_t set = frames::set_of(c_, page);
-    const uint64_t t = order::load_relaxed(frames::tag(c_, frames::entry(c_, set, frames::home_way(c_, page))));
-    if (!tags::names(t, page)) request_page(cache_, 1u << warp::lane(), page);
+    if (!tags::names(order::load_relaxed(home_tag(page)), page)) out_of_line(request_page)(cache_, 1u << warp::lane(), page);
+  }
+  WB_FN const uint64_t* home_tag(uint64_t page) const {
+    return frames::tag(c_, frames::entry(c_, frames::set_of(c_, page), frames::home_way(c_, page)));
   }
 
+  // Stretch by stretch, each within a page. All calls are made between stretches, so that the loads run in registers.
   template <bool Stops, class F> WB_FN walked walk(warp::mask_t mask, uint64_t first, uint64_t last, F f) {
     walked result = walked::all;
     if (last > count_) {
@@ -334,84 +340,86 @@ template <class T> class array {
       last = count_;
       result = walked::failed;
     }
+    const uint32_t lanes = warp::count(mask);
+    // A search that may end at any element starts small, and does not ask for more before it knows that it needs more.
+    uint64_t stretch = Stops ? lanes : ~0ull;
+    bool changed = false;
     while (first < last) {
+      const uint64_t page = page_of(first);
+      const uint32_t set = frames::set_of(c_, page);
       const uint64_t page_end = ((first >> page_elements_log2_) + 1) << page_elements_log2_;
-      const uint64_t end = page_end < last ? page_end : last;
-      const walked w = walk_page<Stops>(mask, first, static_cast<uint32_t>(end - first), end < last, f);
-      if (w != walked::all) return w;
-      first = end;
+      uint64_t end = page_end < last ? page_end : last;
+      const bool whole = end - first <= stretch;
+      if (!whole) end = first + stretch;
+      stretch = ~0ull;
+      const bool more = whole && end < last;
+      const uint64_t ahead = more ? order::load_relaxed(home_tag(page + 1)) : 0;
+      uint32_t way = 0;
+      const uint64_t* word = nullptr;
+      uint64_t t = 0;
+      bool pinned = false;
+      if (!warp::all(mask, !changed && hit(page, set, way, word, t))) {
+        if (!hold(mask, page, way)) return walked::failed;
+        pinned = true;
+      } else if (warp::is_leader(mask)) {
+        ++hits_;
+        if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
+      }
+      if (more && !tags::names(ahead, page + 1) && warp::is_leader(mask)) {
+        out_of_line(request_page)(cache_, 1u << warp::lane(), page + 1);
+      }
+      const T* base = reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(first));
+      const uint32_t count = static_cast<uint32_t>(end - first);
+      bool stop = false;
+      const uint32_t done = visit<Stops>(mask, base, count, first, pinned ? nullptr : word, t, f, stop);
+      if (pinned) {
+        warp::sync(mask);
+        if (warp::is_leader(mask)) frames::unpin(c_, frames::entry(c_, set, way), lanes);
+      }
+      if (Stops && stop) return walked::stopped;
+      // The frame was no longer the page's: the rest with a pin.
+      changed = done < count;
+      if (changed && warp::is_leader(mask)) out_of_line(note_retry)(cache_);
+      first += done;
     }
     return result;
   }
 
-  // `count` elements from `first`, all in one page.
+  // Loads `count` elements in batches and hands each batch to `f` once `word`, if there is one, has been seen to be still `t`.
+  // Answers how many.
   template <bool Stops, class F>
-  WB_FN walked walk_page(warp::mask_t mask, uint64_t first, uint32_t count, bool more, F& f) {
-    const uint64_t page = page_of(first);
-    const uint32_t set = frames::set_of(c_, page);
+  WB_FN uint32_t visit(warp::mask_t mask, const T* base, uint32_t count, uint64_t first, const uint64_t* word, uint64_t t, F& f,
+                       bool& stopped) const {
     const uint32_t lanes = warp::count(mask), rank = warp::rank(mask);
-    uint32_t way = 0;
-    const uint64_t* word = nullptr;
-    uint64_t t = 0;
-    bool pinned = false;
-    if (!warp::all(mask, hit(page, set, way, word, t))) {
-      if (!hold(mask, page, way)) return walked::failed;
-      pinned = true;
-    } else if (warp::is_leader(mask)) {
-      ++hits_;
-      if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
-    }
-    const T* base = reinterpret_cast<const T*>(frames::address(c_, set, way)) + within(first);
-    walked result = walked::all;
-    uint32_t at = 0;
-    while (at < count) {
-      // A search that may end at any element starts small.
-      const uint32_t step = Stops && at == 0 ? lanes : lanes * batch;
-      const uint32_t end = count - at < step ? count : at + step;
+    for (uint32_t at = 0; at < count; at += lanes * batch) {
       T v[batch];
 #pragma unroll
       for (uint32_t j = 0; j < batch; ++j) {
         const uint32_t k = at + j * lanes + rank;
-        if (k < end) v[j] = order::load_data(base + k);
+        if (k < count) v[j] = order::load_data(base + k);
       }
-      if (more && (at != 0 || !Stops || end == count)) {
-        more = false;
-        if (warp::is_leader(mask)) ask_for(page + 1);
-      }
-      if (!pinned) {
+      if (word) {
         order::fence_after_loads();
-        if (!warp::all(mask, tags::same(t, order::load_relaxed(word)))) {
-          // The frame is not the page's any more: from here on with a pin, starting again with this batch.
-          if (warp::is_leader(mask)) frames::count(c_, &wb_stats::retries, 1);
-          if (!hold(mask, page, way)) return walked::failed;
-          pinned = true;
-          base = reinterpret_cast<const T*>(frames::address(c_, set, way)) + within(first);
-          continue;
-        }
+        if (!warp::all(mask, tags::same(t, order::load_relaxed(word)))) return at;
       }
       bool stop = false;
 #pragma unroll
       for (uint32_t j = 0; j < batch; ++j) {
         const uint32_t k = at + j * lanes + rank;
-        if (k < end && !(Stops && stop)) stop = f(first + k, v[j]);
+        if (k < count && !(Stops && stop)) stop = f(first + k, v[j]);
       }
       if (Stops && warp::any(mask, stop)) {
-        result = walked::stopped;
-        break;
+        stopped = true;
+        return at;
       }
-      at = end;
     }
-    if (pinned) {
-      warp::sync(mask);
-      if (warp::is_leader(mask)) frames::unpin(c_, frames::entry(c_, set, way), lanes);
-    }
-    return result;
+    return count;
   }
 
   // Pins the page that all lanes of the mask want, once for each.
   WB_FN bool hold(warp::mask_t mask, uint64_t page, uint32_t& way) const {
     uint32_t w;
-    const bool done = pin_page(cache_, mask, page, false, true, w) == WB_DONE;
+    const bool done = out_of_line(pin_page)(cache_, mask, page, false, true, w) == WB_DONE;
     way = w;
     return done;
   }
@@ -475,7 +483,7 @@ template <class T> class page_handle {
     }
     const uint64_t page = a_.page_of(i);
     uint32_t way;
-    if (pin_page(a_.cache_, warp::active(), page, false, false, way) != WB_DONE) return false;
+    if (out_of_line(pin_page)(a_.cache_, warp::active(), page, false, false, way) != WB_DONE) return false;
     const uint32_t set = frames::set_of(a_.c_, page);
     const uint32_t elements = 1u << a_.page_elements_log2_;
     first_ = i & ~static_cast<uint64_t>(elements - 1);

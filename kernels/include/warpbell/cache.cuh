@@ -5,13 +5,13 @@
 //   from            to                who                                   how
 //   any idle        claimed           the set lock's holder, pins == 0      CAS, version + 1, state 0
 //   claimed         FILLING           the same                              store, `fill` and the pin stored before
-//   claimed         what it was       the same, when pins turned out > 0    store
-//   FILLING         VALID|REFERENCED  whoever finishes the read             the volume settles it
+//   claimed         what it was       the same, when pins turned out > 0    CAS, keeping a DIRTY that came meanwhile
+//   FILLING         VALID|REFERENCED  whoever finishes the read             exchange, in the volume
 //   FILLING         FAILED            the same, when the read failed        the error is raised by the settling
 //   VALID|DIRTY     VALID|WRITING     the set lock's holder, pins == 0      CAS, version + 1; DIRTY again when pins > 0
-//   VALID|WRITING   VALID (|DIRTY|FAILED)  whoever finishes the write       the volume settles it
+//   VALID|WRITING   VALID (|DIRTY|FAILED)  whoever finishes the write       AND or CAS, in the volume
 //   VALID           + REFERENCED      who reads                             CAS from exactly the tag that was read
-//   VALID           + DIRTY           who holds a pin, before it writes     CAS from exactly the tag that was read
+//   any             + DIRTY           who holds a pin, before it writes     CAS from exactly the tag that was read
 //
 // * A hit is optimistic and has no atomics: tag (acquire), data, tag again. Claiming bumps the version before the first new
 //   byte is written, so data of another page, or of half a page, is never taken for the page's.
@@ -74,7 +74,7 @@ namespace frames {
 
 constexpr uint32_t none = ~0u;
 
-WB_FN uint32_t set_of(const wb_cache& c, uint64_t page) { return static_cast<uint32_t>(page) & (c.sets - 1); }
+WB_FN uint32_t set_of(const wb_cache& c, uint64_t page) { return static_cast<uint32_t>(page) & c.set_mask; }
 
 // (page / sets) mod ways by multiplication; exact for the 28 bits that are used.
 WB_FN uint32_t home_way(const wb_cache& c, uint64_t page) {
@@ -132,7 +132,7 @@ WB_FN bool pin(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count,
   return false;
 }
 
-// Sets state bits of a frame that the caller has pinned.
+// Sets state bits of a frame that the caller has pinned. Somebody may have claimed it and not yet seen the pin: DIRTY survives that.
 WB_FN void mark(const wb_cache& c, uint32_t entry, uint64_t state) {
   uint64_t* word = tag(c, entry);
   uint64_t t = order::load_relaxed(word);
@@ -164,16 +164,30 @@ WB_FN void count(const wb_cache& c, uint64_t wb_stats::*what, uint64_t n) {
   order::fetch_add_relaxed(&(stripes[warp::processor() % WB_STATS_STRIPES].*what), n);
 }
 
-// The five functions below need the set's lock.
+// Whether it is worth trying to claim a frame. Only a hint: the claim itself finds out. Stress tests do without it, so that claims
+// and pins cross each other often and not once in a million.
+WB_FN bool looks_idle(const wb_cache& c, uint32_t entry) {
+#if defined(WB_CLAIM_BLINDLY)
+  return true;
+#else
+  return order::load_relaxed(pins(c, entry)) == 0;
+#endif
+}
+
+// The four functions below need the set's lock.
 
 // Takes an idle frame away from whatever it held: nobody finds it, nobody can pin it. `t` becomes the claimed tag.
 WB_FN bool claim(const wb_cache& c, uint32_t entry, uint64_t& t) {
-  if (order::load_relaxed(pins(c, entry)) != 0) return false;
+  if (!looks_idle(c, entry)) return false;
   uint64_t claimed = tags::advance(t, 0);
   if (order::compare_exchange(tag(c, entry), t, claimed) != t) return false;
   if (order::fetch_add(pins(c, entry), 0u) != 0) {
-    order::store_release(tag(c, entry), t);
-    return false;
+    uint64_t now = claimed;
+    while (true) {
+      const uint64_t was = order::compare_exchange(tag(c, entry), now, t | (now & WB_TAG_DIRTY));
+      if (was == now) return false;
+      now = was;
+    }
   }
   if (t & WB_TAG_VALID) count(c, &wb_stats::evictions, 1);
   t = claimed;
@@ -182,7 +196,7 @@ WB_FN bool claim(const wb_cache& c, uint32_t entry, uint64_t& t) {
 
 // Makes a dirty frame one whose write-back is in flight; the caller submits it. Readers go on reading it.
 WB_FN bool begin_write(const wb_cache& c, uint32_t entry, uint64_t& t) {
-  if (order::load_relaxed(pins(c, entry)) != 0) return false;
+  if (!looks_idle(c, entry)) return false;
   constexpr uint64_t clear = WB_TAG_DIRTY | WB_TAG_FAILED;
   uint64_t writing = tags::advance(t, (t & tags::state_mask & ~clear) | WB_TAG_WRITING);
   order::store_relaxed(fill(c, entry), tags::pending(writing));
@@ -350,11 +364,12 @@ WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write) {
   if (t & WB_TAG_VALID) {
     if (w.writes) mark(c, at, WB_TAG_DIRTY);
     w.status = WB_DONE;
-  } else if (!(t & WB_TAG_FILLING)) {
+  } else if (t & WB_TAG_FAILED) {
     unpin(c, at, lanes);
     w.way = none;
     w.status = WB_POISONED;
   }
+  // Otherwise it is being filled, or somebody has claimed it and is about to see the pin and give it back.
 }
 
 // The command that a waiting leader can help to finish: its own page's, or, when there is no frame, one of the set's.
@@ -414,6 +429,8 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   w.status = warp::shuffle(mask, w.status, leader);
   w.way = warp::shuffle(mask, w.way, leader);
   w.missed = warp::shuffle(mask, static_cast<uint32_t>(w.missed), leader) != 0;
+  // The leader has acquired the tag; now all lanes have.
+  warp::sync(mask);
 }
 
 namespace frames {
@@ -432,7 +449,7 @@ template <class F> WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t 
   const uint32_t set = frames::set_of(*cache, page);
   bool waiting = true;
   do {
-    page_turn(cache, mask, w);
+    out_of_line(page_turn)(cache, mask, w);
     const bool ended = waiting && w.status != WB_PENDING;
     if (ended && w.status == WB_DONE) use(frames::address(*cache, set, w.way));
     warp::sync(mask);

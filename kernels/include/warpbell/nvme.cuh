@@ -418,7 +418,8 @@ class queue_ref : public ring_ref {
     constexpr uint64_t states = (uint64_t{1} << WB_TAG_VERSION_SHIFT) - 1;
     if (opcode_blocks >> WB_RECORD_OPCODE_SHIFT == nvme::op_read) {
       uint64_t page = order::load_relaxed(tag) & ~states;
-      order::store_release(tag, page | (good ? WB_TAG_VALID | WB_TAG_REFERENCED : WB_TAG_FAILED));
+      // A read-modify-write, as who pins the frame meanwhile looks at the tag with one.
+      order::exchange(tag, page | (good ? WB_TAG_VALID | WB_TAG_REFERENCED : WB_TAG_FAILED));
     } else if (good) {
       order::fetch_and(tag, ~uint64_t{WB_TAG_WRITING});
     } else {

@@ -1,0 +1,362 @@
+//! What a device does for kernels: fio's questions, asked from inside.
+
+use super::fio::Direction;
+use super::histogram::Histogram;
+use crate::engine::{Args, Engine, EngineError, Grid, KernelArg, RunError};
+use crate::memory::{MemoryError, Place, Region};
+use crate::storage::{DataBuffer, StorageError, Volume};
+use bytemuck::{Pod, Zeroable};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a device could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NvmeBenchError {
+    /// Storage.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A launch.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A run: a command failed, or did not end in time.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A command that is not whole blocks, or that the volume does not take.
+    #[error("commands of {bytes} bytes: give whole blocks of {block}, at most {most} bytes")]
+    CommandSize {
+        /// Asked for.
+        bytes: u64,
+        /// A logical block.
+        block: u64,
+        /// The most that one command moves.
+        most: u64,
+    },
+    /// Not one command fits, or more than 32 bits count.
+    #[error("{bytes} bytes hold {units} commands of {each}: give a --size of 1 to 4294967295 of them")]
+    Size {
+        /// Bytes to touch.
+        bytes: u64,
+        /// Commands.
+        units: u64,
+        /// Bytes of each.
+        each: u64,
+    },
+    /// More than the volume has.
+    #[error("--size of {asked} bytes: the device has {holds}")]
+    Capacity {
+        /// Asked for.
+        asked: u64,
+        /// Bytes of the volume.
+        holds: u64,
+    },
+    /// Data was not what had been written.
+    #[error("{wrong} of the commands read something else than was written, one of them at byte {offset}")]
+    Wrong {
+        /// How many.
+        wrong: u64,
+        /// Where.
+        offset: u64,
+    },
+}
+
+/// What to do to a volume.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct NvmeJob {
+    /// Reads among the commands: 100 only reads, 0 only writes.
+    pub read_percent: u32,
+    /// At random addresses; otherwise side by side, again and again.
+    pub random: bool,
+    /// Bytes in each command.
+    pub command_bytes: u64,
+    /// Commands in flight in all.
+    pub iodepth: u32,
+    /// How long.
+    #[serde(rename = "runtime_ns", serialize_with = "as_nanoseconds")]
+    pub runtime: Duration,
+    /// Bytes that are touched, from the start of the volume.
+    pub touched_bytes: u64,
+    /// Check what is read, and write what a later check expects.
+    pub verify: bool,
+    /// Seed of the addresses.
+    pub seed: u64,
+}
+
+fn as_nanoseconds<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_u64(super::report::nanoseconds(*d))
+}
+
+/// `wb_nvme_bench` of `kernels/bench/nvme.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+struct Parameters {
+    buffers: u64,
+    histogram: u64,
+    totals: u64,
+    units: u64,
+    seed: u64,
+    runtime_ns: u64,
+    blocks: u32,
+    lanes: u32,
+    warp_lanes: u32,
+    per_lane: u32,
+    read_percent: u32,
+    random: u32,
+    verify: u32,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<Parameters>() == 80);
+
+impl<'a> KernelArg<'a> for Parameters {
+    fn push(&self, args: &mut Args<'a>) {
+        args.push_value(*self);
+    }
+}
+
+// As the kernels have them.
+const PER_LANE: u32 = 64;
+const HISTOGRAM_BITS: u32 = 5;
+const BUCKETS: usize = 1152;
+
+/// Warps of a block, and on a multiprocessor: enough to copy at full speed from the bus, few enough to be resident together.
+const BLOCK_WARPS: u32 = 4;
+const PROCESSOR_WARPS: u32 = 16;
+/// Beyond the runtime: what the last commands may take.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// How the commands in flight are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Shape {
+    lanes: u32,
+    warp_lanes: u32,
+    per_lane: u32,
+    warps: u32,
+}
+
+impl Shape {
+    /// As many warps as there may be, then as many lanes of each as needed, then several commands for each lane. A warp copies faster
+    /// than a lane, so commands are spread over warps first.
+    fn new(iodepth: u32, most_warps: u32, width: u32) -> Self {
+        let warps = iodepth.min(most_warps.max(1));
+        let warp_lanes = iodepth.div_ceil(warps).min(width);
+        let lanes = iodepth.min(warps * warp_lanes);
+        let per_lane = iodepth.div_ceil(lanes).min(PER_LANE);
+        Self { lanes, warp_lanes, per_lane, warps: lanes.div_ceil(warp_lanes) }
+    }
+}
+
+/// What came out of one measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct NvmeRun {
+    /// Reads, if there were to be any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<Direction>,
+    /// Writes, if there were to be any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<Direction>,
+    /// Everything that was read is what had been written; false when nobody looked.
+    pub verified: bool,
+}
+
+impl NvmeRun {
+    /// Commands in a second, of both directions.
+    pub fn iops(&self) -> f64 {
+        [&self.read, &self.write].into_iter().flatten().map(|d| d.iops).sum()
+    }
+}
+
+impl fmt::Display for NvmeRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, d) in [&self.read, &self.write].into_iter().flatten().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{d}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A job with its memory, for any number of runs.
+pub struct NvmeBench<'a> {
+    volume: &'a Volume,
+    job: NvmeJob,
+    shape: Shape,
+    units: u64,
+    buffers: DataBuffer,
+    histogram: Region,
+    totals: Region,
+}
+
+impl<'a> NvmeBench<'a> {
+    /// Checks the job and allocates.
+    pub fn new(volume: &'a Volume, job: NvmeJob) -> Result<Self, NvmeBenchError> {
+        let (block, most) = (volume.block_bytes() as u64, volume.max_transfer_bytes() as u64);
+        let each = job.command_bytes;
+        if each == 0 || !each.is_multiple_of(block) || each > most {
+            return Err(NvmeBenchError::CommandSize { bytes: each, block, most });
+        }
+        if job.touched_bytes > volume.bytes() {
+            return Err(NvmeBenchError::Capacity { asked: job.touched_bytes, holds: volume.bytes() });
+        }
+        let units = job.touched_bytes / each;
+        if units == 0 || units > u64::from(u32::MAX) {
+            return Err(NvmeBenchError::Size { bytes: job.touched_bytes, units, each });
+        }
+        let engine = volume.engine();
+        let info = engine.info();
+        let most_warps = match &info.gpu {
+            Some(gpu) => gpu.processors * PROCESSOR_WARPS,
+            None => u32::try_from(info.threads).unwrap_or(u32::MAX),
+        };
+        let shape = Shape::new(job.iodepth.max(1), most_warps, info.warp_width);
+        let bytes = u64::from(shape.lanes) * u64::from(shape.per_lane) * each;
+        Ok(Self {
+            volume,
+            job,
+            shape,
+            units,
+            buffers: volume.allocate_data(usize::try_from(bytes).unwrap_or(usize::MAX))?,
+            histogram: engine.allocate(Place::Device, 2 * BUCKETS * size_of::<u64>())?,
+            totals: engine.allocate(Place::Device, 4 * size_of::<u64>())?,
+        })
+    }
+
+    /// Commands in flight, which may be fewer than asked for.
+    pub fn in_flight(&self) -> u64 {
+        u64::from(self.shape.lanes) * u64::from(self.shape.per_lane)
+    }
+
+    /// Writes everything that is touched once, with what a check expects.
+    pub fn fill(&self) -> Result<(), NvmeBenchError> {
+        self.launch("wb_nvme_bench_fill", Duration::from_secs(24 * 3600))?;
+        Ok(())
+    }
+
+    /// Measures once.
+    pub fn run(&self) -> Result<NvmeRun, NvmeBenchError> {
+        self.histogram.fill(0, self.histogram.len(), 0)?;
+        self.totals.fill(0, self.totals.len(), 0)?;
+        let kernel = if self.shape.per_lane == 1 { "wb_nvme_bench_one" } else { "wb_nvme_bench_many" };
+        let elapsed = self.launch(kernel, self.job.runtime + GRACE)?;
+        let totals = self.totals.get_slice::<u64>(0, 4)?;
+        let (reads, writes, wrong, one) = (totals[0], totals[1], totals[2], totals[3]);
+        if wrong > 0 {
+            return Err(NvmeBenchError::Wrong { wrong, offset: (one - 1) * self.job.command_bytes });
+        }
+        let direction = |name, commands, first| -> Result<Direction, NvmeBenchError> {
+            let counts = self.histogram.get_slice::<u64>(first * BUCKETS * size_of::<u64>(), BUCKETS)?;
+            let latency = Histogram::new(HISTOGRAM_BITS, counts).latency();
+            Ok(Direction::new(name, commands, commands * self.job.command_bytes, elapsed, latency))
+        };
+        Ok(NvmeRun {
+            read: if self.job.read_percent > 0 { Some(direction("read", reads, 0)?) } else { None },
+            write: if self.job.read_percent < 100 { Some(direction("write", writes, 1)?) } else { None },
+            verified: self.job.verify && self.job.read_percent > 0,
+        })
+    }
+
+    fn launch(&self, kernel: &str, limit: Duration) -> Result<Duration, NvmeBenchError> {
+        let engine: &Engine = self.volume.engine();
+        let width = engine.info().warp_width;
+        let each = if engine.kind() == "gpu" { BLOCK_WARPS.min(self.shape.warps) } else { 1 };
+        let grid = Grid { blocks: self.shape.warps.div_ceil(each), threads: each * width };
+        let parameters = Parameters {
+            buffers: self.buffers.address(),
+            histogram: self.histogram.address(),
+            totals: self.totals.address(),
+            units: self.units,
+            seed: self.job.seed,
+            runtime_ns: super::report::nanoseconds(self.job.runtime),
+            blocks: (self.job.command_bytes >> self.volume.block_shift()) as u32,
+            lanes: self.shape.lanes,
+            warp_lanes: self.shape.warp_lanes,
+            per_lane: self.shape.per_lane,
+            read_percent: self.job.read_percent,
+            random: self.job.random.into(),
+            verify: self.job.verify.into(),
+            reserved: 0,
+        };
+        let run = engine.launch(kernel, grid, Args::new().with(self.volume.lend()).with(parameters))?;
+        Ok(run.finish_within(limit)?.elapsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{Consent, Drive};
+
+    #[test]
+    fn commands_are_spread_over_warps_first() {
+        let shape = |iodepth, warps, width| Shape::new(iodepth, warps, width);
+        assert_eq!(shape(1, 2112, 32), Shape { lanes: 1, warp_lanes: 1, per_lane: 1, warps: 1 });
+        assert_eq!(shape(32, 2112, 32), Shape { lanes: 32, warp_lanes: 1, per_lane: 1, warps: 32 });
+        assert_eq!(shape(65_536, 2112, 32), Shape { lanes: 65_536, warp_lanes: 32, per_lane: 1, warps: 2048 });
+        assert_eq!(shape(32, 2, 1), Shape { lanes: 2, warp_lanes: 1, per_lane: 16, warps: 2 });
+    }
+
+    fn job(command_bytes: u64, read_percent: u32) -> NvmeJob {
+        NvmeJob {
+            read_percent,
+            random: true,
+            command_bytes,
+            iodepth: 8,
+            runtime: Duration::from_millis(50),
+            touched_bytes: 1 << 20,
+            verify: true,
+            seed: 7,
+        }
+    }
+
+    fn volume() -> Volume {
+        let engine = Engine::cpu().unwrap();
+        let drive = Drive::create("soft:mem", 1 << 20, &Consent::none()).unwrap();
+        Volume::on(&engine, [drive]).transfer(8192).build().unwrap()
+    }
+
+    #[test]
+    fn reads_and_writes_are_counted_timed_and_checked() {
+        let volume = volume();
+        for percent in [0, 50, 100] {
+            let bench = NvmeBench::new(&volume, job(8192, percent)).unwrap();
+            bench.fill().unwrap();
+            let before = volume.stats().unwrap();
+            let run = bench.run().unwrap();
+            let counted = volume.stats().unwrap() - before;
+            let of = |d: &Option<Direction>| d.as_ref().map_or(0, |d| d.commands);
+            assert_eq!((of(&run.read), of(&run.write)), (counted.reads, counted.writes));
+            assert_eq!((run.read.is_some(), run.write.is_some()), (percent > 0, percent < 100));
+            for d in [run.read, run.write].into_iter().flatten() {
+                assert_eq!(d.latency.unwrap().samples, d.commands);
+                assert!(d.commands > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn other_data_than_was_written_is_an_error() {
+        let volume = volume();
+        let bench = NvmeBench::new(&volume, job(4096, 100)).unwrap();
+        bench.fill().unwrap();
+        bench.run().unwrap();
+        volume.write_blocks(0, &vec![0; 1 << 20]).unwrap();
+        assert!(matches!(bench.run(), Err(NvmeBenchError::Wrong { .. })));
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_are_named() {
+        let volume = volume();
+        assert!(matches!(NvmeBench::new(&volume, job(1000, 100)), Err(NvmeBenchError::CommandSize { .. })));
+        assert!(matches!(NvmeBench::new(&volume, job(1 << 30, 100)), Err(NvmeBenchError::CommandSize { .. })));
+        let large = NvmeJob { touched_bytes: 1 << 40, ..job(4096, 100) };
+        assert!(matches!(NvmeBench::new(&volume, large), Err(NvmeBenchError::Capacity { .. })));
+        let small = NvmeJob { touched_bytes: 100, ..job(4096, 100) };
+        assert!(matches!(NvmeBench::new(&volume, small), Err(NvmeBenchError::Size { .. })));
+    }
+}
