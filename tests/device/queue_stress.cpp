@@ -341,7 +341,7 @@ void lost(const options& base) {
       check(s.kind() == WB_TIMED_OUT || (s && !never), "a token of a lost command ended in " + std::to_string(s.word));
     }
   });
-  check(timed_out == lanes, "a lost command did not time out");
+  check(timed_out >= lanes, "a lost command did not time out");
   order::store_release(&st.c.release_lost, 1u);
   st.c.ctl.deadline_ns = base.deadline_ns;
   st.drain();

@@ -46,7 +46,9 @@ WB_FN command transfer(uint32_t op, uint32_t nsid, uint64_t lba, uint32_t blocks
                   {low(data.second), high(data.second), low(lba), high(lba)},
                   {blocks - 1, 0, 0, 0}}};
 }
-WB_FN command read(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) { return transfer(op_read, nsid, lba, blocks, data); }
+WB_FN command read(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
+  return transfer(op_read, nsid, lba, blocks, data);
+}
 WB_FN command write(uint32_t nsid, uint64_t lba, uint32_t blocks, prp data) {
   return transfer(op_write, nsid, lba, blocks, data);
 }
@@ -56,7 +58,8 @@ WB_FN command write_zeroes(uint32_t nsid, uint64_t lba, uint32_t blocks) {
 WB_FN command flush(uint32_t nsid) { return command{{{op_flush, nsid, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}}; }
 
 // What others need to finish the command; see wb_record. `blocks` is 0 for a flush.
-WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t tag, bool is_private) {
+WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t tag,
+                       bool is_private) {
   return wb_record{buffer, tag, lba, bytes, op << WB_RECORD_OPCODE_SHIFT | (is_private ? WB_RECORD_PRIVATE : 0u) | blocks};
 }
 
@@ -187,8 +190,8 @@ class queue_ref : public ring_ref {
     return s;
   }
 
-  // One command for each lane of the mask, to be waited for with `wait`. Collective; all lanes on this queue. Not for records with
-  // WB_RECORD_PRIVATE, which nobody else may finish: lanes would wait for each other's slots.
+  // One command for each lane of the mask, to be waited for with `wait`. Collective; all lanes on this queue. Not for records
+  // with WB_RECORD_PRIVATE, which nobody else may finish: lanes would wait for each other's slots.
   WB_FN status submit(warp::mask_t mask, const nvme::command& c, const wb_record& r, uint32_t& ticket) const {
     uint32_t doorbells = 0;
     status s = submit_with(mask, true, ticket, doorbells, [&](bool got, uint32_t t) {
@@ -201,12 +204,12 @@ class queue_ref : public ring_ref {
     return s;
   }
 
-  // One command for each lane with `wants`, submitted and waited for; answers its status word. The quickest way: the commands are
-  // private, so nothing has to be claimed. `write(group, got, ticket)` is as for `try_submit`, with the queue that the lanes with
-  // `got` are on, and posts records with WB_RECORD_PRIVATE. Lanes with `held` then move their data, if any is to be moved, and
-  // `release` the ticket. Where slots are so short that lanes of the mask wait for each other's, that happens within: all lanes
-  // call `land(ready, ticket)`, after which the slots of those with `ready` are free. Collective; lanes may be on different
-  // queues. `ticket` names the command, or the one that the lane had to wait for.
+  // One command for each lane with `wants`, submitted and waited for; answers its status word. The quickest way: the commands
+  // are private, so nothing has to be claimed. `write(group, got, ticket)` is as for `try_submit`, with the queue that the
+  // lanes with `got` are on, and posts records with WB_RECORD_PRIVATE. Lanes with `held` then move their data, if any is to be
+  // moved, and `release` the ticket. Where slots are so short that lanes of the mask wait for each other's, that happens
+  // within: all lanes call `land(ready, ticket)`, after which the slots of those with `ready` are free. Collective; lanes may
+  // be on different queues. `ticket` names the command, or the one that the lane had to wait for.
   template <class Write, class Land>
   WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, bool& held, Write write,
                          Land land) const {
@@ -504,7 +507,8 @@ class queue_ref : public ring_ref {
     uint32_t w = 0;
     if (rank < r.q->depth) {
       w = order::load_acquire(r.word(ticket));
-      claimed = ((w ^ r.own_word(ticket)) & ~slot::failed) == slot::completed && r.may_finish(ticket, w, orphans) && r.claim(ticket, w);
+      const bool complete = ((w ^ r.own_word(ticket)) & ~slot::failed) == slot::completed;
+      claimed = complete && r.may_finish(ticket, w, orphans) && r.claim(ticket, w);
     }
     warp::mask_t found = warp::ballot(mask, claimed);
     if (found) {
@@ -519,7 +523,8 @@ class queue_ref : public ring_ref {
     const wb_record* from = r.record(ticket);
     const uint32_t what = order::load_relaxed(&from->opcode_blocks);
     raise_error(r.control_, wb_error{order::load_relaxed(r.outcome(ticket)), r.device_, r.q->index, r.index(ticket),
-                                     what >> WB_RECORD_OPCODE_SHIFT, what & WB_RECORD_BLOCKS_MASK, order::load_relaxed(&from->lba)});
+                                     what >> WB_RECORD_OPCODE_SHIFT, what & WB_RECORD_BLOCKS_MASK,
+                                     order::load_relaxed(&from->lba)});
   }
 
   // One completion entry: dword 3.
