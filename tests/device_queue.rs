@@ -1,102 +1,23 @@
-//! Compiles the stress programs of `tests/device` against the device headers with the C++ compiler, at each warp width, plain
-//! and under ThreadSanitizer, and runs them.
+//! The queue core under stress, at each warp width, plain and under ThreadSanitizer.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+#[path = "device/harness.rs"]
+mod harness;
 
 const WIDTHS: [u32; 3] = [1, 4, 32];
-
-fn compiler() -> OsString {
-    if let Some(cxx) = std::env::var_os("CXX") {
-        return cxx;
-    }
-    let works = |c: &str| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success());
-    ["c++", "g++", "clang++"].into_iter().find(|c| works(c)).unwrap_or("c++").into()
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
-    let mut command = Command::new(compiler());
-    command.args([
-        "-std=c++20",
-        "-O1",
-        "-g",
-        "-pthread",
-        "-Wall",
-        "-Wextra",
-        "-Wno-unknown-pragmas",
-        "-Wno-unused-parameter",
-    ]);
-    if sanitize {
-        command.arg("-fsanitize=thread");
-    } else {
-        command.arg("-Werror");
-    }
-    command.arg(format!("-DWB_WARP_WIDTH={width}"));
-    command.arg("-I").arg(root().join("kernels/include")).arg("-o").arg(out).arg(source);
-    command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
-}
-
-fn stress(source: &str, width: u32, sanitize: bool) {
-    let source = root().join("tests/device").join(source);
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let program: PathBuf = folder.path().join("program");
-    let built = compile(&source, width, sanitize, &program);
-    assert!(built.status.success(), "{} does not compile at width {width}:\n{}", source.display(), text(&built));
-    let mut command = Command::new(&program);
-    command.env("TSAN_OPTIONS", "halt_on_error=1 exitcode=66");
-    let ran = command.output().expect("the program starts");
-    assert!(
-        ran.status.success(),
-        "{} at width {width}{}: {}\n{}",
-        source.display(),
-        if sanitize { " under ThreadSanitizer" } else { "" },
-        ran.status,
-        text(&ran)
-    );
-    assert!(text(&ran).contains(": ok"), "it did not come to its end:\n{}", text(&ran));
-}
-
-/// Whether the compiler can build and run a program with ThreadSanitizer on this machine.
-fn sanitizer() -> Result<(), String> {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let source = folder.path().join("empty.cpp");
-    std::fs::write(&source, "int main() { return 0; }\n").expect("a file in it");
-    let program = folder.path().join("empty");
-    let built = compile(&source, 1, true, &program);
-    if !built.status.success() {
-        return Err(format!("{:?} has no -fsanitize=thread: {}", compiler(), text(&built).trim()));
-    }
-    match Command::new(&program).output() {
-        Ok(o) if o.status.success() => Ok(()),
-        Ok(o) => Err(format!("a program with ThreadSanitizer does not run here: {}", text(&o).trim())),
-        Err(e) => Err(format!("a program with ThreadSanitizer does not start here: {e}")),
-    }
-}
 
 #[test]
 fn queues_under_stress() {
     for width in WIDTHS {
-        stress("queue_stress.cpp", width, false);
+        harness::stress("queue_stress.cpp", width, false, &[]);
     }
 }
 
 #[test]
 fn queues_under_stress_with_thread_sanitizer() {
-    if let Err(reason) = sanitizer() {
-        assert!(std::env::var_os("WARPBELL_REQUIRE_TSAN").is_none(), "{reason}");
-        println!("SKIP: {reason}");
+    if !harness::has_sanitizer() {
         return;
     }
     for width in WIDTHS {
-        stress("queue_stress.cpp", width, true);
+        harness::stress("queue_stress.cpp", width, true, &[]);
     }
 }

@@ -378,6 +378,6 @@ int main(int argc, char** argv) {
   hammer(1, 8, 40, true, warps, steps);
   hammer(2, 9, 30, false, warps, steps);
   hammer(4, 15, 80, true, warps, steps);
-  std::printf("done\n");
+  std::printf("cache stress: width %u: ok\n", width);
   return 0;
 }

@@ -121,11 +121,14 @@ class queue_ref : public ring_ref {
   template <class Write>
   WB_FN bool try_submit(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, uint32_t& doorbells, Write write) const {
     uint32_t t;
-    bool got = take(mask, want, t);
+    bool low;
+    const bool got = take(mask, want, t, low);
     if (!warp::any(mask, got)) return false;
     if (got) ticket = t;
     write(got, t);
     doorbells += publish(mask);
+    // While the device is busy with these.
+    if (low) replenish(mask);
     return got;
   }
 

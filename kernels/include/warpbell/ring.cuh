@@ -93,17 +93,17 @@ class ring_ref {
   WB_FN wb_record* record(uint32_t ticket) const { return reinterpret_cast<wb_record*>(q->record) + index(ticket); }
 
   // Takes tickets for as many lanes of `want` as there is room for, lowest lanes first; never waits. Collective over `mask`,
-  // of which `want` is a part. True in the lanes that got one; they must publish it without waiting for anything.
-  WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket) const {
-    uint32_t wanted = warp::popcount(want);
+  // of which `want` is a part. True in the lanes that got one; they must publish it without waiting for anything. `low` says
+  // that credit runs short, so that it is time to `replenish`, after publishing.
+  WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, bool& low) const {
+    const uint32_t wanted = warp::popcount(want);
     uint64_t got = draw(mask, wanted);
-    if (static_cast<uint32_t>(got >> 32) < wanted && replenish(mask)) {
-      // What came in two parts is still consecutive only by chance, so a second part is asked for by the next call.
-      if ((got >> 32) == 0) got = draw(mask, wanted);
-    }
-    uint32_t rank = warp::popcount(want & ((1u << warp::lane()) - 1u));
+    // What came in two parts would hardly be consecutive, so there is a second try only after nothing at all.
+    if (count_of(got) == 0 && replenish(mask)) got = draw(mask, wanted);
+    low = (got & low_bit) != 0;
+    const uint32_t rank = warp::popcount(want & ((1u << warp::lane()) - 1u));
     ticket = static_cast<uint32_t>(got) + rank;
-    return (want >> warp::lane() & 1u) != 0 && rank < static_cast<uint32_t>(got >> 32);
+    return (want >> warp::lane() & 1u) != 0 && rank < count_of(got);
   }
 
   // Says that the ticket's entry (and all that belongs to it) is written. Follow with `publish`.
@@ -187,7 +187,11 @@ class ring_ref {
     return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
   }
 
-  // count << 32 | first ticket, the same in all lanes.
+  static constexpr uint64_t low_bit = uint64_t{1} << 63;
+  static constexpr uint32_t low_water = 2 * warp::width;
+  WB_FN static uint32_t count_of(uint64_t drawn) { return static_cast<uint32_t>((drawn & ~low_bit) >> 32); }
+
+  // Low bit, count << 32, first ticket; the same in all lanes.
   WB_FN uint64_t draw(warp::mask_t mask, uint32_t wanted) const {
     uint64_t got = 0;
     if (warp::is_leader(mask)) {
@@ -196,6 +200,7 @@ class ring_ref {
       if (n < wanted) order::fetch_add(&q->credit, wanted - n);
       // Release and acquire: who takes a later ticket has seen, through this one, all slots that were free before.
       if (n) got = static_cast<uint64_t>(n) << 32 | order::fetch_add(&q->ticket, n);
+      if (had < static_cast<int32_t>(wanted + low_water)) got |= low_bit;
     }
     return warp::shuffle(mask, got, warp::leader(mask));
   }

@@ -1,0 +1,232 @@
+// The graph kernels with many threads at once, level by level as the host launches them, against serial searches. Compiled for
+// several warp widths, with ThreadSanitizer where it is to be had: see tests/device_graph.rs.
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <queue>
+#include <random>
+#include <vector>
+
+#include "../../kernels/graph/bfs.cu"
+#include "../../kernels/graph/components.cu"
+#include "../../kernels/graph/pagerank.cu"
+#include "../../kernels/graph/queue.cu"
+#include "../../kernels/graph/sssp.cu"
+#include "controller.h"
+
+using namespace warpbell;
+using graph::piece_edges;
+
+#define CHECK(CONDITION)                                                            \
+  do {                                                                              \
+    if (!(CONDITION)) {                                                             \
+      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
+      std::exit(1);                                                                 \
+    }                                                                               \
+  } while (0)
+
+namespace {
+
+constexpr uint32_t warps = warp::width == 32 ? 2 : 4;
+constexpr uint32_t graphs = warp::width == 32 ? 1 : 2;
+using edge = graph::weighted<uint32_t, uint32_t>;
+using queue_item = graph::item<uint32_t>;
+
+template <class T> uint64_t at(std::vector<T>& v) { return reinterpret_cast<uint64_t>(v.data()); }
+template <class T> uint64_t at(T& v) { return reinterpret_cast<uint64_t>(&v); }
+
+// An undirected graph with a vertex whose list has several pieces, and what the kernels need of it.
+struct sample {
+  uint64_t vertices;
+  std::vector<uint64_t> offset;
+  std::vector<uint32_t> list, hub, tile;
+  std::vector<edge> weighted;
+  std::vector<uint32_t> isolated;
+  wb_graph_tally tally{};
+  wb_graph_report report{};
+
+  sample(uint64_t leaves, uint64_t edges, uint32_t seed) : vertices(leaves + 40), offset(vertices + 1) {
+    std::mt19937 random(seed);
+    std::vector<std::vector<edge>> lists(vertices);
+    auto join = [&](uint32_t a, uint32_t b) {
+      const uint32_t weight = 1 + random() % 100;
+      lists[a].push_back({b, weight});
+      lists[b].push_back({a, weight});
+    };
+    for (uint32_t v = 1; v < leaves; v += 2) join(0, v);
+    for (uint64_t e = 0; e < edges; ++e) join(random() % leaves, random() % leaves);
+    for (uint64_t v = 0; v < vertices; ++v) {
+      offset[v + 1] = offset[v] + lists[v].size();
+      uint32_t best = ~0u;
+      for (const edge& e : lists[v]) {
+        list.push_back(e.id);
+        weighted.push_back(e);
+        if (best == ~0u || lists[e.id].size() > lists[best].size()) best = e.id;
+      }
+      hub.push_back(best);
+    }
+    for (uint64_t t = 0, v = 0; t * piece_edges < list.size(); ++t) {
+      while (offset[v + 1] <= t * piece_edges) ++v;
+      tile.push_back(static_cast<uint32_t>(v));
+    }
+    isolated.resize((vertices + 31) / 32);
+    for (uint64_t v = 0; v < isolated.size() * 32; ++v) {
+      if (v >= vertices || lists[v].empty()) isolated[v / 32] |= 1u << v % 32;
+    }
+    tally.least = ~0ull;
+  }
+
+  graph::pointer_source<uint32_t> edges() const { return {list.data()}; }
+  uint64_t queue_items() const { return vertices + 2 * (list.size() / piece_edges) + 1; }
+};
+
+template <class Weight> std::vector<uint64_t> dijkstra(const sample& g, uint64_t source, Weight weight) {
+  std::vector<uint64_t> distance(g.vertices, ~0ull);
+  using entry = std::pair<uint64_t, uint64_t>;
+  std::priority_queue<entry, std::vector<entry>, std::greater<entry>> heap;
+  heap.push({distance[source] = 0, source});
+  while (!heap.empty()) {
+    const auto [d, v] = heap.top();
+    heap.pop();
+    if (d > distance[v]) continue;
+    for (uint64_t i = g.offset[v]; i < g.offset[v + 1]; ++i) {
+      const edge e = g.weighted[i];
+      if (d + weight(e) < distance[e.id]) heap.push({distance[e.id] = d + weight(e), e.id});
+    }
+  }
+  return distance;
+}
+
+// `plan` says for each level whether it goes bottom-up.
+void search(sample& g, uint64_t source, uint32_t plan) {
+  std::vector<uint32_t> seen[2], depth(g.vertices), parent(g.vertices), bitmap(g.isolated.size());
+  std::vector<queue_item> queue[2];
+  for (auto& s : seen) s.resize(g.isolated.size());
+  for (auto& q : queue) q.resize(g.queue_items());
+  wb_bfs p{};
+  p.offset = at(g.offset), p.hub = at(g.hub), p.isolated = at(g.isolated), p.depth = at(depth), p.parent = at(parent);
+  p.tally = at(g.tally), p.report = at(g.report), p.vertices = g.vertices, p.source = source;
+  uint32_t now = 0, turn = 0;
+  bool queued = true;
+  p.seen = at(seen[0]), p.queue_next = at(queue[0]);
+  model::run(warps, [&] { wb_bfs_start_u32(p); });
+  p.items = g.report.sum[graph::bfs_items];
+  for (p.level = 1;; ++p.level) {
+    if (plan >> p.level % 32 & 1) {
+      p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]);
+      model::run(warps, [&] { wb_bfs_bottom_up_pointer_u32(p, g.edges()); });
+      now = 1 - now;
+      queued = false;
+    } else {
+      if (!queued) {
+        p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]), p.queue_next = at(queue[turn]);
+        model::run(warps, [&] { wb_bfs_collect_u32(p); });
+        p.items = g.report.sum[graph::bfs_items];
+      }
+      wb_queue_order o{};
+      o.offset = at(g.offset), o.queue = at(queue[turn]), o.queue_next = at(queue[1 - turn]), o.bitmap = at(bitmap);
+      o.items = p.items, o.vertices = g.vertices, o.tally = at(g.tally), o.report = at(g.report);
+      model::run(warps, [&] { wb_queue_mark_u32(o); });
+      model::run(warps, [&] { wb_queue_collect_u32(o); });
+      CHECK(g.report.sum[graph::queue_items] == p.items);
+      turn = 1 - turn;
+      p.seen = at(seen[now]), p.queue = at(queue[turn]), p.queue_next = at(queue[1 - turn]);
+      model::run(warps, [&] { wb_bfs_top_down_pointer_u32(p, g.edges()); });
+      turn = 1 - turn;
+      p.items = g.report.sum[graph::bfs_items];
+      queued = true;
+    }
+    if (g.report.sum[graph::bfs_found] == 0) break;
+  }
+  const auto expected = dijkstra(g, source, [](edge) { return 1; });
+  for (uint64_t v = 0; v < g.vertices; ++v) {
+    CHECK(depth[v] == static_cast<uint32_t>(expected[v]));
+    if (v != source) CHECK(depth[v] == ~0u ? parent[v] == ~0u : depth[parent[v]] + 1 == depth[v]);
+  }
+}
+
+void components(sample& g) {
+  std::vector<uint32_t> label(g.vertices);
+  wb_components p{};
+  p.offset = at(g.offset), p.hub = at(g.hub), p.label = at(label), p.tile = at(g.tile), p.tally = at(g.tally);
+  p.report = at(g.report), p.vertices = g.vertices, p.edges = g.list.size(), p.giant = ~0u;
+  model::run(warps, [&] { wb_components_start_u32(p); });
+  model::run(warps, [&] { wb_components_hubs_u32(p); });
+  model::run(warps, [&] { wb_components_round_pointer_u32(p, g.edges()); });
+  model::run(warps, [&] { wb_components_compress_u32(p); });
+  model::run(warps, [&] { wb_components_rest_pointer_u32(p, g.edges()); });
+  model::run(warps, [&] { wb_components_compress_u32(p); });
+  std::vector<uint32_t> expected(g.vertices, ~0u);
+  for (uint64_t v = 0; v < g.vertices; ++v) {
+    if (expected[v] != ~0u) continue;
+    const auto reached = dijkstra(g, v, [](edge) { return 1; });
+    for (uint64_t u = 0; u < g.vertices; ++u) {
+      if (reached[u] != ~0ull) expected[u] = static_cast<uint32_t>(v);
+    }
+  }
+  CHECK(label == expected);
+}
+
+void ranks(sample& g) {
+  std::vector<double> rank(g.vertices), sum(g.vertices), contribution(g.vertices);
+  wb_pagerank p{};
+  p.offset = p.out_offset = at(g.offset), p.tile = at(g.tile), p.rank = at(rank), p.sum = at(sum);
+  p.contribution = at(contribution), p.tally = at(g.tally), p.report = at(g.report), p.vertices = g.vertices;
+  p.edges = g.list.size(), p.damping = 0.85;
+  model::run(warps, [&] { wb_pagerank_start_f64(p); });
+  for (uint32_t iteration = 0; iteration < 3; ++iteration) {
+    double dangling;
+    memcpy(&dangling, &g.report.sum[graph::pagerank_dangling], sizeof dangling);
+    p.base = (0.15 + 0.85 * dangling) / static_cast<double>(g.vertices), p.backward = iteration % 2;
+    model::run(warps, [&] { wb_pagerank_pull_f64_pointer_u32(p, g.edges()); });
+    model::run(warps, [&] { wb_pagerank_apply_f64(p); });
+  }
+  double total = 0;
+  for (double r : rank) total += r;
+  CHECK(total > 1 - 1e-9 && total < 1 + 1e-9);
+}
+
+void distances(sample& g, uint64_t source, uint64_t delta) {
+  std::vector<uint32_t> distance(g.vertices), stamp(g.vertices), in_far(g.isolated.size()), far[2];
+  std::vector<queue_item> near[2];
+  for (auto& q : near) q.resize(g.queue_items());
+  for (auto& q : far) q.resize(g.vertices);
+  wb_sssp p{};
+  p.offset = at(g.offset), p.distance = at(distance), p.stamp = at(stamp), p.in_far = at(in_far), p.tally = at(g.tally);
+  p.report = at(g.report), p.vertices = g.vertices, p.source = source, p.threshold = delta, p.near_next = at(near[0]);
+  uint32_t now = 0, far_now = 0;
+  uint64_t least = ~0ull;
+  model::run(warps, [&] { wb_sssp_start_u32_d32(p); });
+  p.near_items = g.report.sum[graph::sssp_near];
+  while (p.near_items || p.far_items) {
+    while (p.near_items) {
+      p.near = at(near[now]), p.near_next = at(near[1 - now]), p.far = at(far[far_now]);
+      model::run(warps, [&] { wb_sssp_relax_pointer_u32_w32_d32(p, {g.weighted.data()}); });
+      now = 1 - now, ++p.round;
+      p.near_items = g.report.sum[graph::sssp_near], p.far_items += g.report.sum[graph::sssp_far];
+      if (g.report.least < least) least = g.report.least;
+    }
+    if (!p.far_items) break;
+    p.settled = p.threshold, p.threshold = (least > p.settled ? least : p.settled) + delta;
+    p.far = at(far[far_now]), p.far_next = at(far[1 - far_now]), p.near_next = at(near[now]);
+    model::run(warps, [&] { wb_sssp_split_u32_d32(p); });
+    far_now = 1 - far_now;
+    p.near_items = g.report.sum[graph::sssp_near], p.far_items = g.report.sum[graph::sssp_far], least = g.report.least;
+  }
+  const auto expected = dijkstra(g, source, [](edge e) { return e.weight; });
+  for (uint64_t v = 0; v < g.vertices; ++v) CHECK(distance[v] == static_cast<uint32_t>(expected[v]));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const uint64_t leaves = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 3000;
+  for (uint32_t seed = 1; seed <= graphs; ++seed) {
+    sample g(leaves, leaves / 2, seed);
+    for (uint32_t plan : {0u, ~0u, 0b1100u}) search(g, seed * 7, plan);
+    components(g);
+    ranks(g);
+    for (uint64_t delta : {20, 100000}) distances(g, seed * 5, delta);
+  }
+  std::printf("done\n");
+}
