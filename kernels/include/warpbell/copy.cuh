@@ -12,7 +12,7 @@ namespace copying {
 
 constexpr uint32_t unit = sizeof(order::quad);
 constexpr uint32_t many = 8;  // 16-byte loads of a lane in flight: what hides a bus round trip
-constexpr uint32_t few = 1;   // where registers count for more
+constexpr uint32_t few = 2;   // where registers count for more
 
 // For ends that are not 16-byte aligned, and for lengths that are no multiple of 16.
 WB_FN_COLD void odd(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t bytes) {

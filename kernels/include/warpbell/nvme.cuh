@@ -315,10 +315,11 @@ class queue_ref : public ring_ref {
       shared(mask, warp::first(left)).poll(mask);
       if (mine) w = order::load_acquire(word(ticket));
     }
-    bool claimed = mine && ((w ^ own_word(ticket)) & ~slot::failed) == slot::completed && may_finish(ticket, w, false) && claim(ticket, w);
+    const bool complete = mine && ((w ^ own_word(ticket)) & ~slot::failed) == slot::completed;
+    const bool claimed = complete && may_finish(ticket, w, false) && claim(ticket, w);
     bool over = mine && (w ^ own_word(ticket)) > slot::states;
     if (warp::any(mask, claimed)) {
-      land_claimed(mask, claimed, ticket, w);
+      land_claimed<copying::many>(mask, claimed, ticket, w);
       if (claimed) free_claimed(ticket, w, false);
     }
     return over || claimed;
@@ -335,6 +336,7 @@ class queue_ref : public ring_ref {
 
   // The first half of finishing claimed commands: copies the bounce buffers of those that succeeded to where their data goes.
   // `w` is the slot word before the claim. Collective; lanes may be on different queues.
+  template <uint32_t in_flight>
   WB_FN void land_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w) const {
     uint64_t to = 0, from = 0;
     uint32_t bytes = 0;
@@ -345,7 +347,7 @@ class queue_ref : public ring_ref {
         bytes = order::load_relaxed(&record(ticket)->bytes);
       }
     }
-    if (warp::any(mask, to != 0)) copy_together<copying::few>(mask, to != 0, to, from, bytes);
+    if (warp::any(mask, to != 0)) copy_together<in_flight>(mask, to != 0, to, from, bytes);
   }
 
   // The second half, by the lane that has the claim: settles the tag and frees the slot. A failed cache command fails the run,
@@ -360,7 +362,7 @@ class queue_ref : public ring_ref {
 
   // Both, for a command that the caller has waited for; answers how it ended.
   WB_FN status finish_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w) const {
-    land_claimed(mask, mine, ticket, w);
+    land_claimed<copying::many>(mask, mine, ticket, w);
     status s;
     if (mine) {
       if (w & slot::failed) s = describe(ticket, order::load_relaxed(outcome(ticket)), true);
@@ -506,7 +508,7 @@ class queue_ref : public ring_ref {
     }
     warp::mask_t found = warp::ballot(mask, claimed);
     if (found) {
-      r.land_claimed(mask, claimed, ticket, w);
+      r.land_claimed<copying::few>(mask, claimed, ticket, w);
       if (claimed) r.free_claimed(ticket, w, orphans);
     }
     return warp::popcount(found);

@@ -46,7 +46,8 @@ WB_FN uint32_t status_word(wb_kind kind, uint32_t nvme = 0) {
 WB_FN uint32_t status_word(verdict v) { return status_word(v == verdict::timed_out ? WB_TIMED_OUT : WB_STOPPED); }
 
 // A command in flight: device, queue and ticket; or nothing; or the status of a command that ended before it began. Plain
-// data: may be copied, kept in memory, and waited for by another thread than the one that submitted.
+// data: may be kept in memory, and waited for by another thread than the one that submitted. Wait for it once: a wait that runs
+// out of time gives the command up. A failed command that nobody asks for keeps its slot for half a deadline.
 struct token {
   uint64_t word = none;
 

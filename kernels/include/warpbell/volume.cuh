@@ -220,7 +220,13 @@ class volume_ref {
       const wb_volume* v = volume.v_;
       const uint32_t bytes = blocks << v->block_shift, i = q.index(ticket);
       const bool bounces = q.q->bounce != 0;
-      if (bounces && op == nvme::op_write) copy_together(mask, got, q.bounce(ticket), buffer, bytes);
+      if (bounces && op == nvme::op_write) {
+        if (is_private) {
+          copy_together(mask, got, q.bounce(ticket), buffer, bytes);
+        } else {
+          copy_together<copying::few>(mask, got, q.bounce(ticket), buffer, bytes);
+        }
+      }
       if (!got) return;
       const place at = volume.locate(block);
       const uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : volume.iova(at.device, buffer, bytes);
