@@ -14,8 +14,7 @@ fn graph_kernels_with_many_threads() {
 
 #[test]
 fn graph_kernels_under_thread_sanitizer() {
-    if let Err(reason) = harness::sanitizer() {
-        eprintln!("skipped: {reason}");
+    if !harness::has_sanitizer() {
         return;
     }
     for (width, vertices) in [(1, "3000"), (4, "300")] {

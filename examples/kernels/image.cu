@@ -1,4 +1,5 @@
 // The examples' kernels as one image: what a program with its own kernels has in place of kernels/all.cu.
+#include <warpbell/cache_kernels.cuh>
 #include <warpbell/kernel.h>
 
 #include "array_sum.cu"

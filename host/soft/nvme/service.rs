@@ -28,8 +28,11 @@ const GROUP: usize = 8;
 const NAP: Duration = Duration::from_micros(50);
 /// Longest nap of a thread without queues; messages wake it.
 const LONG_NAP: Duration = Duration::from_millis(100);
-/// Idle rounds that only spin, where there is a processor for every thread.
-const SPINS: u32 = 20_000;
+/// How long an idle thread only spins, where there is a processor for every thread: kernels pause between launches, and on a
+/// virtual machine the way back from a nap takes some hundred microseconds.
+const SPIN: Duration = Duration::from_millis(20);
+/// Idle rounds between two looks at the clock.
+const LOOK_EVERY: u32 = 256;
 /// Idle rounds that let somebody else run.
 const YIELDS: u32 = 1_000;
 /// Exactness of naps; the default of 50 us would double them.
@@ -50,26 +53,53 @@ struct Held {
 #[derive(Debug)]
 struct Idle {
     rounds: u32,
-    spins: u32,
+    since: Option<Instant>,
+    /// There are processors enough to spin on one.
+    may_spin: bool,
+    /// The time to spin is not over yet.
+    spins: bool,
 }
 
 impl Idle {
     fn new(core: &Core) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Kernels on CPU threads need the processors more than an idle poll does.
-        let plenty = processors >= 4 && core.mail.len() < processors;
-        Self { rounds: 0, spins: if plenty { SPINS } else { 0 } }
+        let may_spin = processors >= 4 && core.mail.len() < processors;
+        Self { rounds: 0, since: None, may_spin, spins: may_spin }
     }
 
+    fn busy(&mut self) {
+        self.rounds = 0;
+        self.since = None;
+        self.spins = self.may_spin;
+    }
+
+    /// `longest` is the longest nap; a thread without queues has long ones and does not spin.
     fn rest(&mut self, longest: Duration) {
         self.rounds = self.rounds.saturating_add(1);
-        if self.rounds <= self.spins {
+        if longest > NAP {
+            std::thread::park_timeout(longest);
+        } else if self.spins && !self.spun() {
             std::hint::spin_loop();
-        } else if self.rounds <= self.spins + YIELDS && longest <= NAP {
+        } else if self.rounds <= YIELDS {
             std::thread::yield_now();
         } else {
             std::thread::park_timeout(longest);
         }
+    }
+
+    /// Whether the time to spin is over; the yields are counted from there.
+    fn spun(&mut self) -> bool {
+        if self.rounds % LOOK_EVERY != 0 {
+            return false;
+        }
+        let now = Instant::now();
+        if now.duration_since(*self.since.get_or_insert(now)) < SPIN {
+            return false;
+        }
+        self.spins = false;
+        self.rounds = 0;
+        true
     }
 }
 
@@ -158,7 +188,7 @@ impl Service {
             done += self.reap() + self.deliver();
             match done {
                 0 => idle.rest(self.patience()),
-                _ => idle.rounds = 0,
+                _ => idle.busy(),
             }
         }
     }

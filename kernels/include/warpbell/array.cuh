@@ -283,7 +283,7 @@ template <class T> class array {
   static constexpr uint32_t log2_bytes = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : sizeof(T) == 8 ? 3 : 4;
   static constexpr uint64_t prefetch_pages = 32;
   // Loads that a lane has in flight within a chunk.
-  static constexpr uint32_t batch = sizeof(T) <= 8 ? 4 : 2;
+  static constexpr uint32_t batch = sizeof(T) <= 8 ? 8 : 4;
 
   enum class walked : uint32_t { all, stopped, failed };
 
@@ -482,9 +482,12 @@ template <class T> class page_handle {
       return false;
     }
     const uint64_t page = a_.page_of(i);
-    uint32_t way;
-    if (out_of_line(pin_page)(a_.cache_, warp::active(), page, false, false, way) != WB_DONE) return false;
     const uint32_t set = frames::set_of(a_.c_, page);
+    uint32_t way = frames::home_way(a_.c_, page);
+    if (!pin_home(page, frames::entry(a_.c_, set, way)) &&
+        out_of_line(pin_page)(a_.cache_, warp::active(), page, false, false, way) != WB_DONE) {
+      return false;
+    }
     const uint32_t elements = 1u << a_.page_elements_log2_;
     first_ = i & ~static_cast<uint64_t>(elements - 1);
     span_ = a_.count_ - first_ < elements ? static_cast<uint32_t>(a_.count_ - first_) : elements;
@@ -492,6 +495,19 @@ template <class T> class page_handle {
     data_ = reinterpret_cast<const T*>(frames::address(a_.c_, set, way));
     dirty_ = false;
     return true;
+  }
+
+  // Pins a page that is in its home way, without a call. Lanes with the same page pin it together.
+  WB_FN bool pin_home(uint64_t page, uint32_t entry) {
+    const warp::mask_t group = warp::match(warp::active(), entry);
+    bool pinned = false;
+    if (warp::is_leader(group)) {
+      pinned = tags::holds(order::load_relaxed(frames::tag(a_.c_, entry)), page) &&
+               frames::pin_held(a_.c_, entry, page, warp::count(group));
+    }
+    pinned = warp::shuffle(group, static_cast<uint32_t>(pinned), warp::leader(group)) != 0;
+    a_.hits_ += pinned;
+    return pinned;
   }
 
   array<T>& a_;

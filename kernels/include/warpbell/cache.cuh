@@ -132,6 +132,18 @@ WB_FN bool pin(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count,
   return false;
 }
 
+// The same for a frame that is expected to hold the page already: no loop, and false when anything is in the way.
+WB_FN bool pin_held(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count) {
+  order::fetch_add(pins(c, entry), count);
+  const uint64_t t = order::fetch_or(tag(c, entry), uint64_t{0});
+  if (tags::holds(t, page)) {
+    if (!(t & WB_TAG_REFERENCED)) touch(tag(c, entry), t);
+    return true;
+  }
+  unpin(c, entry, count);
+  return false;
+}
+
 // Sets state bits of a frame that the caller has pinned. Somebody may have claimed it and not yet seen the pin: DIRTY survives that.
 WB_FN void mark(const wb_cache& c, uint32_t entry, uint64_t state) {
   uint64_t* word = tag(c, entry);

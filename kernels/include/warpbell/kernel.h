@@ -82,7 +82,8 @@ struct image {
 }  // namespace cpu
 }  // namespace warpbell
 
-#define WB_KERNEL extern "C"
+// The table names a kernel, the linker need not: a program may hold several images with kernels of the same name.
+#define WB_KERNEL static
 #define WB_IMAGE(SYMBOL)                                                                                    \
   extern "C" const ::warpbell::cpu::image* SYMBOL() {                                                       \
     static const ::warpbell::cpu::image i = {::warpbell::abi::fingerprint(), ::warpbell::cpu::kernel_list(), \
