@@ -228,5 +228,5 @@ int main(int argc, char** argv) {
     ranks(g);
     for (uint64_t delta : {20, 100000}) distances(g, seed * 5, delta);
   }
-  std::printf("done\n");
+  std::printf("graph stress: width %u: ok\n", warp::width);
 }
