@@ -186,7 +186,7 @@ template <bool IntoPage> WB_FN void copy(const wb_cache* cache, uint64_t first, 
     const uint64_t page_start = page << c.page_shift, page_end = page_start + (1ull << c.page_shift);
     const uint64_t start = first > page_start ? first : page_start;
     const uint64_t end = first + bytes < page_end ? first + bytes : page_end;
-    with_page(cache, warp::full(), page, IntoPage, [&](uint64_t base) {
+    with_page(cache, warp::full(), true, page, IntoPage, [&](uint64_t base) {
       move<IntoPage>(base + (start - page_start), plain + (start - first), static_cast<uint32_t>(end - start));
     });
   }
@@ -224,10 +224,7 @@ WB_EXPORT(wb_cache_drop)
 WB_KERNEL void wb_cache_touch(const wb_cache* cache, WB_PARAM uint64_t first, WB_PARAM uint64_t last) {
   using namespace warpbell;
   for (uint64_t p = first + uint64_t{warp::index()} * warp::width; p < last; p += uint64_t{warp::total()} * warp::width) {
-    const bool inside = p + warp::lane() < last;
-    const warp::mask_t members = warp::ballot(warp::full(), inside);
-    if (inside) with_page(cache, members, p + warp::lane(), false, [](uint64_t) {});
-    warp::sync(warp::full());
+    with_page(cache, warp::full(), p + warp::lane() < last, p + warp::lane(), false, [](uint64_t) {});
   }
 }
 WB_EXPORT(wb_cache_touch)

@@ -88,10 +88,10 @@ template <class Id, class Source> WB_FN void components_round(const wb_component
     const uint64_t v = base + warp::lane();
     const uint64_t i = v < p.vertices ? offset[v] + p.neighbour : 0;
     const bool has = v < p.vertices && i < offset[v + 1];
-    const warp::mask_t members = warp::ballot(warp::full(), has);
+    if (!warp::any(warp::full(), has)) continue;
+    const Id n = edges.load(warp::full(), has, i);
     if (!has) continue;
     ++scanned;
-    const Id n = edges.load(members, i);
     if (leads_somewhere(edges, n, p.vertices, bad)) link(label, static_cast<Id>(v), n);
   }
   add_count(tally, components_scanned, scanned);

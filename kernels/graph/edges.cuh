@@ -1,6 +1,6 @@
 // Where a kernel's edges come from. Every graph kernel takes an edge source and opens a session on it; the session has
 //
-//   load(mask, i)                        one edge for each lane of the mask, at its own index
+//   load(mask, wants, i)                 one edge for each lane of the mask that wants one, at its own index
 //   for_each_chunk(mask, first, last, f) the mask walks a range together; f(edge) runs on the lane that holds the edge
 //   any_of(mask, first, last, f)         likewise, until f is true for an edge; the answer is the same for the whole mask
 //   prefetch(first, count)               the calling lane's range will be wanted soon
@@ -35,7 +35,7 @@ template <class T> class pointer_session {
 
   WB_FN explicit pointer_session(const T* base) : base_(base) {}
 
-  WB_FN T load(warp::mask_t, uint64_t i) const { return base_[i]; }
+  WB_FN T load(warp::mask_t, bool wants, uint64_t i) const { return wants ? base_[i] : T{}; }
 
   template <class F> WB_FN void for_each_chunk(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {
     const uint32_t lanes = warp::count(mask);

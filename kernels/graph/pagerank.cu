@@ -123,8 +123,7 @@ WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value va
         const uint32_t k = round + u * warp::width + warp::lane();
         owner[u] = runs.owner(k < runs.total() ? k : runs.total() - 1);
         const uint64_t i = runs.index(k, owner[u]);
-        const warp::mask_t members = warp::ballot(all, k < runs.total());
-        if (k < runs.total()) v[u] = edges.load(members, i);
+        v[u] = edges.load(all, k < runs.total(), i);
       }
       double c[unroll];
 #pragma unroll

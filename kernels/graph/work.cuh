@@ -243,8 +243,7 @@ WB_FN void for_each_edge(Session& edges, uint64_t first, uint32_t count, Tag tag
         const uint32_t owner = runs.owner(k < runs.total() ? k : runs.total() - 1);
         const uint64_t i = runs.index(k, owner);
         t[u] = warp::shuffle(all, tag, owner);
-        const warp::mask_t members = warp::ballot(all, k < runs.total());
-        if (k < runs.total()) v[u] = edges.load(members, i);
+        v[u] = edges.load(all, k < runs.total(), i);
       }
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
@@ -280,12 +279,10 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
       const uint32_t owner = runs.owner(k < runs.total() ? k : runs.total() - 1);
       const uint64_t i = runs.index(k, owner);
       const bool wanted = k < runs.total() && !((answered >> owner) & 1);
-      const warp::mask_t members = warp::ballot(all, wanted);
-      if (members == 0) continue;
-      T n{};
+      if (!warp::any(all, wanted)) continue;
+      const T n = edges.load(all, wanted, i);
       bool hit = false;
       if (wanted) {
-        n = edges.load(members, i);
         ++scanned;
         hit = test(n);
       }

@@ -102,10 +102,11 @@ template <class T> WB_FN found<T> load_elsewhere(const wb_cache* cache, uint64_t
   return found<T>{v, true};
 }
 
-// The miss.
-template <class T> WB_FN T load_missing(const wb_cache* cache, warp::mask_t mask, uint64_t page, uint32_t byte) {
+// The misses of the lanes with `wants`; the mask's other lanes help to move the pages.
+template <class T> WB_FN T load_missing(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, uint32_t byte) {
   T v = poison<T>();
-  with_page(cache, mask, page, false, [&](uint64_t base) { v = order::load_data(reinterpret_cast<const T*>(base + byte)); });
+  with_page(cache, mask, wants, page, false,
+            [&](uint64_t base) { v = order::load_data(reinterpret_cast<const T*>(base + byte)); });
   return v;
 }
 
@@ -119,7 +120,7 @@ template <class T> WB_FN_COLD found<T> load_slowly(const wb_cache* cache, uint64
     return found<T>{poison<T>(), false};
   }
   found<T> f = load_elsewhere<T>(cache, page, byte);
-  if (!f.ok) f.value = load_missing<T>(cache, warp::active(), page, byte);
+  if (!f.ok) f.value = load_missing<T>(cache, warp::active(), true, page, byte);
   return f;
 }
 
@@ -137,8 +138,10 @@ WB_FN_COLD found<T> load_slowly_together(const wb_cache* cache, warp::mask_t mas
   }
   if (wants) f = load_elsewhere<T>(cache, page, byte);
   const bool missing = wants && !f.ok;
-  const warp::mask_t left = warp::ballot(mask, missing);
-  if (missing) f.value = load_missing<T>(cache, left, page, byte);
+  if (warp::any(mask, missing)) {
+    const T v = load_missing<T>(cache, mask, missing, page, byte);
+    if (missing) f.value = v;
+  }
   return f;
 }
 
@@ -178,9 +181,12 @@ template <class T> class array {
   WB_FN T operator[](uint64_t i) { return load(i); }
 
   // Element i of each lane of the mask: all misses of the mask are in flight at once.
-  WB_FN T load(warp::mask_t mask, uint64_t i) {
+  WB_FN T load(warp::mask_t mask, uint64_t i) { return load(mask, true, i); }
+  // The same for the lanes with `wants`; the others get nothing of use, and help: a page that comes through a bounce buffer is
+  // copied by the whole mask, and one lane alone would take a hundred times as long.
+  WB_FN T load(warp::mask_t mask, bool wants, uint64_t i) {
     T v = poison<T>();
-    const bool slow = !(i < count_ && try_home(i, v));
+    const bool slow = wants && !(i < count_ && try_home(i, v));
     if (warp::any(mask, slow)) {
       const found<T> f = out_of_line(load_slowly_together<T>)(cache_, mask, slow, first_page_, count_, i);
       if (slow) v = f.value;
@@ -321,7 +327,7 @@ template <class T> class array {
 
   template <class F> WB_FN bool change(warp::mask_t mask, uint64_t i, F& f) {
     const uint32_t byte = byte_of(i);
-    return with_page(cache_, mask, page_of(i), true, [&](uint64_t base) { f(reinterpret_cast<T*>(base + byte)); }) == WB_DONE;
+    return with_page(cache_, mask, true, page_of(i), true, [&](uint64_t base) { f(reinterpret_cast<T*>(base + byte)); }) == WB_DONE;
   }
 
   // One lane asks for a page unless it is there or under way.

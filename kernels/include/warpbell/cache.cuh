@@ -290,11 +290,12 @@ struct page_wait {
   uint32_t turns;   // without a frame
   patience left;
 
-  WB_FN page_wait(const wb_cache& c, warp::mask_t mask, uint64_t page_, bool writes_)
+  // A lane that does not want a page is a group by itself that has nothing to wait for.
+  WB_FN page_wait(const wb_cache& c, warp::mask_t mask, bool wants, uint64_t page_, bool writes_)
       : page(page_),
-        group(warp::match(mask, page_)),
+        group(warp::match(mask, wants ? page_ : ~uint64_t{warp::lane()})),
         way(frames::none),
-        status(WB_PENDING),
+        status(wants ? WB_PENDING : WB_DONE),
         writes(writes_),
         missed(false),
         looked(false),
@@ -454,12 +455,14 @@ WB_FN void tally(const wb_cache& c, const page_wait& w, uint32_t accesses) {
 
 }  // namespace frames
 
-// Calls use(address of the page's first byte) in every lane of the mask, each with its own page, while that page is pinned. A
-// lane is served as soon as its page is there. Answers WB_DONE, or the kind of failure, in which case `use` was not called.
-template <class F> WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, uint64_t page, bool writes, F use) {
-  page_wait w(*cache, mask, page, writes);
+// Calls use(address of the page's first byte) in every lane of the mask with `wants`, each with its own page, while that page is
+// pinned; the others help. A lane is served as soon as its page is there. Answers WB_DONE, or the kind of failure, in which case
+// `use` was not called.
+template <class F>
+WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, bool writes, F use) {
+  page_wait w(*cache, mask, wants, page, writes);
   const uint32_t set = frames::set_of(*cache, page);
-  bool waiting = true;
+  bool waiting = wants;
   do {
     out_of_line(page_turn)(cache, mask, w);
     const bool ended = waiting && w.status != WB_PENDING;
@@ -478,7 +481,7 @@ template <class F> WB_FN uint32_t with_page(const wb_cache* cache, warp::mask_t 
 // counts lanes with the same page as one access.
 WB_FN_COLD uint32_t pin_page(const wb_cache* cache, warp::mask_t mask, uint64_t page, bool writes, bool together,
                              uint32_t& way) {
-  page_wait w(*cache, mask, page, writes);
+  page_wait w(*cache, mask, true, page, writes);
   do {
     page_turn(cache, mask, w);
   } while (warp::any(mask, w.status == WB_PENDING));

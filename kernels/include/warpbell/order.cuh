@@ -220,7 +220,7 @@ WB_FN void relax(uint32_t) { cpu::yield(); }
 // Whether a checked read (`load_checked`) is an acquire load, or a relaxed load and a fence. Both are right; which one is
 // cheaper is a property of the GPU.
 #if !defined(WB_CHECKED_READ_FENCES)
-#define WB_CHECKED_READ_FENCES 1
+#define WB_CHECKED_READ_FENCES 0
 #endif
 
 namespace detail {
