@@ -28,9 +28,9 @@ const GROUP: usize = 8;
 const NAP: Duration = Duration::from_micros(50);
 /// Longest nap of a thread without queues; messages wake it.
 const LONG_NAP: Duration = Duration::from_millis(100);
-/// How long an idle thread only spins, where there is a processor for every thread: kernels pause between launches, and on a
-/// virtual machine the way back from a nap takes some hundred microseconds.
-const SPIN: Duration = Duration::from_millis(20);
+/// How long an idle thread only spins, where there is a processor for every thread. Programs pause between runs, and a nap
+/// costs the next one dearly: on a virtual machine a processor that was given back can take milliseconds to return.
+const SPIN: Duration = Duration::from_secs(10);
 /// Idle rounds between two looks at the clock.
 const LOOK_EVERY: u32 = 256;
 /// Idle rounds that let somebody else run.
