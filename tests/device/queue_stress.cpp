@@ -285,7 +285,7 @@ uint64_t total(const controller& c, uint64_t wb_stats::*field) {
 // Everything at once, on one shape of queue.
 void mixed(const options& o) {
   aligned tag(lanes * held * 8);
-  std::fprintf(stderr, "  devices %u queues %u depth %u %s first ticket %#x\n", o.devices, o.queues, o.depth, o.bounce ? "bounce" : "direct", o.first_ticket);
+  std::printf("  devices %u queues %u depth %u %s first ticket %#x\n", o.devices, o.queues, o.depth, o.bounce ? "bounce" : "direct", o.first_ticket);
   stand st(o);
   st.c.plan = [](uint64_t block) { return is_bad(block) ? fate::media : fate::normal; };
   run(1, [&] {
@@ -320,7 +320,7 @@ void mixed(const options& o) {
 void lost(const options& base) {
   options o = base;
   o.deadline_ns = 150 * 1000 * 1000;
-  std::fprintf(stderr, "  lost: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
+  std::printf("  lost: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
   stand st(o);
   st.c.plan = [](uint64_t block) { return block % 41 == 7 ? fate::lost : fate::normal; };
   std::atomic<uint32_t> timed_out{0};
@@ -352,7 +352,7 @@ void lost(const options& base) {
 
 // The host asks everything to end in the middle of a run; the queues are as good as new afterwards.
 void stopped(const options& o) {
-  std::fprintf(stderr, "  stopped: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
+  std::printf("  stopped: depth %u %s\n", o.depth, o.bounce ? "bounce" : "direct");
   stand st(o);
   st.c.plan = [](uint64_t block) { return block % 5 == 0 ? fate::lost : fate::normal; };
   std::atomic<uint32_t> begun{0};
@@ -387,7 +387,7 @@ void orphan(const options& base) {
   o.depth = 4;
   o.queues = 1;
   o.deadline_ns = 400 * 1000 * 1000;
-  std::fprintf(stderr, "  orphan: %s\n", o.bounce ? "bounce" : "direct");
+  std::printf("  orphan: %s\n", o.bounce ? "bounce" : "direct");
   stand st(o);
   st.c.plan = [](uint64_t block) { return block == 3 ? fate::media : fate::normal; };
   run(1, [&] {
@@ -406,6 +406,7 @@ void orphan(const options& base) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   options o;
   o.seed = argc > 1 ? static_cast<uint32_t>(std::strtoul(argv[1], nullptr, 0)) : 1;
   // Depths from the least; tickets that wrap in the middle of a run (the first lap is even in any case, as on a fresh ring).
