@@ -90,7 +90,7 @@ impl Idle {
 
     /// Whether the time to spin is over; the yields are counted from there.
     fn spun(&mut self) -> bool {
-        if self.rounds % LOOK_EVERY != 0 {
+        if !self.rounds.is_multiple_of(LOOK_EVERY) {
             return false;
         }
         let now = Instant::now();
