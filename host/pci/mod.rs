@@ -2,6 +2,8 @@
 
 mod bdf;
 mod scan;
+mod sysfs;
 
 pub use bdf::{Bdf, ParseBdfError};
 pub use scan::{NvmeFunction, nvme_functions};
+pub use sysfs::Sysfs;
