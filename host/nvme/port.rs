@@ -1,5 +1,6 @@
 //! The seam between a controller and everything above it: registers by offset, and memory that the controller can address.
 
+use super::PciId;
 use crate::memory::{DmaError, DmaRegion, Region, Space};
 use std::fmt;
 use std::ptr::NonNull;
@@ -58,6 +59,10 @@ pub trait Port: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
     /// The kind of device path: `soft`, `qtest`, `vfio`, ...
     fn kind(&self) -> &'static str;
+    /// The PCI function behind it, by which controllers that need to be treated otherwise are known; `None` without one.
+    fn pci_id(&self) -> Option<PciId> {
+        None
+    }
 }
 
 /// How a device gets addresses for memory.
