@@ -23,5 +23,5 @@ pub use doorbell::DoorbellPath;
 pub use error::NvmeError;
 pub use host_io::{HostQueue, HostQueueOptions};
 pub use namespace::Namespace;
-pub use port::{Attachment, DmaSpace, DoorbellWindow, Port, PortError};
+pub use port::{Attachment, DmaSpace, DoorbellWindow, Notice, Port, PortError};
 pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};
