@@ -28,6 +28,6 @@ pub use error::NvmeError;
 pub use features::WriteCache;
 pub use host_io::{HostQueue, HostQueueOptions};
 pub use namespace::{FormatCheck, Namespace, check_format};
-pub use port::{Attachment, DmaSpace, DoorbellWindow, Port, PortError};
+pub use port::{Attachment, DmaSpace, DoorbellWindow, Notice, Port, PortError};
 pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};

@@ -2,7 +2,6 @@
 //! wrote, for tests and for trying things out; no interrupts, no IOMMU, and its speed says nothing.
 
 mod config;
-mod first_fit;
 mod process;
 mod ram;
 mod socket;
