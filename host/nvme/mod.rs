@@ -12,6 +12,7 @@ mod events;
 mod features;
 mod host_io;
 mod layout;
+mod limits;
 mod logs;
 mod namespace;
 mod port;
@@ -19,6 +20,7 @@ pub mod qtest;
 mod queue_ids;
 mod queues;
 mod quirks;
+mod recovery;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +29,11 @@ pub use doorbell::DoorbellPath;
 pub use error::NvmeError;
 pub use features::WriteCache;
 pub use host_io::{HostQueue, HostQueueOptions};
+pub use limits::CommandLimits;
 pub use namespace::{FormatCheck, Namespace, check_format};
 pub use port::{Attachment, DmaSpace, DoorbellWindow, Notice, Port, PortError};
 pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};
+pub use recovery::{
+    Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryReport, RecoveryStep, Unfinished,
+};
