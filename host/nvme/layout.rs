@@ -209,7 +209,8 @@ mod tests {
                 slots: (0..depth).map(|s| idle.slot_word(s)).collect(),
                 marks: (0..depth).map(|s| idle.mark(s)).collect(),
             };
-            prop_assert!(KernelWords { ticket: first, ..words.clone() }.in_flight().is_empty());
+            let quiet = KernelWords { ticket: first, ..words.clone() };
+            prop_assert!(quiet.in_flight().is_empty());
             let mut expected = Vec::new();
             for i in 0..open {
                 let ticket = first.wrapping_add(i);
