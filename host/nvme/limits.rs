@@ -61,7 +61,8 @@ impl Controller<Ready> {
         }
         let mut bytes = vec![0; IDENTIFY_BYTES];
         if self.version() >= SINCE && !self.core.quirks.no_namespace_list {
-            let entry = SqEntry { cdw10: u32::from(cns::COMMAND_SET_CONTROLLER), ..SqEntry::new(admin::IDENTIFY, 0, 0) };
+            let entry =
+                SqEntry { cdw10: u32::from(cns::COMMAND_SET_CONTROLLER), ..SqEntry::new(admin::IDENTIFY, 0, 0) };
             match self.admin_read(entry, &mut bytes, "controller, NVM command set") {
                 // It is optional before 2.0.
                 Err(e) if e.status().is_none() => return Err(e),

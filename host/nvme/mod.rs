@@ -34,6 +34,4 @@ pub use namespace::{FormatCheck, Namespace, check_format};
 pub use port::{Attachment, DmaSpace, DoorbellWindow, Notice, Port, PortError};
 pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};
-pub use recovery::{
-    Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryReport, RecoveryStep, Unfinished,
-};
+pub use recovery::{Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryReport, RecoveryStep, Unfinished};

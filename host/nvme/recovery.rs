@@ -237,11 +237,7 @@ impl Controller<Ready> {
     ///
     /// Bounded by the grace for aborted commands, and for each further step by the command deadline and the time that the
     /// controller names for becoming ready. The error holds the report.
-    pub fn recover(
-        &self,
-        sets: &mut [&mut QueueSet],
-        policy: &RecoveryPolicy,
-    ) -> Result<RecoveryReport, NvmeError> {
+    pub fn recover(&self, sets: &mut [&mut QueueSet], policy: &RecoveryPolicy) -> Result<RecoveryReport, NvmeError> {
         let mut pending = Vec::new();
         let mut idle = true;
         for (i, set) in sets.iter().enumerate() {

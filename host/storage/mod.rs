@@ -5,6 +5,7 @@
 //! reach them through [`Array`]s.
 
 mod array;
+mod blocks;
 mod builder;
 mod cache;
 mod checksum;
@@ -15,6 +16,7 @@ mod host_io;
 mod load;
 mod manifest;
 mod path;
+mod recover;
 mod stats;
 mod stripe;
 mod target;
@@ -31,7 +33,8 @@ pub use load::{Plan, VolumeWriter};
 pub use manifest::{
     ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, NAME_BYTES,
 };
-pub use path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice};
+pub use path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches};
+pub use recover::VolumeRecovery;
 pub use stats::Stats;
 pub use target::Consent;
 pub use volume::{LentVolume, Volume};

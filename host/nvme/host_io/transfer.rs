@@ -182,8 +182,8 @@ impl HostQueue<'_> {
     /// before the namespace was ready, and not because of what it asked for.
     pub(super) fn may_repeat(&self, e: &NvmeError, tries: u32) -> bool {
         let ended = e.status().map(|s| s.without_flags());
-        let of_no_fault =
-            ended.is_some_and(|s| [status::ABORT_REQUESTED, status::SQ_DELETION, status::NAMESPACE_NOT_READY].contains(&s));
+        let of_no_fault = ended
+            .is_some_and(|s| [status::ABORT_REQUESTED, status::SQ_DELETION, status::NAMESPACE_NOT_READY].contains(&s));
         self.policy.in_flight == InFlight::Requeue && of_no_fault && tries < self.policy.attempts
     }
 
