@@ -354,19 +354,24 @@ fn abort(
         .map(|c| (c.queue, c.cid))
         .take(MOST_ABORTS)
         .collect();
+    // Which of them the controller says that it aborts: the completions of those are worth waiting for.
+    let mut promised = Vec::new();
     for &(queue, cid) in &open {
-        controller.abort(queue, cid)?;
+        if controller.abort(queue, cid)? {
+            promised.push((queue, cid));
+        }
     }
     let started = Instant::now();
     let mut polls = 0;
     loop {
         collect(sets, pending);
-        let left = pending.iter().flat_map(|p| &p.commands).filter(|c| is_open(c.ending)).count();
-        if left == 0 {
+        let left: Vec<(u16, u16)> =
+            pending.iter().flat_map(|p| &p.commands).filter(|c| is_open(c.ending)).map(|c| (c.queue, c.cid)).collect();
+        if left.is_empty() {
             return Ok(());
         }
-        if started.elapsed() > policy.abort_grace {
-            let reason = format!("{left} command(s) did not end within {:?} of an Abort", policy.abort_grace);
+        if started.elapsed() > policy.abort_grace || !promised.iter().any(|p| left.contains(p)) {
+            let reason = format!("{} of {} command(s) did not end", left.len(), open.len());
             return Err(NvmeError::Options { device: controller.name().to_owned(), reason });
         }
         polls += 1;
