@@ -17,6 +17,7 @@ mod queue_ids;
 mod queues;
 #[cfg(test)]
 mod tests;
+pub mod vfio;
 
 pub use controller::{Controller, Disabled, Ready};
 pub use doorbell::DoorbellPath;
