@@ -23,6 +23,7 @@ mod quirks;
 mod recovery;
 #[cfg(test)]
 mod tests;
+pub mod vfio;
 
 pub use controller::{Controller, Disabled, Ready};
 pub use doorbell::DoorbellPath;

@@ -57,7 +57,7 @@ impl Volume {
             let (first, count) = (blocks.start, blocks.end.saturating_sub(blocks.start));
             return Err(StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() });
         };
-        for (device, pieces) in self.pieces_by_device(blocks.start, count).iter().enumerate() {
+        for (device, pieces) in self.pieces_to_write(blocks.start, count).iter().enumerate() {
             if let (Some(first), Some(last)) = (pieces.first(), pieces.last()) {
                 work(device, first.lba..last.lba + last.blocks)?;
             }
@@ -83,8 +83,11 @@ mod tests {
 
     #[test]
     fn zeroed_blocks_read_as_zeros_and_no_others() {
-        for specs in [&["soft:mem:1M"][..], &["soft:mem:512k", "soft:mem:512k", "soft:mem:512k"]] {
-            let v = volume(specs);
+        let three = &["soft:mem:512k", "soft:mem:512k", "soft:mem:512k"][..];
+        for (specs, replicated) in [(&["soft:mem:1M"][..], false), (three, false), (three, true)] {
+            let drives = specs.iter().map(|s| Drive::open(s).unwrap());
+            let builder = Volume::on(&Engine::cpu().unwrap(), drives).chunk(4096);
+            let v = builder.replicated(replicated).build().unwrap();
             for (deallocate, range) in [(false, 3..700u64), (true, 100..101), (true, 5..5)] {
                 let data = vec![7u8; v.bytes() as usize];
                 v.write_blocks(0, &data).unwrap();

@@ -15,6 +15,7 @@ mod geometry;
 mod host_io;
 mod load;
 mod manifest;
+mod nvme;
 mod path;
 mod recover;
 mod stats;
