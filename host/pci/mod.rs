@@ -7,6 +7,7 @@ mod config;
 mod find;
 mod group;
 mod link;
+mod listing;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
@@ -23,6 +24,7 @@ pub use config::{ConfigSpace, Found, PortKind};
 pub use find::{FindError, FoundController, NvmeNode, find, none_such, nvme_nodes};
 pub use group::{GroupMember, IommuGroup, is_vfio};
 pub use link::{Lanes, Link, Rate};
+pub use listing::{ListedController, ListedNamespace, nvme_listing};
 pub use scan::{NvmeFunction, nvme_functions};
 pub use signature::{SIGNED_BYTES, Signature};
 pub use sysfs::Sysfs;

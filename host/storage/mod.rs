@@ -28,7 +28,7 @@ pub use array::{Array, LentArray};
 pub use builder::VolumeBuilder;
 pub use cache::{Cache, CacheBuilder, LentCache, Occupancy};
 pub use checksum::Checksum;
-pub use drive::{Drive, DriveSpec};
+pub use drive::{Drive, DriveSpec, OpenController};
 pub use error::StorageError;
 pub use load::{Plan, VolumeWriter};
 pub use manifest::{
