@@ -184,7 +184,7 @@ mod tests {
         assert!(lines[0].starts_with("Node         Address       Driver"), "{lines:?}");
         assert!(lines[1].starts_with("-            0000:17:00.0  vfio-pci  -      -") && lines[1].ends_with("vfio"));
         assert!(
-            lines[2].starts_with("nvme0        0000:65:00.0  nvme ") && lines[2].contains("1: 4k/4096"),
+            lines[2].starts_with("nvme0        0000:65:00.0  nvme ") && lines[2].contains("1: 4 KiB/4096"),
             "{lines:?}"
         );
         assert!(lines[3].starts_with("soft:mem:1M  -") && lines[3].ends_with("open"), "{lines:?}");
