@@ -1,5 +1,6 @@
 //! The grammar of the command line.
 
+use crate::nvme::NvmeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,6 +25,9 @@ pub enum Command {
     /// Measure devices, the queue core and the cache
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Controllers: bind and unbind, list, identify, logs
+    #[command(subcommand)]
+    Nvme(NvmeCommand),
     /// Say what this machine has and which paths are open
     Info(InfoArgs),
     /// Print the folder with the device library's headers
