@@ -52,7 +52,9 @@ fn kernels_report_it_too() {
             Err(RunError::Operations { errors, .. }) => {
                 println!("  {}", errors[0]);
                 assert_eq!((errors[0].lba, errors[0].blocks), (bad, 1));
-                assert!(matches!(errors[0].outcome, Outcome::DeviceError(s) if s.without_flags() == status::UNRECOVERED_READ_ERROR));
+                assert!(
+                    matches!(errors[0].outcome, Outcome::DeviceError(s) if s.without_flags() == status::UNRECOVERED_READ_ERROR)
+                );
             }
             other => panic!("{other:?}"),
         }

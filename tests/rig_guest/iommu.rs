@@ -71,7 +71,8 @@ fn an_ordinary_user_may_and_too_small_a_memlock_is_named() {
     let group = std::fs::read_link(machine::device(MATE).join("iommu_group")).unwrap();
     let mut files = vec![format!("/dev/vfio/{}", group.file_name().unwrap().to_str().unwrap())];
     if machine::vfio() == "iommufd" {
-        let name = std::fs::read_dir(machine::device(MATE).join("vfio-dev")).unwrap().next().unwrap().unwrap().file_name();
+        let name =
+            std::fs::read_dir(machine::device(MATE).join("vfio-dev")).unwrap().next().unwrap().unwrap().file_name();
         files.extend([format!("/dev/vfio/devices/{}", name.to_str().unwrap()), "/dev/iommu".to_owned()]);
     }
     for file in &files {
@@ -82,7 +83,8 @@ fn an_ordinary_user_may_and_too_small_a_memlock_is_named() {
     std::fs::set_permissions("/tmp", PermissionsExt::from_mode(0o1777)).unwrap();
     let bench = |kib: &str| {
         let device = spec(MATE, 1);
-        let command = format!("ulimit -l {kib}; exec warpbell bench nvme --device {device} --runtime 200ms --engine cpu");
+        let command =
+            format!("ulimit -l {kib}; exec warpbell bench nvme --device {device} --runtime 200ms --engine cpu");
         let started = Instant::now();
         let output = Command::new("sh").args(["-c", &command]).uid(USER).gid(USER).output().unwrap();
         assert!(started.elapsed() < BOUND);

@@ -69,8 +69,16 @@ struct Measured {
 
 fn by_fio(device: &str, depth: u32, engine: &str) -> Measured {
     let arguments = [
-        "--name=read", "--rw=randread", "--bs=4k", "--direct=1", "--time_based", "--runtime=2", "--output-format=json",
-        &format!("--filename={device}"), &format!("--iodepth={depth}"), &format!("--ioengine={engine}"),
+        "--name=read",
+        "--rw=randread",
+        "--bs=4k",
+        "--direct=1",
+        "--time_based",
+        "--runtime=2",
+        "--output-format=json",
+        &format!("--filename={device}"),
+        &format!("--iodepth={depth}"),
+        &format!("--ioengine={engine}"),
     ];
     let done = Command::new("fio").args(arguments).output().unwrap();
     assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));

@@ -57,9 +57,12 @@ fn a_drive_that_is_plugged_in_works() {
         return;
     }
     assert_eq!(machine::behind(PORT_SPARE), None);
-    host::qmp("device_add", json!({
-        "driver": "nvme", "id": "spare", "serial": "RIG-SPARE", "drive": "spare", "bus": "port-spare"
-    }));
+    host::qmp(
+        "device_add",
+        json!({
+            "driver": "nvme", "id": "spare", "serial": "RIG-SPARE", "drive": "spare", "bus": "port-spare"
+        }),
+    );
     let bdf = machine::until("the new function", BOUND, || machine::behind(PORT_SPARE));
     // Its driver may still be on its way.
     machine::until("the kernel's driver", BOUND, || machine::driver(&bdf));
