@@ -84,9 +84,10 @@ pub fn bind(bdf: &str) {
     }
 }
 
-/// The specification of a namespace.
+/// The specification of a namespace, by the form of VFIO that this machine is there for.
 pub fn spec(bdf: &str, nsid: u32) -> String {
-    format!("nvme:{bdf},nsid={nsid}")
+    let api = if vfio() == "group" { "group" } else { "cdev" };
+    format!("nvme:{bdf},nsid={nsid},api={api}")
 }
 
 /// Reads a register of configuration space.
