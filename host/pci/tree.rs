@@ -57,4 +57,13 @@ impl Tree {
             self.link(&format!("{device}/iommu_group"), &format!("/sys/kernel/iommu_groups/{group}"));
         }
     }
+
+    /// A controller of the kernel's NVMe driver.
+    pub(super) fn node(&self, name: &str, address: &str, serial: &str, model: &str) {
+        let folder = format!("sys/class/nvme/{name}");
+        for (file, text) in [("address", address), ("serial", serial), ("model", model), ("transport", "pcie")] {
+            // The kernel pads with blanks.
+            self.write(&format!("{folder}/{file}"), format!("{text:<20}\n"));
+        }
+    }
 }

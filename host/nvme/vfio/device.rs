@@ -4,7 +4,7 @@ use super::error::VfioError;
 use super::event::EventFd;
 use super::farewell;
 use super::uapi::{call, call_growing, call_number, vfio as uapi};
-use crate::nvme::Notice;
+use crate::nvme::{Notice, PciId};
 use crate::pci::Bdf;
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -170,6 +170,12 @@ impl VfioDevice {
         let refused = |source| VfioError::Config { device: self.name.clone(), offset, source };
         let file = self.file().map_err(refused)?;
         file.write_all_at(&value.to_le_bytes(), self.config.offset + u64::from(offset)).map_err(refused)
+    }
+
+    /// Vendor and device identifiers.
+    pub fn id(&self) -> Result<PciId, VfioError> {
+        let both = self.config_read32(VENDOR)?;
+        Ok(PciId { vendor: both as u16, device: (both >> 16) as u16 })
     }
 
     /// The offset of a capability (PCI Local Bus 3.0, 6.7), if the function has it.

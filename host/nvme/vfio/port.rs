@@ -4,7 +4,7 @@ use super::bar::Bar;
 use super::device::VfioDevice;
 use super::error::VfioError;
 use super::uapi::vfio::VFIO_PCI_BAR0_REGION_INDEX;
-use crate::nvme::{DoorbellWindow, Notice, Port, PortError};
+use crate::nvme::{DoorbellWindow, Notice, PciId, Port, PortError};
 use crate::pci::Bdf;
 use crate::wire::nvme::register;
 use std::io;
@@ -95,6 +95,10 @@ impl Port for VfioPort {
     fn reset_function(&self) -> Result<(), PortError> {
         let refused = |e: VfioError| PortError::Reset { device: self.name.clone(), reason: e.to_string() };
         self.device.reset().map_err(refused)
+    }
+
+    fn pci_id(&self) -> Option<PciId> {
+        self.device.id().ok()
     }
 
     fn bdf(&self) -> Option<Bdf> {
