@@ -3,7 +3,7 @@
 use super::drive::Drive;
 use super::error::size;
 use super::host_io::HostSide;
-use super::path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice};
+use super::path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches};
 use super::stats::Counters;
 use super::stripe::Stripe;
 use super::volume::{Inner, Volume};
@@ -160,6 +160,8 @@ impl VolumeBuilder {
         let forwarded = sets.iter().any(|s| s.doorbell() == DoorbellPath::Forwarded);
         notes.extend(sets.iter().filter_map(|s| s.doorbell_note().map(|n| format!("doorbell cpu: {n}"))));
         notes.dedup();
+        let write_cache =
+            WriteCaches::of(self.drives.iter().map(|d| d.controller().write_cache()).collect::<Result<Vec<_>, _>>()?);
         let path = Path {
             device: self.name(),
             queues: place,
@@ -170,6 +172,7 @@ impl VolumeBuilder {
                 (false, _) => Doorbell::CpuEngine,
             },
             engine: self.engine.kind(),
+            write_cache,
             notes,
         };
         let blocks_of = |s: &QueueSet| (s.max_transfer_bytes() >> block_shift).min(MAX_COMMAND_BLOCKS);
@@ -196,6 +199,7 @@ impl VolumeBuilder {
             shared: space.allocate(Place::Device, size_of::<abi::Volume>())?,
             windows: Mutex::new(Windows::default()),
             counters: Counters::new(space)?,
+            caches: Mutex::new(Vec::new()),
             host,
             sets: sets.into_iter().map(Mutex::new).collect(),
             names: self.drives.iter().map(|d| d.name().to_owned()).collect(),

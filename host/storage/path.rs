@@ -1,6 +1,7 @@
 //! Which way data takes: asked for, chosen, printed.
 
 use super::StorageError;
+use crate::nvme::WriteCache;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -83,6 +84,27 @@ choices! {
     Cpu = "cpu"
 }
 
+choices! {
+    /// The volatile write caches of a volume's devices: whether what was written needs a Flush to stay.
+    WriteCaches:
+    /// No device has one: what has been written is on the medium, and a flush has nothing to do.
+    None = "none",
+    /// Every device that has one has it switched off.
+    Off = "off",
+    /// At least one is on.
+    On = "on"
+}
+
+impl WriteCaches {
+    pub(super) fn of(all: impl IntoIterator<Item = WriteCache>) -> Self {
+        all.into_iter().fold(Self::None, |sum, one| match (sum, one) {
+            (Self::On, _) | (_, WriteCache::On) => Self::On,
+            (Self::Off, _) | (_, WriteCache::Off) => Self::Off,
+            (Self::None, WriteCache::None) => Self::None,
+        })
+    }
+}
+
 /// The path that a volume got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -97,6 +119,8 @@ pub struct Path {
     pub doorbell: Doorbell,
     /// `cpu` or `gpu`.
     pub engine: &'static str,
+    /// Whether what was written needs a Flush to stay.
+    pub write_cache: WriteCaches,
     /// Why a better path was not taken, where `auto` had to choose.
     pub notes: Vec<String>,
 }
@@ -120,12 +144,14 @@ mod tests {
             landing: LandingPath::Direct,
             doorbell: Doorbell::CpuEngine,
             engine: "cpu",
+            write_cache: WriteCaches::of([WriteCache::None, WriteCache::Off]),
             notes: Vec::new(),
         };
         assert_eq!(path.to_string(), "device soft:mem  queues host  landing direct  doorbell cpu-engine");
         let json = serde_json::to_value(&path).unwrap();
         assert_eq!(json["doorbell"], "cpu-engine");
         assert_eq!(json["landing"], "direct");
+        assert_eq!(json["write_cache"], "off");
     }
 
     #[test]
