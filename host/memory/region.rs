@@ -47,8 +47,8 @@ impl Region {
     pub(super) fn allocate(space: &Space, place: Place, bytes: usize) -> Result<Self, MemoryError> {
         let page = if space.gpu_context().is_some() && place == Place::Device { cuda::GPU_PAGE } else { ALIGN };
         let bytes = bytes.max(1).checked_next_multiple_of(page);
-        let bytes =
-            bytes.ok_or_else(|| MemoryError::Host { bytes: usize::MAX, source: std::io::ErrorKind::OutOfMemory.into() })?;
+        let bytes = bytes
+            .ok_or_else(|| MemoryError::Host { bytes: usize::MAX, source: std::io::ErrorKind::OutOfMemory.into() })?;
         let (address, host, owner) = match (space.gpu_context(), place) {
             (None, _) => {
                 let layout = Layout::from_size_align(bytes, ALIGN)

@@ -74,7 +74,9 @@ impl Attached {
         // SAFETY: the request reads the header and writes at most `count` pieces behind it.
         unsafe { self.file.sys.ioctl(self.file.fd, GET_MAP, argument) }
             .map_err(|source| RungError::Refused { call: "DMABUF_IMPORT_GET_MAP", source })?;
-        Ok(words[1..].chunks_exact(WORDS_OF_PIECE).map(|w| Piece { address: w[0], bytes: w[1] }).collect())
+        // A module that has fewer pieces than it said leaves the rest as it was.
+        let pieces = words[1..].chunks_exact(WORDS_OF_PIECE).map(|w| Piece { address: w[0], bytes: w[1] });
+        Ok(pieces.filter(|p| p.bytes != 0).collect())
     }
 }
 

@@ -117,11 +117,7 @@ pub(super) fn type1(site: &Site<'_>) -> Result<Option<Arc<dyn IommuMap>>, RungEr
 }
 
 /// Maps a CPU mapping through type1. Its owner must keep the mapping until the range is gone.
-pub(super) fn map_cpu_mapping(
-    iommu: &Arc<dyn IommuMap>,
-    cpu: &Mapping,
-    bytes: u64,
-) -> Result<IovaRange, RungError> {
+pub(super) fn map_cpu_mapping(iommu: &Arc<dyn IommuMap>, cpu: &Mapping, bytes: u64) -> Result<IovaRange, RungError> {
     let mut range = IovaRange::take(iommu, bytes)?;
     // SAFETY: the CPU mapping has this length, and the callers' guards end the range before it.
     unsafe { iommu.map_host(cpu.base, bytes, range.iova, DmaAccess::ReadWrite) }?;

@@ -83,7 +83,10 @@ fn pages(pieces: &[Piece], wanted: u64) -> Result<(u32, Vec<u64>), RungError> {
     let most = MOST_PAGES as u64 * page;
     if !fits(page) || wanted > most {
         return Err(RungError::Needs {
-            what: format!("{wanted} bytes in {} pieces are not at most {MOST_PAGES} whole pages of {page}", pieces.len()),
+            what: format!(
+                "{wanted} bytes in {} pieces are not at most {MOST_PAGES} whole pages of {page}",
+                pieces.len()
+            ),
             next: "map less memory at once: use smaller caches and buffers".to_owned(),
         });
     }

@@ -386,7 +386,8 @@ pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, trial: Option<
             }
             (_, Some(region)) => {
                 let site = Site { sys, export, region, device: None };
-                let found = step(rung, &site).map(|_| "what it needs is here; a controller has to show that it works".to_owned());
+                let found = step(rung, &site)
+                    .map(|_| "what it needs is here; a controller has to show that it works".to_owned());
                 seen(rung, found)
             }
             (_, None) => {

@@ -27,15 +27,8 @@ pub enum Rung {
 
 impl Rung {
     /// All of them, best first.
-    pub const ALL: [Self; 7] = [
-        Self::Gdrdrv,
-        Self::DmaBufMmap,
-        Self::Iommufd,
-        Self::Libnvm,
-        Self::DmabufImport,
-        Self::IommuMapPa,
-        Self::Host,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Gdrdrv, Self::DmaBufMmap, Self::Iommufd, Self::Libnvm, Self::DmabufImport, Self::IommuMapPa, Self::Host];
 
     /// The name that it is asked for by.
     pub const fn name(self) -> &'static str {
@@ -56,7 +49,9 @@ impl Rung {
             Self::Gdrdrv => "install GDRCopy's kernel module and load it: modprobe gdrdrv",
             Self::DmaBufMmap => "use the open kernel modules of the GPU driver (nvidia-open)",
             Self::Iommufd => "use a kernel with CONFIG_IOMMUFD (Linux 6.6 or newer) and load it: modprobe iommufd",
-            Self::Libnvm => "build BaM's libnvm module with CUDA support and load it, with the IOMMU off or in pass-through",
+            Self::Libnvm => {
+                "build BaM's libnvm module with CUDA support and load it, with the IOMMU off or in pass-through"
+            }
             Self::DmabufImport => "install uPCIe's dmabuf-import-dkms and load it: modprobe dmabuf_import",
             Self::IommuMapPa => "install uPCIe's iommu-map-pa-dkms and dmabuf-import-dkms and load both",
             Self::Host => "bind a controller to vfio-pci: warpbell nvme bind ADDRESS",
@@ -88,7 +83,9 @@ pub enum RungChoice {
 
 /// A word that names no rung.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mapping `{word}`; there are auto, gdrdrv, dma-buf-mmap, iommufd, libnvm, dmabuf-import, iommu-map-pa and host")]
+#[error(
+    "there is no mapping `{word}`; there are auto, gdrdrv, dma-buf-mmap, iommufd, libnvm, dmabuf-import, iommu-map-pa and host"
+)]
 pub struct UnknownRung {
     /// The word.
     pub word: String,

@@ -39,7 +39,8 @@ pub struct Linux;
 
 impl Syscalls for Linux {
     fn open(&self, path: &Path) -> io::Result<RawFd> {
-        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let path =
+            CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: a C string; the result is checked.
         let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
