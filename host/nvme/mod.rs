@@ -8,20 +8,27 @@ mod commands;
 mod controller;
 mod doorbell;
 mod error;
+mod events;
+mod features;
 mod host_io;
 mod layout;
+mod logs;
 mod namespace;
 mod port;
 pub mod qtest;
 mod queue_ids;
 mod queues;
+mod quirks;
 #[cfg(test)]
 mod tests;
+pub mod vfio;
 
 pub use controller::{Controller, Disabled, Ready};
 pub use doorbell::DoorbellPath;
 pub use error::NvmeError;
+pub use features::WriteCache;
 pub use host_io::{HostQueue, HostQueueOptions};
-pub use namespace::Namespace;
+pub use namespace::{FormatCheck, Namespace, check_format};
 pub use port::{Attachment, DmaSpace, DoorbellWindow, Notice, Port, PortError};
 pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};
+pub use quirks::{PciId, Quirks};

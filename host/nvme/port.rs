@@ -1,5 +1,6 @@
 //! The seam between a controller and everything above it: registers by offset, and memory that the controller can address.
 
+use super::PciId;
 use crate::memory::{DmaError, DmaRegion, IommuMap, Region, Space};
 use crate::pci::Bdf;
 use std::fmt;
@@ -89,6 +90,10 @@ pub trait Port: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
     /// The kind of device path: `soft`, `qtest`, `vfio`, ...
     fn kind(&self) -> &'static str;
+    /// The PCI function behind it, by which controllers that need to be treated otherwise are known; `None` without one.
+    fn pci_id(&self) -> Option<PciId> {
+        None
+    }
     /// The worst that the system has said about the device since it was opened; asked often, it costs little.
     fn notice(&self) -> Option<Notice> {
         None
