@@ -4,12 +4,13 @@ use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
 use super::error::{gone, no_longer_ready};
 use super::queue_ids::QueueIds;
 use super::{Attachment, DmaSpace, NvmeError, Port, Quirks, WriteCache};
+use crate::memory::ladder::Ladder;
 use crate::memory::{DmaRegion, Region, Space};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
 use crate::wire::nvme::{Cap, cc, csts, register};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// log2 of the memory page that the driver uses (CC.MPS).
@@ -45,6 +46,8 @@ pub struct Ready {
     generation: AtomicU32,
     /// The volatile write cache, once somebody has asked for it.
     write_cache: Mutex<Option<WriteCache>>,
+    /// The way to GPU memory, once somebody has asked for one.
+    pub(super) ladder: OnceLock<Ladder>,
 }
 
 /// An NVMe controller. `S` is [`Disabled`] or [`Ready`].
@@ -288,6 +291,7 @@ impl Controller<Disabled> {
             windows: Mutex::new(Vec::new()),
             generation: AtomicU32::new(0),
             write_cache: Mutex::new(None),
+            ladder: OnceLock::new(),
         };
         let mut ready = Controller { core: self.core, state };
         match ready.introduce() {

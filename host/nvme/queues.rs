@@ -235,7 +235,7 @@ impl QueueSet {
             Place::Host => dma.allocate(space, ring_bytes)?,
             Place::Device => {
                 let region = Arc::new(space.allocate(Place::Device, ring_bytes)?);
-                let mapped = dma.map(&region)?;
+                let mapped = controller.map_memory(&region)?;
                 if !mapped.iova.is_multiple_of(PAGE_BYTES as u64) {
                     let reason = format!("the device's address {:#x} of the rings is not page aligned", mapped.iova);
                     return Err(DmaError::Unreachable { device: controller.name().to_owned(), reason }.into());

@@ -265,7 +265,7 @@ impl VolumeBuilder {
         let page = Arc::new(self.engine.allocate(Place::Device, 1).map_err(|e| e.to_string())?);
         for drive in &self.drives {
             let dma = drive.controller().dma();
-            match dma.map(&page) {
+            match drive.controller().map_memory(&page) {
                 Ok(_) => {}
                 // A device that gives memory of its own serves as well, if it is the only one.
                 Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && self.engine.kind() == "cpu" => {
