@@ -3,7 +3,7 @@
 use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
 use super::error::{gone, no_longer_ready};
 use super::queue_ids::QueueIds;
-use super::{Attachment, DmaSpace, NvmeError, Port, Quirks, WriteCache};
+use super::{Attachment, DmaSpace, MemoryBuffer, NvmeError, Port, Quirks, WriteCache};
 use crate::memory::ladder::Ladder;
 use crate::memory::{DmaRegion, Region, Space};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
@@ -48,6 +48,8 @@ pub struct Ready {
     write_cache: Mutex<Option<WriteCache>>,
     /// The way to GPU memory, once somebody has asked for one.
     pub(super) ladder: OnceLock<Ladder>,
+    /// The controller memory buffer, once somebody has asked for it.
+    pub(super) buffer: Mutex<Option<Arc<MemoryBuffer>>>,
 }
 
 /// An NVMe controller. `S` is [`Disabled`] or [`Ready`].
@@ -292,6 +294,7 @@ impl Controller<Disabled> {
             generation: AtomicU32::new(0),
             write_cache: Mutex::new(None),
             ladder: OnceLock::new(),
+            buffer: Mutex::new(None),
         };
         let mut ready = Controller { core: self.core, state };
         match ready.introduce() {
@@ -400,6 +403,7 @@ impl Controller<Ready> {
             let (device, asked) = (self.core.device.clone(), self.granted_queues());
             return Err(NvmeError::TooManyQueues { device, asked, granted, used: 0 });
         }
+        self.restore_buffer()?;
         self.state.queues.find_lost();
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! [`Controller::create_queues`] gives a [`QueueSet`] that kernels submit to; [`HostQueue`] submits from the host.
 
 mod admin;
+mod cmb;
 mod commands;
 mod controller;
 mod doorbell;
@@ -24,13 +25,14 @@ mod quirks;
 mod tests;
 pub mod vfio;
 
+pub use cmb::MemoryBuffer;
 pub use controller::{Controller, Disabled, Ready};
-pub use doorbell::DoorbellPath;
+pub use doorbell::{DoorbellChoice, DoorbellPath};
 pub use error::NvmeError;
 pub use features::WriteCache;
 pub use host_io::{HostQueue, HostQueueOptions};
-pub use peer::MappingReport;
 pub use namespace::{FormatCheck, Namespace, check_format};
-pub use port::{Attachment, DmaSpace, DoorbellWindow, Notice, Port, PortError};
+pub use peer::MappingReport;
+pub use port::{Attachment, DmaSpace, DoorbellWindow, MemoryWindow, Notice, Port, PortError};
 pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};

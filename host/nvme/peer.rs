@@ -1,8 +1,8 @@
 //! GPU memory for a controller: the mapping ladder with the controller itself as the engine of its read-backs.
 
+use super::NvmeError;
 use super::admin::{load_completion, pause};
 use super::controller::{Controller, PAGE_BYTES, Ready};
-use super::NvmeError;
 use crate::memory::ladder::{Attempt, Ladder, LadderDevice, Probe, ProbeError, Rung, RungChoice, TRIAL_BYTES};
 use crate::memory::{DmaError, DmaRegion, MemoryError, Place, Region, Space};
 use crate::wire::nvme::{SqEntry, admin, cns, io, register};
@@ -132,7 +132,9 @@ impl ReadBack<'_> {
                 (Ok(()), Ok(PROBE_CID)) => Ok(()),
                 (Ok(()), Ok(other)) => {
                     let wanted = PROBE_CID;
-                    Err(ProbeError::differs(format!("the controller read command {other:#06x}, {wanted:#06x} was written")))
+                    Err(ProbeError::differs(format!(
+                        "the controller read command {other:#06x}, {wanted:#06x} was written"
+                    )))
                 }
                 // The queue is gone, and with it the controller's interest in its memory.
                 (Ok(()), Err(e)) => Err(ProbeError::differs(e.reason)),

@@ -8,6 +8,7 @@ mod array;
 mod builder;
 mod cache;
 mod checksum;
+mod choose;
 mod drive;
 mod error;
 mod geometry;
@@ -32,7 +33,9 @@ pub use load::{Plan, VolumeWriter};
 pub use manifest::{
     ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, NAME_BYTES,
 };
-pub use path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice};
+pub use path::{
+    Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WritesOrder,
+};
 pub use stats::Stats;
 pub use target::Consent;
 pub use volume::{LentVolume, Volume};
