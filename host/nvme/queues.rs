@@ -3,7 +3,7 @@
 use super::NvmeError;
 use super::controller::{Controller, PAGE_BYTES, PAGE_SHIFT, Ready};
 use super::doorbell::{DoorbellChoice, DoorbellPath, Forwarder};
-use super::layout::{self, Arrays, DEPTHS, Idle};
+use super::layout::{self, Arrays, DEPTHS, Idle, KernelWords};
 use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
 use crate::wire::nvme::register;
@@ -395,6 +395,25 @@ impl QueueSet {
         Ok((ticket == tail && tail == head && locked == 0).then_some(ticket))
     }
 
+    /// What kernels keep about a queue.
+    pub(super) fn kernel_words(&self, index: u32) -> Result<KernelWords, NvmeError> {
+        let at = self.places.queue(index);
+        let word = |offset: usize| self.arrays.get::<u32>(at + offset);
+        let depth = self.options.depth as usize;
+        Ok(KernelWords {
+            depth: self.options.depth,
+            ticket: word(offset_of!(abi::Queue, ticket))?,
+            head: word(offset_of!(abi::Queue, head))?,
+            slots: self.arrays.get_slice(self.places.slot(index), depth)?,
+            marks: self.arrays.get_slice(self.places.mark(index), depth)?,
+        })
+    }
+
+    /// Whether the controller was reset since the queues were created, which ended them.
+    pub fn is_stale(&self) -> bool {
+        self.generation != self.controller.generation()
+    }
+
     fn create_pairs(&mut self) -> Result<(), NvmeError> {
         let ring = layout::rings(self.options.depth);
         for (i, &id) in self.ids.iter().enumerate() {
@@ -535,7 +554,11 @@ impl QueueSet {
         {
             return Err(NvmeError::Forwarder { device: self.controller.name().to_owned(), reason });
         }
-        self.controller.check()
+        self.controller.check()?;
+        if self.is_stale() {
+            return Err(NvmeError::QueuesLost { device: self.controller.name().to_owned() });
+        }
+        Ok(())
     }
 
     pub(super) fn no_queue(&self, index: u32) -> NvmeError {

@@ -4,7 +4,9 @@ use super::choose::{self, Way};
 use super::drive::Drive;
 use super::error::size;
 use super::host_io::HostSide;
-use super::path::{Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice};
+use super::path::{
+    Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
+};
 use super::stats::Counters;
 use super::stripe::Stripe;
 use super::volume::{Inner, Volume};
@@ -189,6 +191,8 @@ impl VolumeBuilder {
         let unordered = || self.no_path("landing direct", "nothing keeps this GPU's data before its completions");
         let order = choose::order(gpu, way.completions).ok_or_else(unordered)?;
         notes.dedup();
+        let write_cache =
+            WriteCaches::of(self.drives.iter().map(|d| d.controller().write_cache()).collect::<Result<Vec<_>, _>>()?);
         let path = Path {
             device: self.name(),
             queues: way.queues,
@@ -201,6 +205,7 @@ impl VolumeBuilder {
             engine: self.engine.kind(),
             order,
             mapping,
+            write_cache,
             notes,
         };
         let blocks_of = |s: &QueueSet| (s.max_transfer_bytes() >> block_shift).min(MAX_COMMAND_BLOCKS);
@@ -227,6 +232,7 @@ impl VolumeBuilder {
             shared: space.allocate(Place::Device, size_of::<abi::Volume>())?,
             windows: Mutex::new(Windows::default()),
             counters: Counters::new(space)?,
+            caches: Mutex::new(Vec::new()),
             host,
             sets: sets.into_iter().map(Mutex::new).collect(),
             names: self.drives.iter().map(|d| d.name().to_owned()).collect(),

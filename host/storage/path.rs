@@ -1,7 +1,7 @@
 //! Which way data takes: asked for, chosen, printed.
 
 use super::StorageError;
-use crate::nvme::MappingReport;
+use crate::nvme::{MappingReport, WriteCache};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -113,6 +113,27 @@ choices! {
     Cpu = "cpu"
 }
 
+choices! {
+    /// The volatile write caches of a volume's devices: whether what was written needs a Flush to stay.
+    WriteCaches:
+    /// No device has one: what has been written is on the medium, and a flush has nothing to do.
+    None = "none",
+    /// Every device that has one has it switched off.
+    Off = "off",
+    /// At least one is on.
+    On = "on"
+}
+
+impl WriteCaches {
+    pub(super) fn of(all: impl IntoIterator<Item = WriteCache>) -> Self {
+        all.into_iter().fold(Self::None, |sum, one| match (sum, one) {
+            (Self::On, _) | (_, WriteCache::On) => Self::On,
+            (Self::Off, _) | (_, WriteCache::Off) => Self::Off,
+            (Self::None, WriteCache::None) => Self::None,
+        })
+    }
+}
+
 /// The path that a volume got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -133,6 +154,8 @@ pub struct Path {
     /// where no device looked for one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mapping: Vec<MappingReport>,
+    /// Whether what was written needs a Flush to stay.
+    pub write_cache: WriteCaches,
     /// Why a better path was not taken, where `auto` had to choose.
     pub notes: Vec<String>,
 }
@@ -158,6 +181,7 @@ mod tests {
             engine: "cpu",
             order: WritesOrder::Processor,
             mapping: Vec::new(),
+            write_cache: WriteCaches::of([WriteCache::None, WriteCache::Off]),
             notes: Vec::new(),
         };
         assert_eq!(path.to_string(), "device soft:mem  queues host  landing direct  doorbell cpu-engine");
@@ -165,6 +189,7 @@ mod tests {
         assert_eq!(json["doorbell"], "cpu-engine");
         assert_eq!(json["landing"], "direct");
         assert_eq!((&json["order"], json.get("mapping")), (&"processor".into(), None));
+        assert_eq!(json["write_cache"], "off");
     }
 
     #[test]

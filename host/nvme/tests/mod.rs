@@ -110,7 +110,7 @@ fn the_doorbell_stride_is_kept() {
     let set = controller.create_queues(&Space::cpu(), options(2, 4)).unwrap();
     let mut set = set;
     let ns = controller.namespace(1).unwrap();
-    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
 }
 
 // --- admin commands --------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ fn rings_may_be_in_the_memory_of_kernels() {
     assert_eq!((q.bounce, q.bounce_bytes), (0, 0));
     assert_ne!(q.prp_list, 0);
     let ns = controller.namespace(1).unwrap();
-    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
     set.check().unwrap();
 }
 
@@ -322,7 +322,7 @@ fn a_reset_controller_serves_queue_sets_again() {
     assert_eq!((fake.io_queues(), controller.free_queues()), ((0, 0), 1));
     let ns = controller.namespace(1).unwrap();
     set.reset().unwrap();
-    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
     // Queues that went with the reset are not deleted once more.
     drop(dropped);
     assert_eq!((fake.io_queues(), controller.free_queues()), ((2, 2), 2));
@@ -357,7 +357,7 @@ fn a_host_queue_hands_back_an_idle_queue() {
     let mut queue = HostQueue::on(&mut set, 0).unwrap();
     // Past the end of the tickets, an odd number of laps on.
     for _ in 0..29 {
-        queue.flush(&ns).unwrap();
+        queue.flush_always(&ns).unwrap();
     }
     drop(queue);
     let q = queue_of(&set, 0);
@@ -366,7 +366,7 @@ fn a_host_queue_hands_back_an_idle_queue() {
     assert_eq!(words(q.slot, 8), laps.map(|l: u32| l << 3));
     assert_eq!(words(q.mark, 8), laps);
     // And it goes on from there.
-    HostQueue::on(&mut set, 0).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 0).unwrap().flush_always(&ns).unwrap();
     assert_eq!(queue_of(&set, 0).ticket, 14);
     assert!(HostQueue::on(&mut set, 1).is_err());
 }
@@ -377,11 +377,11 @@ fn a_late_command_is_aborted() {
     let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 4, bytes_per_command: 4096 }).unwrap();
     queue.set_deadline(SHORT);
     let ns = controller.namespace(1).unwrap();
-    let e = queue.flush(&ns).unwrap_err();
+    let e = queue.flush_always(&ns).unwrap_err();
     assert!(matches!(e, NvmeError::TimedOut { queue: 1, opcode: io::FLUSH, .. }), "{e}");
     assert!(e.to_string().contains("was aborted"), "{e}");
     fake.with_quirks(|q| q.lose_io = false);
-    queue.flush(&ns).unwrap();
+    queue.flush_always(&ns).unwrap();
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn a_command_that_cannot_be_aborted_keeps_its_slot_until_it_ends() {
     };
     assert_eq!(free(&mut queue), 2);
     fake.with_quirks(|q| q.lose_io = false);
-    queue.flush(&ns).unwrap();
+    queue.flush_always(&ns).unwrap();
     fake.release_lost();
     assert!(queue.poll().unwrap().is_none());
     assert_eq!(free(&mut queue), 3);
@@ -412,12 +412,12 @@ fn a_queue_left_with_commands_in_flight_is_reset() {
     let ns = controller.namespace(1).unwrap();
     let mut queue = HostQueue::on(&mut set, 0).unwrap();
     queue.set_deadline(SHORT);
-    queue.flush(&ns).unwrap_err();
+    queue.flush_always(&ns).unwrap_err();
     drop(queue);
     fake.with_quirks(|q| q.lose_io = false);
     assert_eq!((queue_of(&set, 0).ticket, fake.io_queues()), (0, (2, 2)));
-    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
-    HostQueue::on(&mut set, 0).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
+    HostQueue::on(&mut set, 0).unwrap().flush_always(&ns).unwrap();
 }
 
 #[test]

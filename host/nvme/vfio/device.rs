@@ -27,7 +27,7 @@ const CAPABILITIES: u32 = 0x34;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_MASTER: u16 = 1 << 2;
 /// What a read of a function that is not there gives.
-const NO_VENDOR: u16 = 0xffff;
+const ABSENT: u32 = u32::MAX;
 const CLASS_NVME: u32 = 0x01_08_02;
 /// The power management capability and its control register (PCI Power Management 1.2, 3.2).
 const CAP_POWER: u8 = 0x01;
@@ -211,9 +211,10 @@ impl VfioDevice {
         self.config_write16(COMMAND, command | COMMAND_MEMORY | COMMAND_MASTER)
     }
 
-    /// Whether the function has left the bus: its vendor reads as all ones (PCI Local Bus 3.0, 6.1).
+    /// Whether the function has left the bus: its class reads as all ones (PCI Local Bus 3.0, 6.1), or not at all, as the kernel
+    /// has it once it knows. The vendor would not do: VFIO answers that register itself, and goes on doing so.
     pub fn is_gone(&self) -> bool {
-        self.config_read16(VENDOR).is_ok_and(|v| v == NO_VENDOR)
+        self.config_read32(CLASS).map_or(true, |v| v == ABSENT)
     }
 
     /// The worst that the kernel has told of the device.
