@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod device;
+mod doctor;
 mod engine;
 mod graph;
 mod info;
@@ -28,6 +29,7 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
         Command::Info(args) => info::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),
     }
 }

@@ -1,0 +1,401 @@
+//! Checks of NVMe controllers: who holds them, what they are in use for, whether this process may drive them.
+
+use super::check::{Area, Check, Checks};
+use super::machine::{IommuState, Machine};
+use super::process::Access;
+use crate::pci::{Bdf, Function, Link, Sysfs};
+use serde::Serialize;
+
+/// Mass storage, non-volatile memory; programming interface NVM Express (PCI Code and ID Assignment 1.16, 1.2).
+const CLASS_NVME: u32 = 0x01_08_02;
+
+/// A controller as the kernel shows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Controller {
+    /// Address.
+    #[serde(serialize_with = "as_text")]
+    pub bdf: Bdf,
+    /// Kernel driver that holds it.
+    pub driver: Option<String>,
+    /// The kernel's name, as in `nvme0`, while its own driver holds it.
+    pub name: Option<String>,
+    /// Model, while the kernel's driver holds it.
+    pub model: Option<String>,
+    /// Serial number, likewise.
+    pub serial: Option<String>,
+    /// IOMMU group.
+    pub iommu_group: Option<u32>,
+    /// File under `/dev/vfio/devices`, if the kernel makes those.
+    pub vfio_device: Option<String>,
+    /// NUMA node.
+    pub numa_node: Option<u32>,
+    /// Link.
+    pub link: Link,
+    /// What it is in use for, as far as the kernel tells.
+    pub uses: Vec<String>,
+    /// The group has no IOMMU behind it.
+    pub without_iommu: bool,
+    /// Whether this process can drive it, by what; or why not.
+    #[serde(serialize_with = "as_answer")]
+    pub drivable: Result<Way, String>,
+}
+
+/// How this process reaches a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// `/dev/vfio/GROUP` and a container.
+    Group,
+    /// `/dev/vfio/devices/vfioN` and `/dev/iommu`.
+    Cdev,
+    /// BaM's module.
+    Libnvm,
+}
+
+fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(bdf)
+}
+
+/// The way, or `no: reason`.
+fn as_answer<S: serde::Serializer>(answer: &Result<Way, String>, s: S) -> Result<S::Ok, S::Error> {
+    match answer {
+        Ok(way) => way.serialize(s),
+        Err(reason) => s.collect_str(&format_args!("no: {reason}")),
+    }
+}
+
+/// Whether BaM's module is loaded.
+pub(super) fn has_libnvm(sysfs: &Sysfs) -> bool {
+    !libnvm_nodes(sysfs).is_empty()
+}
+
+/// `/dev/libnvm0` and its like.
+pub(super) fn libnvm_nodes(sysfs: &Sysfs) -> Vec<String> {
+    let numbered =
+        |n: &String| n.strip_prefix("libnvm").is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit()));
+    sysfs.names("/dev").into_iter().filter(numbered).map(|n| format!("/dev/{n}")).collect()
+}
+
+impl Controller {
+    /// All controllers, by address.
+    pub(super) fn all(sysfs: &Sysfs, machine: &Machine) -> Vec<Self> {
+        let nvme = machine.topology.functions().filter(|f| f.class == Some(CLASS_NVME));
+        nvme.map(|f| Self::read(sysfs, machine, f)).collect()
+    }
+
+    fn read(sysfs: &Sysfs, machine: &Machine, f: &Function) -> Self {
+        let bdf = f.bdf;
+        let device = format!("/sys/bus/pci/devices/{bdf}");
+        let name = sysfs.names(format!("{device}/nvme")).into_iter().next();
+        let text = |file: &str| {
+            let name = name.as_ref()?;
+            sysfs.text(format!("{device}/nvme/{name}/{file}")).ok().filter(|t| !t.is_empty())
+        };
+        let (model, serial) = (text("model"), text("serial"));
+        let mut this = Self {
+            bdf,
+            driver: f.driver.clone(),
+            model,
+            serial,
+            iommu_group: f.iommu_group,
+            vfio_device: sysfs.names(format!("{device}/vfio-dev")).into_iter().next(),
+            numa_node: f.numa_node,
+            link: Link::read(sysfs, bdf),
+            uses: name.as_ref().map(|n| uses(sysfs, bdf, n)).unwrap_or_default(),
+            name,
+            without_iommu: machine.group_of(bdf).is_some_and(|g| g.without_iommu),
+            drivable: Err(String::new()),
+        };
+        this.drivable = this.way(sysfs, machine);
+        this
+    }
+
+    /// Device nodes that driving it through VFIO takes; none while another driver holds it.
+    pub(super) fn nodes(&self) -> Vec<String> {
+        match (self.is_vfio(), self.iommu_group) {
+            (true, Some(group)) => vec!["/dev/vfio/vfio".to_owned(), self.group_node(group)],
+            _ => Vec::new(),
+        }
+    }
+
+    fn group_node(&self, group: u32) -> String {
+        if self.without_iommu { format!("/dev/vfio/noiommu-{group}") } else { format!("/dev/vfio/{group}") }
+    }
+
+    fn is_vfio(&self) -> bool {
+        self.driver.as_deref() == Some("vfio-pci")
+    }
+
+    fn is_libnvm(&self) -> bool {
+        self.driver.as_deref().is_some_and(|d| d.starts_with("libnvm"))
+    }
+
+    /// Functions of its group that are held by drivers other than VFIO's, which keep the group from being used. Bridges do no harm.
+    fn strangers<'a>(&self, machine: &'a Machine) -> Vec<&'a Function> {
+        let members = machine.group_of(self.bdf).map(|g| &g.members[..]).unwrap_or_default();
+        let functions = members.iter().filter(|b| **b != self.bdf).filter_map(|b| machine.topology.get(*b));
+        // Linux, drivers/vfio/vfio_main.c: drivers that declare driver_managed_dma, and functions without a driver, are no hindrance.
+        let harmless = |d: &str| d.starts_with("vfio") || matches!(d, "pcieport" | "pci-stub");
+        functions.filter(|f| !f.is_bridge() && f.driver.as_deref().is_some_and(|d| !harmless(d))).collect()
+    }
+
+    fn way(&self, sysfs: &Sysfs, machine: &Machine) -> Result<Way, String> {
+        if self.is_libnvm() {
+            let nodes = libnvm_nodes(sysfs);
+            let open = nodes.iter().any(|n| machine.process.access(sysfs, n) == Access::Allowed);
+            return match (nodes.is_empty(), open) {
+                (true, _) => Err("held by libnvm, but there is no /dev/libnvm0".to_owned()),
+                (_, false) => Err("this user may not open /dev/libnvm*".to_owned()),
+                _ => Ok(Way::Libnvm),
+            };
+        }
+        if !self.is_vfio() {
+            return Err(match &self.driver {
+                Some(driver) => format!("held by {driver}, not by vfio-pci"),
+                None => "no driver holds it".to_owned(),
+            });
+        }
+        if machine.iommu == IommuState::Off || self.without_iommu {
+            return Err("there is no IOMMU".to_owned());
+        }
+        let Some(group) = self.iommu_group else { return Err("it is in no IOMMU group".to_owned()) };
+        let may = |name: &str| machine.process.access(sysfs, name);
+        let by_file = self.vfio_device.as_ref().map(|d| format!("/dev/vfio/devices/{d}"));
+        if by_file.as_ref().is_some_and(|d| may(d) == Access::Allowed) && may("/dev/iommu") == Access::Allowed {
+            return Ok(Way::Cdev);
+        }
+        if let Some(stranger) = self.strangers(machine).first() {
+            let driver = stranger.driver.as_deref().unwrap_or_default();
+            return Err(format!("IOMMU group {group} also has {}, held by {driver}", stranger.bdf));
+        }
+        for node in [self.group_node(group), "/dev/vfio/vfio".to_owned()] {
+            match may(&node) {
+                Access::Allowed => {}
+                Access::Denied => return Err(format!("this user may not open {node}")),
+                Access::Missing => return Err(format!("there is no {node}")),
+            }
+        }
+        Ok(Way::Group)
+    }
+}
+
+/// What a controller of the kernel's own driver is in use for: mounts, swap, partitions, and block devices on top of it.
+fn uses(sysfs: &Sysfs, bdf: Bdf, name: &str) -> Vec<String> {
+    let mounts = sysfs.text("/proc/self/mountinfo").unwrap_or_default();
+    let swaps = sysfs.text("/proc/swaps").unwrap_or_default();
+    let mut found = Vec::new();
+    for entry in sysfs.names(format!("/sys/bus/pci/devices/{bdf}/nvme/{name}")) {
+        let Some(disk) = namespace(&entry) else { continue };
+        let folder = format!("/sys/block/{disk}");
+        let partitions: Vec<String> =
+            sysfs.names(&folder).into_iter().filter(|n| sysfs.exists(format!("{folder}/{n}/partition"))).collect();
+        let whole = (disk.clone(), folder.clone());
+        for (block, at) in std::iter::once(whole).chain(partitions.iter().map(|p| (p.clone(), format!("{folder}/{p}"))))
+        {
+            let number = sysfs.text(format!("{at}/dev")).unwrap_or_default();
+            found
+                .extend(mount_points(&mounts, &number, &block).map(|point| format!("{point} is mounted from {block}")));
+            if swaps.lines().any(|l| l.split_whitespace().next() == Some(&format!("/dev/{block}"))) {
+                found.push(format!("{block} is swap space"));
+            }
+            found.extend(sysfs.names(format!("{at}/holders")).iter().map(|h| format!("{h} is built on {block}")));
+        }
+        if !partitions.is_empty() {
+            found.push(format!("{disk} has partitions"));
+        }
+    }
+    found
+}
+
+/// The block device of an entry below a controller: `nvme0n1` is one itself; `nvme0c1n1` is a path to the namespace `nvme0n1`.
+fn namespace(entry: &str) -> Option<String> {
+    let rest = entry.strip_prefix("nvme")?;
+    let (controller, n) = rest.rsplit_once('n')?;
+    let number = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
+    let (subsystem, path) = controller.split_once('c').unwrap_or((controller, "0"));
+    (number(n) && number(subsystem) && number(path)).then(|| format!("nvme{subsystem}n{n}"))
+}
+
+/// Where a block device is mounted, by its number or, for file systems that have numbers of their own, by its name.
+fn mount_points<'a>(mounts: &'a str, number: &'a str, block: &'a str) -> impl Iterator<Item = &'a str> {
+    // Linux, Documentation/filesystems/proc.rst, 3.5: ID, parent, major:minor, root, mount point, options, ..., -, type, source.
+    mounts.lines().filter_map(move |line| {
+        let mut words = line.split(' ');
+        let (device, point) = (words.nth(2)?, words.nth(1)?);
+        let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        let same =
+            (!number.is_empty() && device == number) || source.and_then(|s| s.strip_prefix("/dev/")) == Some(block);
+        same.then_some(point)
+    })
+}
+
+pub(super) fn check(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], all: &mut Vec<Check>) {
+    if controllers.is_empty() {
+        let mut c = Checks::of(Area::Nvme, "", all);
+        c.skip("driver", "no NVMe controller on the PCI bus; the software controller serves");
+    }
+    for controller in controllers {
+        let mut c = Checks::of(Area::Nvme, controller.bdf.to_string(), all);
+        driver(machine, controller, &mut c);
+        group(machine, controller, &mut c);
+        rights(sysfs, machine, controller, &mut c);
+        link(controller, &mut c);
+    }
+    for name in machine.topology.unnamed() {
+        if sysfs.number(format!("/sys/bus/pci/devices/{name}/class")) == Some(u64::from(CLASS_NVME)) {
+            let mut c = Checks::of(Area::Nvme, name.clone(), all);
+            let fix = "switch VMD off for its slot in the firmware setup (the system must not boot from it)".to_owned();
+            c.warn("driver", "behind an Intel volume management device, which VFIO cannot hand out by itself", fix);
+        }
+    }
+}
+
+fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
+    let bdf = controller.bdf;
+    let bind = format!("warpbell nvme bind {bdf}");
+    match controller.driver.as_deref() {
+        Some("vfio-pci") => c.ok("driver", "vfio-pci"),
+        Some(d) if d.starts_with("libnvm") => c.ok("driver", format!("{d} (BaM's module)")),
+        Some("nvme") if !controller.uses.is_empty() => {
+            c.skip("driver", format!("nvme, in use: {}", controller.uses.join(", ")));
+        }
+        Some("nvme") if controller.name.is_none() => {
+            c.unknown("driver", "nvme holds it, but shows no controller: what it is in use for cannot be told");
+        }
+        Some("nvme") if machine.container.is_some() => c.warn(
+            "driver",
+            "nvme; this container cannot tell whether the host uses it",
+            format!("on the host: {bind} --dry-run"),
+        ),
+        Some("nvme") => c.warn("driver", "nvme; it is free: not mounted, no partitions", bind),
+        Some(other) => c.skip("driver", format!("held by {other}")),
+        None => c.warn("driver", "no driver holds it", bind),
+    }
+}
+
+fn group(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
+    if controller.without_iommu {
+        let fix = "see host iommu; only --unsafe-no-iommu would use it as it is".to_owned();
+        return c.fail("group", "VFIO without an IOMMU: the controller could overwrite any memory", fix);
+    }
+    match (controller.iommu_group, machine.iommu) {
+        (None, IommuState::Off) => c.skip("group", "no IOMMU"),
+        (None, IommuState::On) => c.fail("group", "the IOMMU has no group for it", None),
+        (None, IommuState::Unknown) => c.unknown("group", "the kernel does not tell"),
+        (Some(number), _) => {
+            let members = machine.groups.get(&number).map_or(0, |g| g.members.len());
+            let strangers = controller.strangers(machine);
+            if strangers.is_empty() {
+                let alone = if members > 1 { format!(", shared with {}", members - 1) } else { ", alone".to_owned() };
+                return c.ok("group", format!("IOMMU group {number}{alone}"));
+            }
+            let list: Vec<_> =
+                strangers.iter().map(|f| format!("{} ({})", f.bdf, f.driver.as_deref().unwrap_or_default())).collect();
+            let first = strangers[0].bdf;
+            let fix = format!("bind {first} to vfio-pci too, or move the drive to a slot whose port has ACS");
+            let detail = format!("IOMMU group {number} also has {}: VFIO hands out whole groups", list.join(", "));
+            c.fail("group", detail, fix);
+        }
+    }
+}
+
+fn rights(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
+    if controller.is_libnvm() {
+        return match &controller.drivable {
+            Ok(_) => c.ok("rights", "/dev/libnvm* can be opened"),
+            Err(reason) => {
+                c.fail("rights", reason.clone(), "chgrp to the user's group, then chmod 660 /dev/libnvm*".to_owned())
+            }
+        };
+    }
+    if !controller.is_vfio() {
+        return c.skip("rights", "it is not bound to vfio-pci");
+    }
+    let Some(number) = controller.iommu_group else { return c.skip("rights", "it is in no IOMMU group") };
+    if controller.drivable == Ok(Way::Cdev) {
+        let device = controller.vfio_device.as_deref().unwrap_or_default();
+        return c.ok("rights", format!("/dev/vfio/devices/{device} and /dev/iommu can be opened"));
+    }
+    let node = controller.group_node(number);
+    match machine.process.access(sysfs, &node) {
+        Access::Allowed => c.ok("rights", format!("{node} can be opened")),
+        Access::Denied => {
+            let fix = format!(
+                "chown $USER {node}  (for good: SUBSYSTEM==\"vfio\", GROUP=\"vfio\", MODE=\"0660\" in /etc/udev/rules.d/60-vfio.rules)"
+            );
+            c.fail("rights", format!("this user may not open {node}"), fix);
+        }
+        Access::Missing if machine.container.is_some() => {
+            let fix = format!("start the container with --device /dev/vfio/vfio --device {node}");
+            c.fail("rights", format!("this container has no {node}"), fix);
+        }
+        Access::Missing => c.fail("rights", format!("there is no {node}"), "modprobe vfio-pci".to_owned()),
+    }
+}
+
+fn link(controller: &Controller, c: &mut Checks<'_>) {
+    let Link { now: Some(now), max: Some(max) } = controller.link else {
+        return c.unknown("link", "the kernel does not tell, as in many virtual machines");
+    };
+    if controller.link.is_narrow() || controller.link.is_slow() {
+        let fix = "move the drive to a slot with as many lanes of that generation, or seat it again".to_owned();
+        c.warn("link", format!("{now}, of {max} that it can do"), fix);
+    } else {
+        c.ok("link", format!("{now}"));
+    }
+}
+
+/// `Samsung SSD 990 PRO   driver nvme (nvme0)  IOMMU group 14  Gen4 x4  node 0`.
+pub(super) fn heading(controller: &Controller) -> String {
+    let mut parts = Vec::new();
+    let driver = controller.driver.as_deref().unwrap_or("none");
+    match &controller.name {
+        Some(name) => parts.push(format!("driver {driver} ({name})")),
+        None => parts.push(format!("driver {driver}")),
+    }
+    if let Some(group) = controller.iommu_group {
+        parts.push(format!("IOMMU group {group}"));
+    }
+    if let Some(now) = controller.link.now {
+        parts.push(now.to_string());
+    }
+    if let Some(node) = controller.numa_node {
+        parts.push(format!("node {node}"));
+    }
+    let model = controller.model.as_ref().map(|m| format!("{m}   ")).unwrap_or_default();
+    format!("{model}{}", parts.join("  "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn namespaces_are_told_from_other_entries() {
+        assert_eq!(namespace("nvme0n1").as_deref(), Some("nvme0n1"));
+        assert_eq!(namespace("nvme2c5n12").as_deref(), Some("nvme2n12"));
+        for entry in ["model", "nvme0", "nvme0n", "nvme0n1p1", "nvmen1", "ng0n1", "nvme0cn1"] {
+            assert_eq!(namespace(entry), None, "{entry}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_found_by_number_and_by_name() {
+        let mounts = "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n\
+                      40 22 0:35 /@home /home rw - btrfs /dev/nvme1n1 rw\n\
+                      41 22 0:5 / /proc rw - proc proc rw\n";
+        let at = |number, block| mount_points(mounts, number, block).collect::<Vec<_>>();
+        assert_eq!(at("259:2", "nvme0n1p2"), ["/"]);
+        assert_eq!(at("259:7", "nvme1n1"), ["/home"]);
+        assert!(at("", "nvme2n1").is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text: String, block: String) {
+            let _ = namespace(&text);
+            let _ = mount_points(&text, "1:1", &block).count();
+        }
+    }
+}
