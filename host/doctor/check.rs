@@ -84,7 +84,7 @@ impl Check {
         status: Status,
         detail: impl Into<String>,
     ) -> Self {
-        let docs = format!("docs/doctor.md#{area}-{}", name.replace(' ', "-"));
+        let docs = format!("docs/doctor.md#{area}-{}", name.replace(' ', "-").to_lowercase());
         Self { area, subject: subject.into(), name, status, detail: detail.into(), fix: None, docs }
     }
 

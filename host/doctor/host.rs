@@ -102,6 +102,9 @@ fn vfio(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut Ch
         (Access::Missing, Access::Missing) if controllers.is_empty() => {
             c.skip("vfio", "not there; there is no NVMe controller that would need it");
         }
+        (Access::Missing, Access::Missing) if super::nvme::has_libnvm(sysfs) => {
+            c.skip("vfio", "not there; the libnvm module does without");
+        }
         (Access::Missing, Access::Missing) => match (&machine.container, loaded) {
             (Some(_), _) => c.fail(
                 "vfio",

@@ -19,7 +19,7 @@ mod text;
 
 pub use check::{Area, Check, Status};
 pub use gpu_facts::{Gpu, GpuFacts, Virtualization, runs_on};
-pub use nvme::{Controller, Way};
+pub use nvme::{Controller, Reach};
 pub use paths::{Rung, State, StoragePath, Tried};
 pub use pci::Pair;
 
@@ -204,8 +204,9 @@ fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<S
             if direct.iter().any(|r| matches!(r.state, State::Open | State::Ready)) {
                 return None;
             }
-            let all: Vec<_> = direct.iter().map(|r| format!("path {}: {}", r.name, r.reason)).collect();
-            Some(all.join(", "))
+            let first = direct.first()?;
+            let fix = first.fix.as_ref().map(|f| format!("; {f}")).unwrap_or_default();
+            Some(format!("path {}: {}{fix} (and {} more rungs)", first.name, first.reason, direct.len() - 1))
         }),
     }
 }

@@ -31,19 +31,19 @@ pub struct Controller {
     pub numa_node: Option<u32>,
     /// Link.
     pub link: Link,
-    /// What it is in use for, as far as the kernel tells.
-    pub uses: Vec<String>,
+    /// What it is in use for, as far as this process sees; `None` where the kernel does not tell.
+    pub uses: Option<Vec<String>>,
     /// The group has no IOMMU behind it.
     pub without_iommu: bool,
     /// Whether this process can drive it, by what; or why not.
     #[serde(serialize_with = "as_answer")]
-    pub drivable: Result<Way, String>,
+    pub drivable: Result<Reach, String>,
 }
 
 /// How this process reaches a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum Reach {
     /// `/dev/vfio/GROUP` and a container.
     Group,
     /// `/dev/vfio/devices/vfioN` and `/dev/iommu`.
@@ -57,7 +57,7 @@ fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
 }
 
 /// The way, or `no: reason`.
-fn as_answer<S: serde::Serializer>(answer: &Result<Way, String>, s: S) -> Result<S::Ok, S::Error> {
+fn as_answer<S: serde::Serializer>(answer: &Result<Reach, String>, s: S) -> Result<S::Ok, S::Error> {
     match answer {
         Ok(way) => way.serialize(s),
         Err(reason) => s.collect_str(&format_args!("no: {reason}")),
@@ -101,7 +101,11 @@ impl Controller {
             vfio_device: sysfs.names(format!("{device}/vfio-dev")).into_iter().next(),
             numa_node: f.numa_node,
             link: Link::read(sysfs, bdf),
-            uses: name.as_ref().map(|n| uses(sysfs, bdf, n)).unwrap_or_default(),
+            uses: match &name {
+                Some(name) => uses(sysfs, bdf, name),
+                // Only the kernel's own driver makes block devices.
+                None => (f.driver.as_deref() != Some("nvme")).then(Vec::new),
+            },
             name,
             without_iommu: machine.group_of(bdf).is_some_and(|g| g.without_iommu),
             drivable: Err(String::new()),
@@ -122,6 +126,11 @@ impl Controller {
         if self.without_iommu { format!("/dev/vfio/noiommu-{group}") } else { format!("/dev/vfio/{group}") }
     }
 
+    /// Whether it is known to be in use.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.uses.as_ref().is_some_and(|u| !u.is_empty())
+    }
+
     fn is_vfio(&self) -> bool {
         self.driver.as_deref() == Some("vfio-pci")
     }
@@ -139,14 +148,14 @@ impl Controller {
         functions.filter(|f| !f.is_bridge() && f.driver.as_deref().is_some_and(|d| !harmless(d))).collect()
     }
 
-    fn way(&self, sysfs: &Sysfs, machine: &Machine) -> Result<Way, String> {
+    fn way(&self, sysfs: &Sysfs, machine: &Machine) -> Result<Reach, String> {
         if self.is_libnvm() {
             let nodes = libnvm_nodes(sysfs);
             let open = nodes.iter().any(|n| machine.process.access(sysfs, n) == Access::Allowed);
             return match (nodes.is_empty(), open) {
                 (true, _) => Err("held by libnvm, but there is no /dev/libnvm0".to_owned()),
                 (_, false) => Err("this user may not open /dev/libnvm*".to_owned()),
-                _ => Ok(Way::Libnvm),
+                _ => Ok(Reach::Libnvm),
             };
         }
         if !self.is_vfio() {
@@ -162,7 +171,7 @@ impl Controller {
         let may = |name: &str| machine.process.access(sysfs, name);
         let by_file = self.vfio_device.as_ref().map(|d| format!("/dev/vfio/devices/{d}"));
         if by_file.as_ref().is_some_and(|d| may(d) == Access::Allowed) && may("/dev/iommu") == Access::Allowed {
-            return Ok(Way::Cdev);
+            return Ok(Reach::Cdev);
         }
         if let Some(stranger) = self.strangers(machine).first() {
             let driver = stranger.driver.as_deref().unwrap_or_default();
@@ -175,18 +184,21 @@ impl Controller {
                 Access::Missing => return Err(format!("there is no {node}")),
             }
         }
-        Ok(Way::Group)
+        Ok(Reach::Group)
     }
 }
 
 /// What a controller of the kernel's own driver is in use for: mounts, swap, partitions, and block devices on top of it.
-fn uses(sysfs: &Sysfs, bdf: Bdf, name: &str) -> Vec<String> {
-    let mounts = sysfs.text("/proc/self/mountinfo").unwrap_or_default();
+fn uses(sysfs: &Sysfs, bdf: Bdf, name: &str) -> Option<Vec<String>> {
+    let mounts = sysfs.text("/proc/self/mountinfo").ok().filter(|t| t.contains(" - "))?;
     let swaps = sysfs.text("/proc/swaps").unwrap_or_default();
     let mut found = Vec::new();
     for entry in sysfs.names(format!("/sys/bus/pci/devices/{bdf}/nvme/{name}")) {
         let Some(disk) = namespace(&entry) else { continue };
         let folder = format!("/sys/block/{disk}");
+        if !sysfs.exists(&folder) {
+            return None;
+        }
         let partitions: Vec<String> =
             sysfs.names(&folder).into_iter().filter(|n| sysfs.exists(format!("{folder}/{n}/partition"))).collect();
         let whole = (disk.clone(), folder.clone());
@@ -204,7 +216,7 @@ fn uses(sysfs: &Sysfs, bdf: Bdf, name: &str) -> Vec<String> {
             found.push(format!("{disk} has partitions"));
         }
     }
-    found
+    Some(found)
 }
 
 /// The block device of an entry below a controller: `nvme0n1` is one itself; `nvme0c1n1` is a path to the namespace `nvme0n1`.
@@ -256,11 +268,14 @@ fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     match controller.driver.as_deref() {
         Some("vfio-pci") => c.ok("driver", "vfio-pci"),
         Some(d) if d.starts_with("libnvm") => c.ok("driver", format!("{d} (BaM's module)")),
-        Some("nvme") if !controller.uses.is_empty() => {
-            c.skip("driver", format!("nvme, in use: {}", controller.uses.join(", ")));
+        Some("nvme") if controller.uses.is_none() => {
+            c.unknown("driver", "nvme holds it; what it is in use for is not told");
         }
-        Some("nvme") if controller.name.is_none() => {
-            c.unknown("driver", "nvme holds it, but shows no controller: what it is in use for cannot be told");
+        Some("nvme") if controller.is_in_use() => {
+            c.skip(
+                "driver",
+                format!("nvme, in use: {}", controller.uses.iter().flatten().cloned().collect::<Vec<_>>().join(", ")),
+            );
         }
         Some("nvme") if machine.container.is_some() => c.warn(
             "driver",
@@ -312,7 +327,7 @@ fn rights(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Che
         return c.skip("rights", "it is not bound to vfio-pci");
     }
     let Some(number) = controller.iommu_group else { return c.skip("rights", "it is in no IOMMU group") };
-    if controller.drivable == Ok(Way::Cdev) {
+    if controller.drivable == Ok(Reach::Cdev) {
         let device = controller.vfio_device.as_deref().unwrap_or_default();
         return c.ok("rights", format!("/dev/vfio/devices/{device} and /dev/iommu can be opened"));
     }

@@ -3,7 +3,7 @@
 use super::check::{Area, Check, Checks, Status};
 use super::gpu_facts::{Gpu, GpuFacts};
 use super::machine::{IommuState, Machine};
-use super::nvme::{Controller, Way, libnvm_nodes};
+use super::nvme::{Controller, Reach, libnvm_nodes};
 use super::pci::{Pair, nearest};
 use super::process::Access;
 use crate::pci::Sysfs;
@@ -144,17 +144,21 @@ impl Site<'_> {
     }
 
     /// A controller that this process reaches in one of these ways.
-    fn reached(&self, ways: &[Way], words: &str) -> Result<(), Missing> {
+    fn reached(&self, ways: &[Reach], words: &str) -> Result<(), Missing> {
         let found = self.controllers.iter().any(|c| c.drivable.as_ref().is_ok_and(|w| ways.contains(w)));
         if found {
             return Ok(());
         }
-        let fix = self.controllers.iter().find(|c| c.uses.is_empty()).map(|c| format!("warpbell nvme bind {}", c.bdf));
+        let fix = self
+            .controllers
+            .iter()
+            .find(|c| c.uses.as_ref().is_some_and(Vec::is_empty))
+            .map(|c| format!("warpbell nvme bind {}", c.bdf));
         Err(Missing::closed(format!("no controller {words}"), fix.filter(|_| self.machine.iommu == IommuState::On)))
     }
 
     fn by_group(&self) -> Result<(), Missing> {
-        self.reached(&[Way::Group], "can be driven through a VFIO group")
+        self.reached(&[Reach::Group], "can be driven through a VFIO group")
     }
 
     /// What trying the rung's steps with GPU memory showed, where that was done.
@@ -191,7 +195,7 @@ impl Site<'_> {
     pub(super) fn rungs(&self) -> Vec<Rung> {
         let untranslated = || match self.machine.iommu {
             IommuState::Off => Ok(()),
-            _ => self.reached(&[Way::Libnvm], "uses bus addresses as they are"),
+            _ => self.reached(&[Reach::Libnvm], "uses bus addresses as they are"),
         };
         let mut all = vec![
             self.judge(
@@ -210,12 +214,12 @@ impl Site<'_> {
                         .and_then(|()| self.node("/dev/iommu", "modprobe iommufd"))
                         .and_then(|()| self.importer())
                 },
-                || self.reached(&[Way::Cdev], "can be driven through /dev/vfio/devices"),
+                || self.reached(&[Reach::Cdev], "can be driven through /dev/vfio/devices"),
             ),
             self.judge(
                 "libnvm",
                 || self.peer().and_then(|_| self.libnvm()),
-                || self.reached(&[Way::Libnvm], "is bound to libnvm").and_then(|()| untranslated()),
+                || self.reached(&[Reach::Libnvm], "is bound to libnvm").and_then(|()| untranslated()),
             ),
             self.judge(
                 "dmabuf-import",
@@ -233,7 +237,7 @@ impl Site<'_> {
                         self.node("/dev/iommu_map_pa", "install uPCIe's iommu-map-pa-dkms: modprobe iommu_map_pa")
                     })
                 },
-                || self.reached(&[Way::Group, Way::Cdev], "can be driven through VFIO"),
+                || self.reached(&[Reach::Group, Reach::Cdev], "can be driven through VFIO"),
             ),
         ];
         all.push(self.host());
@@ -325,7 +329,7 @@ impl Site<'_> {
         let mut why = Vec::new();
         let Some(controller) = self.controller() else {
             if let Some(host) = rungs.iter().find(|r| r.name == "host") {
-                why.push(format!("a real controller is closed: {}", host.reason));
+                why.push(format!("no real controller: {}", host.reason));
             }
             let (landing, doorbell) = if gpu.is_some() { ("bounce", "gpu") } else { ("direct", "cpu-engine") };
             return StoragePath {
@@ -381,9 +385,9 @@ impl Site<'_> {
 
 fn by(controller: &Controller) -> &'static str {
     match controller.drivable {
-        Ok(Way::Group) => "vfio group",
-        Ok(Way::Cdev) => "vfio cdev",
-        Ok(Way::Libnvm) => "libnvm",
+        Ok(Reach::Group) => "vfio group",
+        Ok(Reach::Cdev) => "vfio cdev",
+        Ok(Reach::Libnvm) => "libnvm",
         Err(_) => "nothing",
     }
 }

@@ -3,8 +3,8 @@
 use super::check::{Area, Check, Checks};
 use super::gpu::is_gpu;
 use super::gpu_facts::GpuFacts;
-use super::machine::Machine;
-use super::nvme::Controller;
+use super::machine::{IommuState, Machine};
+use super::nvme::{Controller, Reach};
 use crate::pci::{AcsPath, Bdf, Distance, Link, Sysfs};
 use serde::Serialize;
 
@@ -168,24 +168,19 @@ fn acs(machine: &Machine, pair: &Pair, controller: &Controller, c: &mut Checks<'
         return c.skip("acs", "they share no switch: peer traffic goes through the root complex in any case");
     }
     if !acs.redirecting.is_empty() {
-        let ports = list(&acs.redirecting);
-        let boot = format!("pci=disable_acs_redir={}", ports.join("\\;"));
-        let fix = format!(
-            "{boot} on the kernel command line and reboot (until then, as root: setpci -s {} ECAP_ACS+6.w=0)",
-            ports[0]
+        let (spaced, joined) = (list(&acs.redirecting).join(" "), list(&acs.redirecting).join(";"));
+        let detail = format!("redirects at {spaced}: peer traffic goes up to the root complex and back");
+        let off = format!(
+            "pci=disable_acs_redir={joined} on the kernel command line and reboot; until then, as root: for p in {spaced}; do setpci -s $p ECAP_ACS+6.w=0; done"
         );
-        let on = ports.join(" ");
-        // Through VFIO a device sends translated addresses, which only the root complex can resolve.
-        let translated = machine.iommu == super::machine::IommuState::On
-            && !matches!(controller.drivable, Ok(super::nvme::Way::Libnvm));
-        let detail = if translated {
-            format!(
-                "on at {on}: peer traffic goes up to the root complex and back, which VFIO's translation needs; only module rungs with iommu=pt gain from switching it off"
-            )
+        // Through VFIO a device sends addresses that only the root complex can translate.
+        let translated = machine.iommu == IommuState::On && controller.drivable != Ok(Reach::Libnvm);
+        return if translated {
+            let detail = format!("{detail}, as VFIO's translation needs it");
+            c.warn("acs", detail, format!("only for module rungs with iommu=pt: {off}"));
         } else {
-            format!("on at {on}: peer traffic goes up to the root complex and back")
+            c.warn("acs", detail, off);
         };
-        return c.warn("acs", detail, fix);
     }
     if !acs.hidden.is_empty() {
         let hidden = list(&acs.hidden).join(" ");

@@ -41,7 +41,7 @@ impl fmt::Display for Report {
         writeln!(f, "host")?;
         self.section(f, Area::Host, "", width)?;
         writeln!(f, "paths")?;
-        self.section(f, Area::Path, "", width)?;
+        self.rungs(f, width)?;
         self.summary(f)
     }
 }
@@ -75,6 +75,32 @@ impl Report {
         for c in self.checks.iter().filter(|c| c.area == Area::Pci) {
             let subject = if c.subject.is_empty() { String::new() } else { format!("{}: ", c.subject) };
             line(f, c, &subject, width)?;
+        }
+        Ok(())
+    }
+
+    /// Rungs that are closed for one and the same reason share a line.
+    fn rungs(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let mut rest: &[Check] = match self.checks.iter().position(|c| c.area == Area::Path) {
+            Some(first) => &self.checks[first..],
+            None => &[],
+        };
+        while let Some(first) = rest.first() {
+            let same =
+                rest.iter().take_while(|c| (c.status, &c.detail, &c.fix) == (first.status, &first.detail, &first.fix));
+            let names: Vec<_> = same.map(|c| c.name).collect();
+            match names.len() {
+                1 => line(f, first, "", width)?,
+                _ => {
+                    let merged = Check {
+                        name: "GPU memory",
+                        detail: format!("{} ({})", first.detail, names.join(", ")),
+                        ..first.clone()
+                    };
+                    line(f, &merged, "", width)?;
+                }
+            }
+            rest = &rest[names.len()..];
         }
         Ok(())
     }
