@@ -1,5 +1,6 @@
 //! The grammar of the command line.
 
+use crate::nvme::NvmeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -25,6 +26,9 @@ pub enum Command {
     /// Measure devices, the queue core and the cache
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Controllers: bind and unbind, list, identify, logs
+    #[command(subcommand)]
+    Nvme(NvmeCommand),
     /// Say what this machine has and which paths are open
     Info(InfoArgs),
     /// Say what keeps this machine from better paths, and what mends it
@@ -150,7 +154,7 @@ pub struct EngineArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped [default: soft:mem]
+    /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
     #[arg(long = "device", value_name = "SPEC")]
     pub devices: Vec<String>,
     /// Stripe over N devices of the one kind given (a file gets .0, .1, ... at its end)
@@ -159,6 +163,9 @@ pub struct DeviceArgs {
     /// Bytes that go to one device before the next has its turn
     #[arg(long, value_name = "SIZE", default_value = "128k")]
     pub stripe_chunk: Bytes,
+    /// Every device holds everything: reads are spread over the devices, writes go to all
+    #[arg(long)]
+    pub replicate: bool,
     /// Where data lands: where the kernel wants it, or in a host buffer that kernels copy from
     #[arg(long, value_name = "auto|direct|bounce", default_value = "auto", value_parser = ["auto", "direct", "bounce"])]
     pub landing: String,

@@ -1,8 +1,12 @@
 //! Bytes with one owner: a host view, the address that kernels use, and the address that a device on the bus uses.
 
+mod first_fit;
+mod iommu;
 mod region;
 mod space;
 
+pub(crate) use first_fit::FirstFit;
+pub use iommu::{DmaAccess, IommuError, IommuKind, IommuMap};
 pub use region::{DmaRegion, Region};
 pub use space::{Place, Space};
 
@@ -47,6 +51,9 @@ pub enum DmaError {
     /// The memory itself.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The IOMMU.
+    #[error(transparent)]
+    Iommu(#[from] IommuError),
     /// The device cannot reach this memory.
     #[error("{device} cannot address this memory: {reason}")]
     Unreachable {

@@ -4,18 +4,26 @@ mod acs;
 mod bars;
 mod bdf;
 mod config;
+mod find;
+mod group;
 mod link;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
+mod signature;
 mod sysfs;
 mod topology;
+#[cfg(test)]
+mod tree;
 
 pub use acs::{Acs, AcsPath, acs};
 pub use bars::{Bar, ResizableBar, memory_bars, resizable_bars};
 pub use bdf::{Bdf, ParseBdfError};
 pub use config::{ConfigSpace, Found, PortKind};
+pub use find::{FindError, FoundController, NvmeNode, find, none_such, nvme_nodes};
+pub use group::{GroupMember, IommuGroup, is_vfio};
 pub use link::{Lanes, Link, Rate};
 pub use scan::{NvmeFunction, nvme_functions};
+pub use signature::{SIGNED_BYTES, Signature};
 pub use sysfs::Sysfs;
 pub use topology::{Distance, Function, Topology, Way};
