@@ -2,6 +2,7 @@
 
 mod first_fit;
 mod iommu;
+pub mod ladder;
 mod region;
 mod space;
 
@@ -31,6 +32,12 @@ pub enum MemoryError {
         bytes: usize,
         /// The driver's answer.
         source: crate::cuda::CudaError,
+    },
+    /// Only GPU memory has a dma-buf.
+    #[error("{bytes} bytes of host memory have no dma-buf: only GPU memory is exported")]
+    NoDmaBuf {
+        /// Length of the memory.
+        bytes: usize,
     },
     /// An access outside the region.
     #[error("bytes {offset}..{} of a region of {len}", offset + bytes)]
