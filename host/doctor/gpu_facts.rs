@@ -2,8 +2,12 @@
 
 use super::paths::Tried;
 use crate::cuda::{DeviceInfo, WritesOrdering};
+use crate::engine::Engine;
+use crate::memory::Place;
+use crate::memory::ladder::{DriverDmaBuf, Linux, Outcome, Rung, Syscalls, TRIAL_BYTES, survey};
 use crate::pci::Bdf;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// How a GPU is shared between virtual machines, in NVML's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -112,19 +116,22 @@ impl GpuFacts {
     pub fn gather() -> Self {
         let image_archs: Vec<u32> =
             crate::engine::IMAGE_ARCHS.split_whitespace().filter_map(|a| a.parse().ok()).collect();
+        let mut tried = Vec::new();
         let gpus = match DeviceInfo::all() {
             Ok(all) if all.is_empty() => Err("the CUDA driver finds no GPU".to_owned()),
             Ok(all) => Ok(all
                 .into_iter()
                 .map(|info| {
-                    let kernels = (!image_archs.is_empty())
-                        .then(|| crate::engine::Engine::gpu(info.ordinal).map(drop).map_err(|e| e.to_string()));
-                    Gpu::new(info, kernels)
+                    let engine = (!image_archs.is_empty()).then(|| Engine::gpu(info.ordinal));
+                    if let (true, Some(Ok(engine))) = (tried.is_empty(), &engine) {
+                        tried = try_rungs(engine);
+                    }
+                    Gpu::new(info, engine.map(|e| e.map(drop).map_err(|e| e.to_string())))
                 })
                 .collect()),
             Err(e) => Err(e.to_string()),
         };
-        let mut this = Self { gpus, image_archs, tried: Vec::new() };
+        let mut this = Self { gpus, image_archs, tried };
         this.ask_nvml();
         this
     }
@@ -163,6 +170,21 @@ impl GpuFacts {
 
     #[cfg(not(feature = "nvml"))]
     fn ask_nvml(&mut self) {}
+}
+
+/// Tries the rungs that reach GPU memory as far as they go without a controller; none where there is no memory to try them with.
+fn try_rungs(engine: &Engine) -> Vec<Tried> {
+    let Ok(trial) = engine.allocate(Place::Device, TRIAL_BYTES) else { return Vec::new() };
+    let system: Arc<dyn Syscalls> = Arc::new(Linux);
+    let attempts = survey(&system, &DriverDmaBuf, Some(&Arc::new(trial))).into_iter().filter(|a| a.rung != Rung::Host);
+    attempts
+        .map(|a| Tried {
+            name: a.rung.name().to_owned(),
+            works: a.outcome != Outcome::PassedOver,
+            reason: a.reason,
+            next: a.next,
+        })
+        .collect()
 }
 
 /// Whether an image serves a generation: machine code runs on its own major generation from its minor upwards, and the PTX of

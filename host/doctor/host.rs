@@ -56,15 +56,14 @@ fn iommu(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut C
             };
             c.ok("iommu", format!("on{names}, {n} groups, {mode}"));
         }
-        IommuState::Off if super::nvme::has_libnvm(sysfs) => {
-            c.ok("iommu", "off, as the libnvm module wants it; VFIO is closed");
-        }
         IommuState::Off => {
             let fix = switch_on(machine);
             if controllers.is_empty() {
                 return c.skip("iommu", "off; there is no NVMe controller that would need it");
             }
-            c.fail("iommu", "off: VFIO has no address translation to work with", fix);
+            let libnvm =
+                if super::nvme::has_libnvm(sysfs) { ", which is how BaM's libnvm module wants it" } else { "" };
+            c.fail("iommu", format!("off{libnvm}: VFIO has no address translation to work with"), fix);
         }
     }
 }
@@ -101,9 +100,6 @@ fn vfio(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut Ch
         }
         (Access::Missing, Access::Missing) if controllers.is_empty() => {
             c.skip("vfio", "not there; there is no NVMe controller that would need it");
-        }
-        (Access::Missing, Access::Missing) if super::nvme::has_libnvm(sysfs) => {
-            c.skip("vfio", "not there; the libnvm module does without");
         }
         (Access::Missing, Access::Missing) => match (&machine.container, loaded) {
             (Some(_), _) => c.fail(

@@ -180,7 +180,7 @@ fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<S
     };
     let nvme = || {
         let locked = site.checks.iter().find(|c| c.name == "memlock" && c.status == Status::Fail);
-        match (site.controllers.iter().any(|c| c.drivable.is_ok()), locked) {
+        match (site.controllers.iter().any(Controller::is_drivable), locked) {
             (true, None) => None,
             (true, Some(check)) => Some(words(check)),
             (false, _) => Some(site.nvme_blocker().map_or("nvme: no controller can be driven".to_owned(), words)),

@@ -3,7 +3,7 @@
 use super::check::{Area, Check, Checks};
 use super::machine::{IommuState, Machine};
 use super::process::Access;
-use crate::pci::{Bdf, Function, Link, Sysfs};
+use crate::pci::{Bdf, Function, GroupMember, IommuGroup, Link, Sysfs, is_vfio};
 use serde::Serialize;
 
 /// Mass storage, non-volatile memory; programming interface NVM Express (PCI Code and ID Assignment 1.16, 1.2).
@@ -35,33 +35,24 @@ pub struct Controller {
     pub uses: Option<Vec<String>>,
     /// The group has no IOMMU behind it.
     pub without_iommu: bool,
-    /// Whether this process can drive it, by what; or why not.
-    #[serde(serialize_with = "as_answer")]
-    pub drivable: Result<Reach, String>,
+    /// How this process can reach it, in the order in which opening it tries; empty if it cannot.
+    pub reach: Vec<Reach>,
+    /// Why it cannot.
+    pub blocked: Option<String>,
 }
 
 /// How this process reaches a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reach {
-    /// `/dev/vfio/GROUP` and a container.
-    Group,
     /// `/dev/vfio/devices/vfioN` and `/dev/iommu`.
     Cdev,
-    /// BaM's module.
-    Libnvm,
+    /// `/dev/vfio/GROUP` and a container.
+    Group,
 }
 
 fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(bdf)
-}
-
-/// The way, or `no: reason`.
-fn as_answer<S: serde::Serializer>(answer: &Result<Reach, String>, s: S) -> Result<S::Ok, S::Error> {
-    match answer {
-        Ok(way) => way.serialize(s),
-        Err(reason) => s.collect_str(&format_args!("no: {reason}")),
-    }
 }
 
 /// Whether BaM's module is loaded.
@@ -108,9 +99,13 @@ impl Controller {
             },
             name,
             without_iommu: machine.group_of(bdf).is_some_and(|g| g.without_iommu),
-            drivable: Err(String::new()),
+            reach: Vec::new(),
+            blocked: None,
         };
-        this.drivable = this.way(sysfs, machine);
+        match this.ways(sysfs, machine) {
+            Ok(reach) => this.reach = reach,
+            Err(reason) => this.blocked = Some(reason),
+        }
         this
     }
 
@@ -131,33 +126,26 @@ impl Controller {
         self.uses.as_ref().is_some_and(|u| !u.is_empty())
     }
 
-    fn is_vfio(&self) -> bool {
-        self.driver.as_deref() == Some("vfio-pci")
+    /// Whether this process can drive it.
+    pub fn is_drivable(&self) -> bool {
+        !self.reach.is_empty()
+    }
+
+    pub(super) fn is_vfio(&self) -> bool {
+        self.driver.as_deref().is_some_and(is_vfio)
     }
 
     fn is_libnvm(&self) -> bool {
         self.driver.as_deref().is_some_and(|d| d.starts_with("libnvm"))
     }
 
-    /// Functions of its group that are held by drivers other than VFIO's, which keep the group from being used. Bridges do no harm.
-    fn strangers<'a>(&self, machine: &'a Machine) -> Vec<&'a Function> {
-        let members = machine.group_of(self.bdf).map(|g| &g.members[..]).unwrap_or_default();
-        let functions = members.iter().filter(|b| **b != self.bdf).filter_map(|b| machine.topology.get(*b));
-        // Linux, drivers/vfio/vfio_main.c: drivers that declare driver_managed_dma, and functions without a driver, are no hindrance.
-        let harmless = |d: &str| d.starts_with("vfio") || matches!(d, "pcieport" | "pci-stub");
-        functions.filter(|f| !f.is_bridge() && f.driver.as_deref().is_some_and(|d| !harmless(d))).collect()
+    /// Functions of its group that host drivers hold, which keep VFIO from taking the group.
+    fn strangers(&self, sysfs: &Sysfs) -> Vec<GroupMember> {
+        let group = IommuGroup::of(sysfs, self.bdf);
+        group.map(|g| g.in_the_way(self.bdf).cloned().collect()).unwrap_or_default()
     }
 
-    fn way(&self, sysfs: &Sysfs, machine: &Machine) -> Result<Reach, String> {
-        if self.is_libnvm() {
-            let nodes = libnvm_nodes(sysfs);
-            let open = nodes.iter().any(|n| machine.process.access(sysfs, n) == Access::Allowed);
-            return match (nodes.is_empty(), open) {
-                (true, _) => Err("held by libnvm, but there is no /dev/libnvm0".to_owned()),
-                (_, false) => Err("this user may not open /dev/libnvm*".to_owned()),
-                _ => Ok(Reach::Libnvm),
-            };
-        }
+    fn ways(&self, sysfs: &Sysfs, machine: &Machine) -> Result<Vec<Reach>, String> {
         if !self.is_vfio() {
             return Err(match &self.driver {
                 Some(driver) => format!("held by {driver}, not by vfio-pci"),
@@ -168,23 +156,23 @@ impl Controller {
             return Err("there is no IOMMU".to_owned());
         }
         let Some(group) = self.iommu_group else { return Err("it is in no IOMMU group".to_owned()) };
+        if let Some(stranger) = self.strangers(sysfs).first() {
+            return Err(format!("IOMMU group {group} also has {stranger}"));
+        }
         let may = |name: &str| machine.process.access(sysfs, name);
+        let mut ways = Vec::new();
         let by_file = self.vfio_device.as_ref().map(|d| format!("/dev/vfio/devices/{d}"));
-        if by_file.as_ref().is_some_and(|d| may(d) == Access::Allowed) && may("/dev/iommu") == Access::Allowed {
-            return Ok(Reach::Cdev);
+        if by_file.is_some_and(|d| may(&d) == Access::Allowed) && may("/dev/iommu") == Access::Allowed {
+            ways.push(Reach::Cdev);
         }
-        if let Some(stranger) = self.strangers(machine).first() {
-            let driver = stranger.driver.as_deref().unwrap_or_default();
-            return Err(format!("IOMMU group {group} also has {}, held by {driver}", stranger.bdf));
+        let nodes = [self.group_node(group), "/dev/vfio/vfio".to_owned()];
+        match nodes.iter().map(|n| (n, may(n))).find(|(_, access)| *access != Access::Allowed) {
+            None => ways.push(Reach::Group),
+            Some(_) if !ways.is_empty() => {}
+            Some((node, Access::Missing)) => return Err(format!("there is no {node}")),
+            Some((node, _)) => return Err(format!("this user may not open {node}")),
         }
-        for node in [self.group_node(group), "/dev/vfio/vfio".to_owned()] {
-            match may(&node) {
-                Access::Allowed => {}
-                Access::Denied => return Err(format!("this user may not open {node}")),
-                Access::Missing => return Err(format!("there is no {node}")),
-            }
-        }
-        Ok(Reach::Group)
+        Ok(ways)
     }
 }
 
@@ -249,7 +237,7 @@ pub(super) fn check(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller]
     for controller in controllers {
         let mut c = Checks::of(Area::Nvme, controller.bdf.to_string(), all);
         driver(machine, controller, &mut c);
-        group(machine, controller, &mut c);
+        group(sysfs, machine, controller, &mut c);
         rights(sysfs, machine, controller, &mut c);
         link(controller, &mut c);
     }
@@ -266,8 +254,10 @@ fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     let bdf = controller.bdf;
     let bind = format!("warpbell nvme bind {bdf}");
     match controller.driver.as_deref() {
-        Some("vfio-pci") => c.ok("driver", "vfio-pci"),
-        Some(d) if d.starts_with("libnvm") => c.ok("driver", format!("{d} (BaM's module)")),
+        Some(d) if is_vfio(d) => c.ok("driver", d),
+        Some(d) if controller.is_libnvm() => {
+            c.warn("driver", format!("{d}: BaM's module, which only BaM's own programs drive it through"), bind);
+        }
         Some("nvme") if controller.uses.is_none() => {
             c.unknown("driver", "nvme holds it; what it is in use for is not told");
         }
@@ -288,9 +278,11 @@ fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     }
 }
 
-fn group(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
+fn group(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     if controller.without_iommu {
-        let fix = "see host iommu; only --unsafe-no-iommu would use it as it is".to_owned();
+        let fix =
+            "switch an IOMMU on, see host iommu; only --device nvme:ADDRESS,unsafe-no-iommu would use it as it is"
+                .to_owned();
         return c.fail("group", "VFIO without an IOMMU: the controller could overwrite any memory", fix);
     }
     match (controller.iommu_group, machine.iommu) {
@@ -299,14 +291,12 @@ fn group(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
         (None, IommuState::Unknown) => c.unknown("group", "the kernel does not tell"),
         (Some(number), _) => {
             let members = machine.groups.get(&number).map_or(0, |g| g.members.len());
-            let strangers = controller.strangers(machine);
-            if strangers.is_empty() {
+            let strangers = controller.strangers(sysfs);
+            let Some(first) = strangers.first().map(|s| s.bdf) else {
                 let alone = if members > 1 { format!(", shared with {}", members - 1) } else { ", alone".to_owned() };
                 return c.ok("group", format!("IOMMU group {number}{alone}"));
-            }
-            let list: Vec<_> =
-                strangers.iter().map(|f| format!("{} ({})", f.bdf, f.driver.as_deref().unwrap_or_default())).collect();
-            let first = strangers[0].bdf;
+            };
+            let list: Vec<_> = strangers.iter().map(ToString::to_string).collect();
             let fix = format!("bind {first} to vfio-pci too, or move the drive to a slot whose port has ACS");
             let detail = format!("IOMMU group {number} also has {}: VFIO hands out whole groups", list.join(", "));
             c.fail("group", detail, fix);
@@ -315,19 +305,11 @@ fn group(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
 }
 
 fn rights(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
-    if controller.is_libnvm() {
-        return match &controller.drivable {
-            Ok(_) => c.ok("rights", "/dev/libnvm* can be opened"),
-            Err(reason) => {
-                c.fail("rights", reason.clone(), "chgrp to the user's group, then chmod 660 /dev/libnvm*".to_owned())
-            }
-        };
-    }
     if !controller.is_vfio() {
         return c.skip("rights", "it is not bound to vfio-pci");
     }
     let Some(number) = controller.iommu_group else { return c.skip("rights", "it is in no IOMMU group") };
-    if controller.drivable == Ok(Reach::Cdev) {
+    if controller.reach.first() == Some(&Reach::Cdev) {
         let device = controller.vfio_device.as_deref().unwrap_or_default();
         return c.ok("rights", format!("/dev/vfio/devices/{device} and /dev/iommu can be opened"));
     }

@@ -6,6 +6,7 @@ use super::machine::{IommuState, Machine};
 use super::nvme::{Controller, Reach, libnvm_nodes};
 use super::pci::{Pair, nearest};
 use super::process::Access;
+use crate::cuda::WritesOrdering;
 use crate::pci::Sysfs;
 use serde::Serialize;
 
@@ -56,7 +57,7 @@ pub struct Tried {
 pub struct StoragePath {
     /// `--device` for it.
     pub device: String,
-    /// `vfio group`, `vfio cdev`, `libnvm`, `soft`.
+    /// `vfio group`, `vfio cdev`, `soft`.
     pub by: &'static str,
     /// `gpu` or `cpu`.
     pub engine: &'static str,
@@ -97,7 +98,7 @@ impl Site<'_> {
     /// The controller that a volume would be opened on: one that can be driven, the nearest to a GPU first.
     fn controller(&self) -> Option<&Controller> {
         let distance = |c: &Controller| nearest(self.pairs, c).and_then(|p| p.distance).map_or(u8::MAX, |d| d as u8);
-        self.controllers.iter().filter(|c| c.drivable.is_ok()).min_by_key(|c| distance(c))
+        self.controllers.iter().filter(|c| c.is_drivable()).min_by_key(|c| distance(c))
     }
 
     /// The GPU that kernels would run on.
@@ -143,22 +144,31 @@ impl Site<'_> {
         }
     }
 
-    /// A controller that this process reaches in one of these ways.
-    fn reached(&self, ways: &[Reach], words: &str) -> Result<(), Missing> {
-        let found = self.controllers.iter().any(|c| c.drivable.as_ref().is_ok_and(|w| ways.contains(w)));
-        if found {
-            return Ok(());
+    /// A controller that this process reaches in one of these ways; the option that is needed because opening it would try
+    /// another way first.
+    fn reached(&self, ways: &[Reach], words: &str) -> Result<Option<String>, Missing> {
+        let of = |c: &&Controller| c.reach.iter().any(|r| ways.contains(r));
+        if self.controllers.iter().filter(of).any(|c| c.reach.first().is_some_and(|r| ways.contains(r))) {
+            return Ok(None);
         }
-        let fix = self
-            .controllers
-            .iter()
-            .find(|c| c.uses.as_ref().is_some_and(Vec::is_empty))
-            .map(|c| format!("warpbell nvme bind {}", c.bdf));
-        Err(Missing::closed(format!("no controller {words}"), fix.filter(|_| self.machine.iommu == IommuState::On)))
+        if let Some(c) = self.controllers.iter().find(of) {
+            let api = if ways.contains(&Reach::Group) { "group" } else { "cdev" };
+            return Ok(Some(format!("--device nvme:{},api={api}", c.bdf)));
+        }
+        let free = self.controllers.iter().find(|c| !c.is_vfio() && c.uses.as_ref().is_some_and(Vec::is_empty));
+        let fix =
+            free.filter(|_| self.machine.iommu == IommuState::On).map(|c| format!("warpbell nvme bind {}", c.bdf));
+        Err(Missing::closed(format!("no controller {words}"), fix))
     }
 
-    fn by_group(&self) -> Result<(), Missing> {
+    fn by_group(&self) -> Result<Option<String>, Missing> {
         self.reached(&[Reach::Group], "can be driven through a VFIO group")
+    }
+
+    /// Modules that give bus addresses are of use where a controller uses them as they are.
+    fn untranslated(&self) -> Result<Option<String>, Missing> {
+        let reason = "it gives bus addresses, and through VFIO the IOMMU translates what a controller uses";
+        Err(Missing::closed(reason, "only without an IOMMU: --device nvme:ADDRESS,unsafe-no-iommu".to_owned()))
     }
 
     /// What trying the rung's steps with GPU memory showed, where that was done.
@@ -176,16 +186,16 @@ impl Site<'_> {
         &self,
         name: &'static str,
         by_files: impl FnOnce() -> Result<(), Missing>,
-        controller: impl FnOnce() -> Result<(), Missing>,
+        controller: impl FnOnce() -> Result<Option<String>, Missing>,
     ) -> Rung {
         let own = self.tried(name).unwrap_or_else(by_files);
         match own.and_then(|()| controller()) {
-            Ok(()) => Rung {
+            Ok(option) => Rung {
                 name,
                 reaches_gpu_memory: true,
                 state: State::Ready,
                 reason: "what it needs is here; it is tried, and read back, when a volume is opened".into(),
-                fix: None,
+                fix: option,
             },
             Err(m) => Rung { name, reaches_gpu_memory: true, state: m.state, reason: m.reason, fix: m.fix },
         }
@@ -193,16 +203,12 @@ impl Site<'_> {
 
     /// Every rung, best first.
     pub(super) fn rungs(&self) -> Vec<Rung> {
-        let untranslated = || match self.machine.iommu {
-            IommuState::Off => Ok(()),
-            _ => self.reached(&[Reach::Libnvm], "uses bus addresses as they are"),
-        };
         let mut all = vec![
             self.judge(
                 "gdrdrv",
                 || {
-                    self.peer()
-                        .and_then(|_| self.node("/dev/gdrdrv", "install GDRCopy's kernel module: modprobe gdrdrv"))
+                    self.peer()?;
+                    self.node("/dev/gdrdrv", "install GDRCopy's kernel module: modprobe gdrdrv")
                 },
                 || self.by_group(),
             ),
@@ -210,32 +216,28 @@ impl Site<'_> {
             self.judge(
                 "iommufd",
                 || {
-                    self.dma_buf()
-                        .and_then(|()| self.node("/dev/iommu", "modprobe iommufd"))
-                        .and_then(|()| self.importer())
+                    self.dma_buf()?;
+                    self.node("/dev/iommu", "modprobe iommufd")
                 },
-                || self.reached(&[Reach::Cdev], "can be driven through /dev/vfio/devices"),
+                || {
+                    self.importer()?;
+                    self.reached(&[Reach::Cdev], "can be driven through /dev/vfio/devices")
+                },
             ),
-            self.judge(
-                "libnvm",
-                || self.peer().and_then(|_| self.libnvm()),
-                || self.reached(&[Reach::Libnvm], "is bound to libnvm").and_then(|()| untranslated()),
-            ),
+            self.judge("libnvm", || self.peer().and_then(|_| self.libnvm()), || self.untranslated()),
             self.judge(
                 "dmabuf-import",
                 || {
-                    self.dma_buf().and_then(|()| {
-                        self.node("/dev/dmabuf_import", "install uPCIe's dmabuf-import-dkms: modprobe dmabuf_import")
-                    })
+                    self.dma_buf()?;
+                    self.node("/dev/dmabuf_import", "install uPCIe's dmabuf-import-dkms: modprobe dmabuf_import")
                 },
-                untranslated,
+                || self.untranslated(),
             ),
             self.judge(
                 "iommu-map-pa",
                 || {
-                    self.dma_buf().and_then(|()| {
-                        self.node("/dev/iommu_map_pa", "install uPCIe's iommu-map-pa-dkms: modprobe iommu_map_pa")
-                    })
+                    self.dma_buf()?;
+                    self.node("/dev/iommu_map_pa", "install uPCIe's iommu-map-pa-dkms: modprobe iommu_map_pa")
                 },
                 || self.reached(&[Reach::Group, Reach::Cdev], "can be driven through VFIO"),
             ),
@@ -354,20 +356,24 @@ impl Site<'_> {
                 "cpu"
             }
         };
-        let ready = rungs.iter().find(|r| r.reaches_gpu_memory && matches!(r.state, State::Open | State::Ready));
+        let mut direct = rungs.iter().filter(|r| r.reaches_gpu_memory);
+        // One with a remedy is not taken unless that is followed.
+        let ready = direct.clone().find(|r| matches!(r.state, State::Open | State::Ready) && r.fix.is_none());
         let (queues, landing) = match (gpu, ready) {
             (None, _) => ("host", "direct"),
-            (Some(_), Some(rung)) => {
-                why.push(format!("queues in GPU memory and direct landing through {} if its read-back succeeds, else host and bounce", rung.name));
-                ("gpu", "direct")
+            (Some(gpu), Some(rung)) => {
+                let otherwise = "if its read-back succeeds, else in host memory with bounce landing";
+                why.push(format!("queues in GPU memory through {} {otherwise}", rung.name));
+                if gpu.writes_ordering.is_some_and(|o| o >= WritesOrdering::Owner) {
+                    ("gpu", "direct")
+                } else {
+                    why.push("landing is bounce: the GPU does not keep a device's writes in order".to_owned());
+                    ("gpu", "bounce")
+                }
             }
             (Some(_), None) => {
-                let first: Vec<_> = rungs
-                    .iter()
-                    .filter(|r| r.reaches_gpu_memory)
-                    .map(|r| format!("{}: {}", r.name, r.reason))
-                    .collect();
-                why.push(format!("GPU memory is closed: {}", first.first().cloned().unwrap_or_default()));
+                let first = direct.next().map(|r| format!("{}: {}", r.name, r.reason)).unwrap_or_default();
+                why.push(format!("GPU memory is closed: {first}"));
                 ("host", "bounce")
             }
         };
@@ -384,11 +390,10 @@ impl Site<'_> {
 }
 
 fn by(controller: &Controller) -> &'static str {
-    match controller.drivable {
-        Ok(Reach::Group) => "vfio group",
-        Ok(Reach::Cdev) => "vfio cdev",
-        Ok(Reach::Libnvm) => "libnvm",
-        Err(_) => "nothing",
+    match controller.reach.first() {
+        Some(Reach::Group) => "vfio group",
+        Some(Reach::Cdev) => "vfio cdev",
+        None => "nothing",
     }
 }
 
@@ -400,12 +405,10 @@ pub(super) fn check(rungs: &[Rung], all: &mut Vec<Check>) {
             State::Open => c.ok(rung.name, rung.reason.clone()),
             State::Ready => c.skip(rung.name, format!("ready: {}", rung.reason)),
             State::Unknown => c.unknown(rung.name, &rung.reason),
-            State::Closed => {
-                c.skip(rung.name, format!("closed: {}", rung.reason));
-                if let Some(last) = all.last_mut() {
-                    last.fix = rung.fix.clone();
-                }
-            }
+            State::Closed => c.skip(rung.name, format!("closed: {}", rung.reason)),
+        }
+        if let Some(last) = all.last_mut() {
+            last.fix = rung.fix.clone();
         }
     }
 }

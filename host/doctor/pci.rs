@@ -4,7 +4,7 @@ use super::check::{Area, Check, Checks};
 use super::gpu::is_gpu;
 use super::gpu_facts::GpuFacts;
 use super::machine::{IommuState, Machine};
-use super::nvme::{Controller, Reach};
+use super::nvme::Controller;
 use crate::pci::{AcsPath, Bdf, Distance, Link, Sysfs};
 use serde::Serialize;
 
@@ -115,7 +115,7 @@ pub(super) fn check(
         let Some(pair) = nearest(pairs, controller) else { continue };
         let mut c = Checks::of(Area::Pci, format!("{} {}", pair.gpu, pair.peer), all);
         distance(machine, pair, &mut c);
-        acs(machine, pair, controller, &mut c);
+        acs(machine, pair, &mut c);
     }
 }
 
@@ -159,7 +159,7 @@ fn distance(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
     );
 }
 
-fn acs(machine: &Machine, pair: &Pair, controller: &Controller, c: &mut Checks<'_>) {
+fn acs(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
     let (Some(acs), Some(distance)) = (&pair.acs, pair.distance) else {
         return c.unknown("acs", "the way between them is not known");
     };
@@ -174,7 +174,7 @@ fn acs(machine: &Machine, pair: &Pair, controller: &Controller, c: &mut Checks<'
             "pci=disable_acs_redir={joined} on the kernel command line and reboot; until then, as root: for p in {spaced}; do setpci -s $p ECAP_ACS+6.w=0; done"
         );
         // Through VFIO a device sends addresses that only the root complex can translate.
-        let translated = machine.iommu == IommuState::On && controller.drivable != Ok(Reach::Libnvm);
+        let translated = machine.iommu == IommuState::On;
         return if translated {
             let detail = format!("{detail}, as VFIO's translation needs it");
             c.warn("acs", detail, format!("only for module rungs with iommu=pt: {off}"));

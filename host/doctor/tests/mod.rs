@@ -201,13 +201,13 @@ fn a_container_is_told_what_was_not_passed_in() {
 #[test]
 fn libnvm_wants_what_vfio_cannot_use() {
     let r = look(&libnvm());
-    expect(&r, (Host, "", "iommu"), Ok, "off, as the libnvm module wants it", None);
-    expect(&r, (Nvme, "0000:1b:00.0", "driver"), Ok, "BaM's module", None);
-    expect(&r, (Nvme, "0000:1b:00.0", "rights"), Ok, "/dev/libnvm* can be opened", None);
+    expect(&r, (Host, "", "iommu"), Fail, "off, which is how BaM's libnvm", Some("remove intel_iommu=off"));
+    expect(&r, (Nvme, "0000:1b:00.0", "driver"), Warn, "BaM's module", Some("warpbell nvme bind 0000:1b:00.0"));
+    expect(&r, (Nvme, "0000:1b:00.0", "rights"), Skip, "not bound", None);
     expect(&r, (Pci, "gpu 0 0000:1b:00.0", "acs"), Ok, "off at every port", None);
-    expect(&r, (Path, "", "libnvm"), Skip, "ready: ", None);
-    assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("libnvm", "gpu", "direct"));
-    assert_eq!(possible(&r), [true, true, true]);
+    expect(&r, (Path, "", "libnvm"), Skip, "closed: it gives bus addresses", Some("unsafe-no-iommu"));
+    assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("soft", "host", "bounce"));
+    assert_eq!(possible(&r), [true, false, false]);
 }
 
 #[test]
@@ -239,6 +239,35 @@ fn device_files_do_without_the_group() {
     let r = look(&shape);
     expect(&r, (Nvme, "0000:04:00.0", "rights"), Ok, "/dev/vfio/devices/vfio3 and /dev/iommu", None);
     assert_eq!((r.storage.by, possible(&r)), ("vfio cdev", vec![true, true, false]));
+    expect(&r, (Path, "", "iommufd"), Skip, "Linux 6.14 maps no dma-bufs", Some("6.19"));
+
+    // With the group too, a rung that wants it is named with the option that takes it.
+    shape.0.node("/dev/vfio/15", 0o666).node("/dev/gdrdrv", 0o666);
+    let r = look(&shape);
+    expect(&r, (Path, "", "gdrdrv"), Skip, "ready", Some("--device nvme:0000:04:00.0,api=group"));
+    assert_eq!((r.storage.by, r.storage.queues), ("vfio cdev", "host"));
+}
+
+#[test]
+fn a_gpu_that_does_not_keep_writes_in_order_gets_no_direct_landing() {
+    let (tree, mut facts) = server();
+    tree.node("/dev/gdrdrv", 0o666);
+    facts.gpus.as_mut().unwrap()[0].writes_ordering = Some(crate::cuda::WritesOrdering::None);
+    let r = look(&(tree, facts));
+    assert_eq!((r.storage.queues, r.storage.landing), ("gpu", "bounce"));
+}
+
+#[test]
+fn vfio_without_an_iommu_is_refused() {
+    let (tree, facts) = server();
+    for group in 10..26 {
+        let _ = std::fs::remove_dir_all(tree.root().join(format!("sys/kernel/iommu_groups/{group}")));
+    }
+    tree.file("/sys/kernel/iommu_groups/15/name", "vfio-noiommu\n");
+    let r = look(&(tree, facts));
+    expect(&r, (Nvme, "0000:04:00.0", "group"), Fail, "overwrite any memory", Some("unsafe-no-iommu"));
+    expect(&r, (Host, "", "iommu"), Fail, "off", Some("intel_iommu=on"));
+    assert!(!possible(&r)[1]);
 }
 
 #[test]
@@ -291,7 +320,7 @@ fn instances_shares_and_builds_without_code_are_said() {
     expect(&r, (GPU, "0", "mig"), Warn, "on: ", Some("nvidia-smi -i 0000:03:00.0 -mig 0"));
     expect(&r, (GPU, "0", "vgpu"), Warn, "a share", Some("whole GPU"));
     expect(&r, (GPU, "0", "kernels"), Fail, "no code for sm_75", Some("WARPBELL_CUDA_ARCHS=75"));
-    assert_eq!(possible(&r)[0], false);
+    assert!(!possible(&r)[0]);
     let (tree, mut none) = server();
     none.image_archs.clear();
     expect(&look(&(tree, none)), (GPU, "0", "kernels"), Fail, "no GPU image", Some("CUDA_HOME"));
@@ -400,8 +429,8 @@ fn json_keys_are_stable() {
     );
     assert_eq!(keys(&json["checks"][0]), ["area", "detail", "docs", "fix", "name", "status", "subject"]);
     assert_eq!(json["distances"][0]["distance"], "PIX");
-    assert_eq!(json["nvme"][0]["drivable"], "group");
-    assert_eq!(json["nvme"][1]["drivable"], "no: held by nvme, not by vfio-pci");
+    assert_eq!(json["nvme"][0]["reach"], serde_json::json!(["group"]));
+    assert_eq!(json["nvme"][1]["blocked"], "held by nvme, not by vfio-pci");
     assert_eq!(json["gpus"][0]["writes_ordering"], "owner");
     assert_eq!(json["requirements"][2]["possible"], false);
 }
