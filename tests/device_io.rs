@@ -250,6 +250,8 @@ fn two_are_replicated() {
     let least = drives[0].bytes().min(drives[1].bytes());
     let volume = Volume::on(&engine, drives).replicated(true).chunk(8192).queues(2).build().unwrap();
     assert_eq!(volume.bytes(), least);
+    // The drives begin with what each of them held.
+    volume.write_blocks(0, &vec![0; TOUCHED]).unwrap();
     for blocks in [1, 8, 16] {
         kernels_move(&volume, blocks, 99 + u64::from(blocks));
     }

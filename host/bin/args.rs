@@ -178,9 +178,12 @@ pub struct DeviceArgs {
     /// Entries in each queue, a power of two
     #[arg(long, value_name = "N")]
     pub depth: Option<u32>,
-    /// Overwrite what this device file holds (it must be named again here)
-    #[arg(long, value_name = "FILE")]
+    /// Overwrite what this device file or nvme: device holds (it must be named again here)
+    #[arg(long, value_name = "DEVICE")]
     pub yes_destroy: Vec<PathBuf>,
+    /// Take nvme: devices that no IOMMU guards: they can write to any memory of this machine
+    #[arg(long)]
+    pub unsafe_no_iommu: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -66,6 +66,11 @@ pub fn page(bytes: Bytes) -> usize {
 }
 
 fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
+    if let ([one], Some(2..)) = (&args.devices[..], args.stripe)
+        && one.starts_with("nvme:")
+    {
+        return Err(Failure::Usage(format!("{one} is one controller; give --device once for each of the stripe")));
+    }
     let named: Vec<String> = match (&args.devices[..], args.stripe) {
         ([], None | Some(1)) => vec!["soft:mem".to_owned()],
         ([], Some(n)) => (0..n).map(|_| "soft:mem".to_owned()).collect(),
@@ -78,7 +83,11 @@ fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
         }
         (all, _) => all.to_vec(),
     };
-    named.iter().map(|s| s.parse().map_err(Failure::from)).collect()
+    let option = |spec: &String| {
+        let wanted = args.unsafe_no_iommu && spec.starts_with("nvme:");
+        if wanted { format!("{spec},unsafe-no-iommu") } else { spec.clone() }
+    };
+    named.iter().map(|s| option(s).parse().map_err(Failure::from)).collect()
 }
 
 /// Whether the devices are memory of this process, which nobody else has written.

@@ -83,7 +83,11 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     for f in &info.nvme {
         let driver = f.driver.as_deref().unwrap_or("no driver");
         let group = f.iommu_group.as_deref().map_or("no IOMMU".to_owned(), |g| format!("IOMMU group {g}"));
-        say!("device nvme    {} ({driver}, {group}): this version drives no real controller", f.bdf)?;
+        let way = match f.driver.as_deref() {
+            Some(d) if warpbell::pci::is_vfio(d) => format!("--device nvme:{}", f.bdf),
+            _ => format!("warpbell nvme bind {} takes it from the kernel", f.bdf),
+        };
+        say!("device nvme    {} ({driver}, {group}): {way}", f.bdf)?;
     }
     if info.nvme.is_empty() {
         say!("device nvme    none")?;

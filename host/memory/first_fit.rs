@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn gaps_are_found_and_merged() {
-        let mut f = FirstFit::new([100..200]);
+        let mut f = FirstFit::new(Some(100..200));
         assert_eq!((f.take(40, 1), f.take(40, 1), f.take(40, 1)), (Some(100), Some(140), None));
         f.give_back(100, 40);
         assert_eq!(f.take(41, 1), None);
         f.give_back(140, 40);
         assert_eq!(f.take(100, 1), Some(100));
         assert_eq!((f.free_bytes(), f.take(1, 1), f.take(0, 1)), (0, None, None));
-        assert_eq!(FirstFit::new([5..5]).take(1, 1), None);
+        assert_eq!(FirstFit::new(Some(5..5)).take(1, 1), None);
     }
 
     #[test]

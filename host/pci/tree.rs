@@ -3,7 +3,6 @@
 use super::Sysfs;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 use tempfile::TempDir;
 
 /// A machine in a folder.
@@ -38,10 +37,6 @@ impl Tree {
         fs::read_to_string(self.0.path().join(name)).unwrap()
     }
 
-    pub(super) fn exists(&self, name: &str) -> bool {
-        Path::exists(&self.0.path().join(name))
-    }
-
     /// A PCI function with its driver and IOMMU group.
     pub(super) fn function(&self, bdf: &str, class: u32, driver: Option<&str>, group: Option<u32>) {
         let device = format!("sys/bus/pci/devices/{bdf}");
@@ -65,5 +60,27 @@ impl Tree {
             // The kernel pads with blanks.
             self.write(&format!("{folder}/{file}"), format!("{text:<20}\n"));
         }
+    }
+
+    /// A block device of 8 MiB.
+    pub(super) fn block(&self, name: &str, number: &str) {
+        self.write(&format!("sys/class/block/{name}/dev"), format!("{number}\n"));
+        self.write(&format!("sys/class/block/{name}/size"), "16384\n");
+    }
+
+    /// A partition of a block device.
+    pub(super) fn partition(&self, of: &str, name: &str, number: &str) {
+        self.block(name, number);
+        self.write(&format!("sys/class/block/{of}/{name}/partition"), "1\n");
+    }
+
+    /// A block device made of another.
+    pub(super) fn holder(&self, of: &str, name: &str, number: &str) {
+        self.block(name, number);
+        self.write(&format!("sys/class/block/{of}/holders/{name}/dev"), format!("{number}\n"));
+    }
+
+    pub(super) fn remove(&self, name: &str) {
+        fs::remove_file(self.0.path().join(name)).unwrap();
     }
 }

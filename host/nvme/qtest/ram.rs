@@ -83,7 +83,7 @@ impl Ram {
             Some(p) if base != libc::MAP_FAILED => p,
             _ => return Err(refused(std::io::Error::last_os_error())),
         };
-        let free = Mutex::new(FirstFit::new([FIRST..bytes]));
+        let free = Mutex::new(FirstFit::new(Some(FIRST..bytes)));
         Ok((Self { device, shared: Arc::new(Shared { mapping: Mapping { base, bytes: length }, free }) }, file))
     }
 }

@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn pages_and_exhaustion_are_told() {
-        let a = Addresses::new(&[0..1 << 20], 4096);
+        let a = Addresses::new(std::slice::from_ref(&(0..1 << 20)), 4096);
         let text = a.take("0000:65:00.0", 100, 1).unwrap_err().to_string();
         assert_eq!(text, "0000:65:00.0: 100 bytes at 0x0 are not whole IOMMU pages of 4096 bytes");
         let text = a.take("0000:65:00.0", 1 << 20, 1).unwrap_err().to_string();

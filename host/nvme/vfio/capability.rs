@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn whole_ranges_do_not_overflow() {
-        assert_eq!(inclusive([(0, u64::MAX), (5, 4)]), [0..u64::MAX]);
+        assert_eq!(inclusive([(0, u64::MAX), (5, 4), (6, 7)]), [0..u64::MAX, 6..8]);
     }
 
     proptest! {

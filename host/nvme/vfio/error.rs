@@ -1,6 +1,7 @@
 //! How opening a device through VFIO fails: what is in the way, and the command that clears it.
 
 use crate::memory::IommuError;
+use crate::pci::{Sysfs, processes as holder_of};
 use std::io;
 use std::path::PathBuf;
 
@@ -165,7 +166,9 @@ impl VfioError {
             Some(libc::ENOENT | libc::ENODEV) => Self::NoNode { path, hint },
             Some(libc::EACCES | libc::EPERM) => Self::Rights { path },
             Some(libc::EBUSY) => {
-                let holder = super::holder::of(&path);
+                let unseen =
+                    || "another process, or in the kernel's hands (as root, `fuser -v` shows which)".to_owned();
+                let holder = holder_of(&Sysfs::system(), &path).unwrap_or_else(unseen);
                 Self::Busy { device: device.to_owned(), path, holder }
             }
             _ => Self::Open { path, source },

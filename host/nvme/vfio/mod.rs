@@ -13,7 +13,6 @@ mod error;
 mod event;
 mod farewell;
 mod group;
-mod holder;
 mod memlock;
 mod pages;
 mod physical;
