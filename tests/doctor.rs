@@ -18,7 +18,8 @@ fn machine() -> Recorded {
     let drive =
         Device { id: (0x144d, 0xa824), class: 0x01_08_02, driver: Some("nvme"), group: Some(7), ..Device::default() };
     tree.pci("pci0000:00/0000:00:03.0", &drive).group_type(7, "DMA");
-    tree.folder("/sys/devices/pci0000:00/0000:00:03.0/nvme/nvme0/nvme0n1").folder("/sys/block/nvme0n1");
+    tree.folder("/sys/devices/pci0000:00/0000:00:03.0/nvme/nvme0/nvme0n1").file("/sys/class/block/nvme0n1/size", "8\n");
+    tree.file("/dev/nvme0n1", [0; 4096]);
     tree
 }
 

@@ -3,7 +3,7 @@
 use super::check::{Area, Check, Checks};
 use super::machine::{IommuState, Machine};
 use super::process::Access;
-use crate::pci::{Bdf, Function, GroupMember, IommuGroup, Link, Sysfs, is_vfio};
+use crate::pci::{Bdf, Function, GroupMember, InUse, IommuGroup, Link, Sysfs, in_use, is_vfio};
 use serde::Serialize;
 
 /// Mass storage, non-volatile memory; programming interface NVM Express (PCI Code and ID Assignment 1.16, 1.2).
@@ -31,8 +31,9 @@ pub struct Controller {
     pub numa_node: Option<u32>,
     /// Link.
     pub link: Link,
-    /// What it is in use for, as far as this process sees; `None` where the kernel does not tell.
-    pub uses: Option<Vec<String>>,
+    /// What it is in use for, as far as this process sees, the gravest first; why that is not known.
+    #[serde(serialize_with = "as_list")]
+    pub uses: Result<Vec<String>, String>,
     /// The group has no IOMMU behind it.
     pub without_iommu: bool,
     /// How this process can reach it, in the order in which opening it tries; empty if it cannot.
@@ -53,6 +54,11 @@ pub enum Reach {
 
 fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(bdf)
+}
+
+/// A list, or null.
+fn as_list<S: serde::Serializer>(uses: &Result<Vec<String>, String>, s: S) -> Result<S::Ok, S::Error> {
+    uses.as_ref().ok().serialize(s)
 }
 
 /// Whether BaM's module is loaded.
@@ -92,10 +98,11 @@ impl Controller {
             vfio_device: sysfs.names(format!("{device}/vfio-dev")).into_iter().next(),
             numa_node: f.numa_node,
             link: Link::read(sysfs, bdf),
-            uses: match &name {
-                Some(name) => uses(sysfs, bdf, name),
+            uses: match (f.driver.as_deref(), &name) {
+                (Some("nvme"), Some(_)) => uses(sysfs, bdf),
+                (Some("nvme"), None) => Err("the kernel's driver shows no controller".to_owned()),
                 // Only the kernel's own driver makes block devices.
-                None => (f.driver.as_deref() != Some("nvme")).then(Vec::new),
+                _ => Ok(Vec::new()),
             },
             name,
             without_iommu: machine.group_of(bdf).is_some_and(|g| g.without_iommu),
@@ -119,11 +126,6 @@ impl Controller {
 
     fn group_node(&self, group: u32) -> String {
         if self.without_iommu { format!("/dev/vfio/noiommu-{group}") } else { format!("/dev/vfio/{group}") }
-    }
-
-    /// Whether it is known to be in use.
-    pub(super) fn is_in_use(&self) -> bool {
-        self.uses.as_ref().is_some_and(|u| !u.is_empty())
     }
 
     /// Whether this process can drive it.
@@ -176,57 +178,25 @@ impl Controller {
     }
 }
 
-/// What a controller of the kernel's own driver is in use for: mounts, swap, partitions, and block devices on top of it.
-fn uses(sysfs: &Sysfs, bdf: Bdf, name: &str) -> Option<Vec<String>> {
-    let mounts = sysfs.text("/proc/self/mountinfo").ok().filter(|t| t.contains(" - "))?;
-    let swaps = sysfs.text("/proc/swaps").unwrap_or_default();
-    let mut found = Vec::new();
-    for entry in sysfs.names(format!("/sys/bus/pci/devices/{bdf}/nvme/{name}")) {
-        let Some(disk) = namespace(&entry) else { continue };
-        let folder = format!("/sys/block/{disk}");
-        if !sysfs.exists(&folder) {
-            return None;
-        }
-        let partitions: Vec<String> =
-            sysfs.names(&folder).into_iter().filter(|n| sysfs.exists(format!("{folder}/{n}/partition"))).collect();
-        let whole = (disk.clone(), folder.clone());
-        for (block, at) in std::iter::once(whole).chain(partitions.iter().map(|p| (p.clone(), format!("{folder}/{p}"))))
-        {
-            let number = sysfs.text(format!("{at}/dev")).unwrap_or_default();
-            found
-                .extend(mount_points(&mounts, &number, &block).map(|point| format!("{point} is mounted from {block}")));
-            if swaps.lines().any(|l| l.split_whitespace().next() == Some(&format!("/dev/{block}"))) {
-                found.push(format!("{block} is swap space"));
-            }
-            found.extend(sysfs.names(format!("{at}/holders")).iter().map(|h| format!("{h} is built on {block}")));
-        }
-        if !partitions.is_empty() {
-            found.push(format!("{disk} has partitions"));
-        }
+/// What a controller of the kernel's own driver is in use for, in words, the gravest first; why that is not known.
+fn uses(sysfs: &Sysfs, bdf: Bdf) -> Result<Vec<String>, String> {
+    let reasons = in_use(sysfs, bdf);
+    let known: Vec<String> =
+        reasons.iter().filter(|r| !matches!(r, InUse::Unreadable { .. })).map(ToString::to_string).collect();
+    if !known.is_empty() {
+        return Ok(known);
     }
-    Some(found)
-}
-
-/// The block device of an entry below a controller: `nvme0n1` is one itself; `nvme0c1n1` is a path to the namespace `nvme0n1`.
-fn namespace(entry: &str) -> Option<String> {
-    let rest = entry.strip_prefix("nvme")?;
-    let (controller, n) = rest.rsplit_once('n')?;
-    let number = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
-    let (subsystem, path) = controller.split_once('c').unwrap_or((controller, "0"));
-    (number(n) && number(subsystem) && number(path)).then(|| format!("nvme{subsystem}n{n}"))
-}
-
-/// Where a block device is mounted, by its number or, for file systems that have numbers of their own, by its name.
-fn mount_points<'a>(mounts: &'a str, number: &'a str, block: &'a str) -> impl Iterator<Item = &'a str> {
-    // Linux, Documentation/filesystems/proc.rst, 3.5: ID, parent, major:minor, root, mount point, options, ..., -, type, source.
-    mounts.lines().filter_map(move |line| {
-        let mut words = line.split(' ');
-        let (device, point) = (words.nth(2)?, words.nth(1)?);
-        let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        let same =
-            (!number.is_empty() && device == number) || source.and_then(|s| s.strip_prefix("/dev/")) == Some(block);
-        same.then_some(point)
-    })
+    if let Some(unreadable) = reasons.first() {
+        return Err(format!("it {unreadable}"));
+    }
+    // No reason was found; that counts only where reasons could have been.
+    if !sysfs.text("/proc/self/mountinfo").is_ok_and(|t| t.contains(" - ")) {
+        return Err("/proc/self/mountinfo does not tell what is mounted".to_owned());
+    }
+    if sysfs.names("/sys/class/block").is_empty() {
+        return Err("/sys/class/block shows no block device".to_owned());
+    }
+    Ok(Vec::new())
 }
 
 pub(super) fn check(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], all: &mut Vec<Check>) {
@@ -258,21 +228,19 @@ fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
         Some(d) if controller.is_libnvm() => {
             c.warn("driver", format!("{d}: BaM's module, which only BaM's own programs drive it through"), bind);
         }
-        Some("nvme") if controller.uses.is_none() => {
-            c.unknown("driver", "nvme holds it; what it is in use for is not told");
+        Some("nvme") if controller.uses.is_err() => {
+            c.unknown("driver", format_args!("nvme; {}", controller.uses.as_ref().err().map_or("", String::as_str)));
         }
-        Some("nvme") if controller.is_in_use() => {
-            c.skip(
-                "driver",
-                format!("nvme, in use: {}", controller.uses.iter().flatten().cloned().collect::<Vec<_>>().join(", ")),
-            );
+        Some("nvme") if controller.uses.as_ref().is_ok_and(|u| !u.is_empty()) => {
+            let gravest = controller.uses.as_ref().ok().and_then(|u| u.first()).map_or("", String::as_str);
+            c.skip("driver", format!("nvme; it {gravest}"));
         }
         Some("nvme") if machine.container.is_some() => c.warn(
             "driver",
             "nvme; this container cannot tell whether the host uses it",
             format!("on the host: {bind} --dry-run"),
         ),
-        Some("nvme") => c.warn("driver", "nvme; it is free: not mounted, no partitions", bind),
+        Some("nvme") => c.warn("driver", "nvme; it is free: not mounted, no partitions, no file system", bind),
         Some(other) => c.skip("driver", format!("held by {other}")),
         None => c.warn("driver", "no driver holds it", bind),
     }
@@ -361,38 +329,4 @@ pub(super) fn heading(controller: &Controller) -> String {
     }
     let model = controller.model.as_ref().map(|m| format!("{m}   ")).unwrap_or_default();
     format!("{model}{}", parts.join("  "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn namespaces_are_told_from_other_entries() {
-        assert_eq!(namespace("nvme0n1").as_deref(), Some("nvme0n1"));
-        assert_eq!(namespace("nvme2c5n12").as_deref(), Some("nvme2n12"));
-        for entry in ["model", "nvme0", "nvme0n", "nvme0n1p1", "nvmen1", "ng0n1", "nvme0cn1"] {
-            assert_eq!(namespace(entry), None, "{entry}");
-        }
-    }
-
-    #[test]
-    fn mounts_are_found_by_number_and_by_name() {
-        let mounts = "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n\
-                      40 22 0:35 /@home /home rw - btrfs /dev/nvme1n1 rw\n\
-                      41 22 0:5 / /proc rw - proc proc rw\n";
-        let at = |number, block| mount_points(mounts, number, block).collect::<Vec<_>>();
-        assert_eq!(at("259:2", "nvme0n1p2"), ["/"]);
-        assert_eq!(at("259:7", "nvme1n1"), ["/home"]);
-        assert!(at("", "nvme2n1").is_empty());
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics(text: String, block: String) {
-            let _ = namespace(&text);
-            let _ = mount_points(&text, "1:1", &block).count();
-        }
-    }
 }

@@ -155,7 +155,7 @@ impl Site<'_> {
             let api = if ways.contains(&Reach::Group) { "group" } else { "cdev" };
             return Ok(Some(format!("--device nvme:{},api={api}", c.bdf)));
         }
-        let free = self.controllers.iter().find(|c| !c.is_vfio() && c.uses.as_ref().is_some_and(Vec::is_empty));
+        let free = self.controllers.iter().find(|c| !c.is_vfio() && c.uses.as_ref().is_ok_and(Vec::is_empty));
         let fix =
             free.filter(|_| self.machine.iommu == IommuState::On).map(|c| format!("warpbell nvme bind {}", c.bdf));
         Err(Missing::closed(format!("no controller {words}"), fix))

@@ -74,7 +74,7 @@ fn a_workstation_keeps_its_boot_drive_and_learns_what_its_card_lacks() {
         "PeerMappingOverride is 0",
         Some("options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\"  in /etc/modprobe.d/nvidia.conf"),
     );
-    expect(&r, (Nvme, "0000:02:00.0", "driver"), Skip, "/ is mounted from nvme0n1p2", None);
+    expect(&r, (Nvme, "0000:02:00.0", "driver"), Skip, "nvme; it is the controller of /", None);
     expect(&r, (Nvme, "0000:02:00.0", "rights"), Skip, "not bound", None);
     expect(&r, (Host, "", "iommu"), Fail, "off", Some("remove amd_iommu=off in GRUB_CMDLINE_LINUX"));
     expect(&r, (Pci, "gpu 0", "link"), Warn, "Gen1 x8, of Gen4 x16", Some("16 lanes"));
@@ -331,7 +331,11 @@ fn a_drive_whose_use_is_not_told_is_not_called_free() {
     let (tree, facts) = guest();
     std::fs::remove_file(tree.root().join("proc/self/mountinfo")).unwrap();
     let r = look(&(tree, facts));
-    expect(&r, (Nvme, "0000:00:07.0", "driver"), Skip, "unknown: nvme holds it", None);
+    expect(&r, (Nvme, "0000:00:07.0", "driver"), Skip, "unknown: nvme; /proc/self/mountinfo", None);
+    let (tree, facts) = guest();
+    std::fs::remove_file(tree.root().join("dev/nvme0n1")).unwrap();
+    let r = look(&(tree, facts));
+    expect(&r, (Nvme, "0000:00:07.0", "driver"), Skip, "unknown: nvme; it cannot be looked at", None);
 }
 
 #[test]

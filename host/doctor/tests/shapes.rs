@@ -86,12 +86,17 @@ pub fn kernel_drive(tree: &Recorded, place: &str, device: &Device, name: &str, m
     tree.file(&format!("{at}/model"), "SAMSUNG MZQL23T8HCLS            \n")
         .file(&format!("{at}/serial"), "S64HNS0T000001\n");
     tree.folder(&format!("{at}/{name}n1"));
-    tree.file(&format!("/sys/block/{name}n1/dev"), "259:0\n");
+    let block = |name: &str, number: u32| {
+        tree.file(&format!("/sys/class/block/{name}/dev"), format!("259:{number}\n"));
+        tree.file(&format!("/sys/class/block/{name}/size"), "2048\n");
+        tree.file(&format!("/dev/{name}"), vec![0; 1 << 20]);
+    };
+    block(&format!("{name}n1"), 0);
     let mut table = String::from("25 1 0:21 / /proc rw - proc proc rw\n");
     for (i, point) in mounts.iter().enumerate() {
         let part = format!("{name}n1p{}", i + 1);
-        tree.file(&format!("/sys/block/{name}n1/{part}/partition"), format!("{}\n", i + 1));
-        tree.file(&format!("/sys/block/{name}n1/{part}/dev"), format!("259:{}\n", i + 1));
+        tree.file(&format!("/sys/class/block/{name}n1/{part}/partition"), format!("{}\n", i + 1));
+        block(&part, i as u32 + 1);
         table += &format!("{} 1 259:{} / {point} rw shared:1 - ext4 /dev/{part} rw\n", 30 + i, i + 1);
     }
     tree.file("/proc/self/mountinfo", table);
