@@ -4,13 +4,15 @@ use super::{Bdf, SIGNED_BYTES, Signature, Sysfs};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::OpenOptions;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// Holders of holders are followed this far: md below LVM below encryption is three.
 const DEEPEST: usize = 8;
 /// The unit of `/sys/class/block/*/size`.
 const SECTOR: u64 = 512;
+/// Read at once: what one bad sector hides.
+const PIECE: usize = 4096;
 
 /// One reason not to take a controller from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +87,7 @@ impl fmt::Display for InUse {
                 )
             }
             Self::Unreadable { block, reason } => {
-                write!(f, "cannot be looked at (/dev/{block}: {reason}); run as root")
+                write!(f, "cannot be looked at (/dev/{block}: {reason})")
             }
         }
     }
@@ -124,7 +126,10 @@ pub fn in_use(sysfs: &Sysfs, bdf: Bdf) -> Vec<InUse> {
             match signature(sysfs, &namespace) {
                 Ok(Some(s)) => drop(reasons.insert(InUse::Signed { block: namespace, signature: s.to_string() })),
                 Ok(None) => {}
-                Err(e) => drop(reasons.insert(InUse::Unreadable { block: namespace, reason: e.to_string() })),
+                Err(e) => {
+                    let hint = if e.kind() == io::ErrorKind::PermissionDenied { "; run as root" } else { "" };
+                    reasons.insert(InUse::Unreadable { block: namespace, reason: format!("{e}{hint}") });
+                }
             }
         }
     }
@@ -243,12 +248,17 @@ fn is_exclusive(sysfs: &Sysfs, block: &str) -> bool {
 fn signature(sysfs: &Sysfs, block: &str) -> io::Result<Option<Signature>> {
     let sectors = sysfs.number(format!("/sys/class/block/{block}/size")).unwrap_or(0);
     let bytes = sectors.saturating_mul(SECTOR);
-    let mut file = std::fs::File::open(sysfs.path(format!("/dev/{block}")))?;
-    let mut end = |from: u64| -> io::Result<Vec<u8>> {
-        let mut part = Vec::new();
-        file.seek(SeekFrom::Start(from))?;
-        file.by_ref().take(SIGNED_BYTES as u64).read_to_end(&mut part)?;
-        Ok(part)
+    let file = std::fs::File::open(sysfs.path(format!("/dev/{block}")))?;
+    let end = |from: u64| {
+        let mut part = vec![0; usize::try_from(bytes - from).unwrap_or(SIGNED_BYTES).min(SIGNED_BYTES)];
+        for (i, piece) in part.chunks_mut(PIECE).enumerate() {
+            match file.read_exact_at(piece, from + (i * PIECE) as u64) {
+                // A bad sector signs nothing.
+                Err(e) if e.raw_os_error() == Some(libc::EIO) => piece.fill(0),
+                other => other?,
+            }
+        }
+        Ok::<_, io::Error>(part)
     };
     let (head, tail) = (end(0)?, end(bytes.saturating_sub(SIGNED_BYTES as u64))?);
     Ok(Signature::find(&head, &tail, bytes))

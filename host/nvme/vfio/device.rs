@@ -211,9 +211,10 @@ impl VfioDevice {
         self.config_write16(COMMAND, command | COMMAND_MEMORY | COMMAND_MASTER)
     }
 
-    /// Whether the function has left the bus: its vendor reads as all ones (PCI Local Bus 3.0, 6.1).
+    /// Whether the function has left the bus: its vendor reads as all ones (PCI Local Bus 3.0, 6.1), or not at all, as the kernel
+    /// has it once it knows.
     pub fn is_gone(&self) -> bool {
-        self.config_read16(VENDOR).is_ok_and(|v| v == NO_VENDOR)
+        self.config_read16(VENDOR).map_or(true, |v| v == NO_VENDOR)
     }
 
     /// The worst that the kernel has told of the device.
