@@ -186,8 +186,8 @@ fn uses(sysfs: &Sysfs, bdf: Bdf) -> Result<Vec<String>, String> {
     if !known.is_empty() {
         return Ok(known);
     }
-    if let Some(unreadable) = reasons.first() {
-        return Err(format!("it {unreadable}"));
+    if let Some(InUse::Unreadable { block, reason }) = reasons.first() {
+        return Err(format!("what it holds cannot be read (/dev/{block}: {reason})"));
     }
     // No reason was found; that counts only where reasons could have been.
     if !sysfs.text("/proc/self/mountinfo").is_ok_and(|t| t.contains(" - ")) {

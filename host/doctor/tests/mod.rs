@@ -335,7 +335,13 @@ fn a_drive_whose_use_is_not_told_is_not_called_free() {
     let (tree, facts) = guest();
     std::fs::remove_file(tree.root().join("dev/nvme0n1")).unwrap();
     let r = look(&(tree, facts));
-    expect(&r, (Nvme, "0000:00:07.0", "driver"), Skip, "unknown: nvme; it cannot be looked at", None);
+    expect(
+        &r,
+        (Nvme, "0000:00:07.0", "driver"),
+        Skip,
+        "unknown: nvme; what it holds cannot be read (/dev/nvme0n1: No such file",
+        None,
+    );
 }
 
 #[test]
