@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
+use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
 
 /// GPU kernels that do their own I/O.
@@ -30,6 +31,8 @@ pub enum Command {
     Nvme(NvmeCommand),
     /// Say what this machine has and which paths are open
     Info(InfoArgs),
+    /// Say what keeps this machine from better paths, and what mends it
+    Doctor(DoctorArgs),
     /// Print the folder with the device library's headers
     IncludeDir,
 }
@@ -288,6 +291,20 @@ pub struct InfoArgs {
     /// Write the report as JSON to this file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// Exit with 1 unless this is possible: a GPU that kernels run on, an NVMe controller that can be driven, a way from the
+    /// controller to GPU memory; several with commas
+    #[arg(long, value_name = "gpu|nvme|p2p", value_delimiter = ',')]
+    pub require: Vec<Require>,
+    /// Write the report as JSON to this file, or to standard output with - or without a name
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+    /// Look at a recorded tree with sys, proc and dev below this folder; no driver is asked
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub root: Option<PathBuf>,
 }
 
 /// Which engine was asked for.
