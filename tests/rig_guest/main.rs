@@ -10,3 +10,4 @@ mod programs;
 mod removal;
 mod resets;
 mod setting;
+mod vfio;
