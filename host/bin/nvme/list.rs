@@ -150,10 +150,7 @@ fn text(list: &List) -> Vec<String> {
         lines.extend(c.in_use.iter().map(|reason| format!("{} {reason}", c.controller.address)));
     }
     if list.controllers.iter().any(|c| c.state == "kernel") {
-        lines.push(
-            "state kernel: the kernel's driver has it; warpbell nvme bind takes it"
-                .to_owned(),
-        );
+        lines.push("state kernel: the kernel's driver has it; warpbell nvme bind takes it".to_owned());
     }
     if list.controllers.iter().any(|c| c.state == "vfio") {
         lines.push("state vfio: user space can drive it; --device nvme:ADDRESS opens it".to_owned());

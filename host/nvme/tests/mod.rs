@@ -3,6 +3,7 @@
 mod buffer;
 mod fake;
 mod hostile;
+mod manners;
 mod peer;
 
 use super::{
