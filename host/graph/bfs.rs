@@ -1,6 +1,7 @@
 //! Breadth-first search, direction-optimising, level by level.
 
 use super::edges::{GraphError, GraphOnEngine, Lists};
+use super::hub::LEADS;
 use super::launch::{Launcher, QueueOrder, Report, kernel_parameters};
 use crate::args;
 use crate::memory::{Place, Region};
@@ -64,8 +65,8 @@ pub struct LevelReport {
     pub found: u64,
     /// Edges looked at.
     pub scanned: u64,
-    /// Of the vertices found, those that needed no edge, because their best-connected neighbour was in the frontier.
-    pub hub_hits: u64,
+    /// Of the vertices found, those that needed no edge: one of the neighbours that stay in memory led to them.
+    pub lead_hits: u64,
     /// Bytes read from storage; `None` unless [`BfsOptions::trace_io`] is set and the edges are on storage.
     pub read_bytes: Option<u64>,
     /// Wall-clock time.
@@ -102,7 +103,7 @@ impl BfsResult {
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Parameters {
     offset: u64,
-    hub: u64,
+    leads: u64,
     isolated: u64,
     seen: u64,
     seen_next: u64,
@@ -116,7 +117,7 @@ struct Parameters {
     vertices: u64,
     source: u64,
     level: u32,
-    hub_leads: u32,
+    skip: u32,
 }
 kernel_parameters!(Parameters, 120);
 
@@ -125,7 +126,7 @@ const ITEMS: usize = 0;
 const FOUND: usize = 1;
 const DEGREES: usize = 2;
 const SCANNED: usize = 3;
-const HUB_HITS: usize = 4;
+const LEAD_HITS: usize = 4;
 
 /// A search with its memory, for any number of sources.
 #[derive(Debug)]
@@ -189,7 +190,7 @@ impl<'g> Bfs<'g> {
     fn parameters(&self, lists: &Lists, source: u64) -> Parameters {
         Parameters {
             offset: lists.offset.address(),
-            hub: lists.hub.address(),
+            leads: lists.leads.address(),
             isolated: self.graph.isolated.address(),
             seen: 0,
             seen_next: 0,
@@ -203,7 +204,7 @@ impl<'g> Bfs<'g> {
             vertices: self.graph.vertices,
             source,
             level: 0,
-            hub_leads: u32::from(lists.hub_leads),
+            skip: if lists.leads_first { LEADS } else { 0 },
         }
     }
 
@@ -268,7 +269,7 @@ impl<'g> Bfs<'g> {
                 frontier,
                 found,
                 scanned: report.sum[SCANNED],
-                hub_hits: report.sum[HUB_HITS],
+                lead_hits: report.sum[LEAD_HITS],
                 read_bytes,
                 elapsed,
             });
