@@ -195,6 +195,41 @@ template <class T> class array {
     return v;
   }
 
+  // N elements anywhere: their pages' tags are read together, then the elements, then the tags again, so a thread waits three
+  // times for all of them and not three times for each. `v[k]` is element `i[k]`.
+  template <uint32_t N> WB_FN void gather(const uint64_t (&i)[N], T (&v)[N]) {
+    const uint64_t* word[N];
+    const T* at[N];
+    uint64_t t[N];
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) {
+      const uint64_t page = page_of(i[k]);
+      const uint32_t set = frames::set_of(c_, page), way = frames::home_way(c_, page);
+      word[k] = frames::tag(c_, frames::entry(c_, set, way));
+      at[k] = reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(i[k]));
+      t[k] = order::load_before_fence(word[k]);
+    }
+    order::fence_after_loads();
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) v[k] = order::load_data(at[k]);
+    order::fence_after_loads();
+    bool all = true;
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) {
+      const bool good = i[k] < count_ && tags::holds(t[k], page_of(i[k])) && tags::same(t[k], order::load_relaxed(word[k]));
+      if (good && !(t[k] & WB_TAG_REFERENCED)) frames::touch(word[k], t[k]);
+      hits_ += good;
+      // What is not good is marked by a tag that no frame has.
+      t[k] = good ? t[k] : ~uint64_t{0};
+      all = all && good;
+    }
+    if (all) return;
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) {
+      if (t[k] == ~uint64_t{0}) v[k] = load(i[k]);
+    }
+  }
+
   WB_FN void store(uint64_t i, T v) {
     update(i, [v](T* p) { order::store_data(p, v); });
   }
@@ -350,6 +385,8 @@ template <class T> class array {
     // A search that may end at any element starts small, and does not ask for more before it knows that it needs more.
     uint64_t stretch = Stops ? lanes : ~0ull;
     bool changed = false;
+    // The tag of the page in question as it was read before the last fence, if there was one.
+    uint64_t early = 0;
     while (first < last) {
       const uint64_t page = page_of(first);
       const uint32_t set = frames::set_of(c_, page);
@@ -359,14 +396,21 @@ template <class T> class array {
       if (!whole) end = first + stretch;
       stretch = ~0ull;
       const bool more = whole && end < last;
-      const uint64_t ahead = more ? order::load_relaxed(home_tag(page + 1)) : 0;
+      const uint64_t ahead = more ? order::load_before_fence(home_tag(page + 1)) : 0;
       uint32_t way = 0;
       const uint64_t* word = nullptr;
       uint64_t t = 0;
       bool pinned = false;
-      if (!warp::all(mask, !changed && hit(page, set, way, word, t))) {
+      if (warp::all(mask, tags::holds(early, page))) {
+        way = frames::home_way(c_, page);
+        word = frames::tag(c_, frames::entry(c_, set, way));
+        t = early;
+      } else if (!warp::all(mask, !changed && hit(page, set, way, word, t))) {
         if (!hold(mask, page, way)) return walked::failed;
         pinned = true;
+      }
+      if (pinned) {
+        // Counted by the pin.
       } else if (warp::is_leader(mask)) {
         ++hits_;
         if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
@@ -385,6 +429,7 @@ template <class T> class array {
       if (Stops && stop) return walked::stopped;
       // The frame was no longer the page's: the rest with a pin.
       changed = done < count;
+      early = more && !changed && !pinned ? ahead : 0;
       if (changed && warp::is_leader(mask)) out_of_line(note_retry)(cache_);
       first += done;
     }
@@ -480,7 +525,7 @@ template <class T> class page_handle {
     if (warp::is_leader(group)) frames::unpin(a_.c_, entry_, warp::count(group));
   }
 
- private:
+  // Goes to the page of element i, whether or not it is another one. False when that page could not be had.
   WB_FN bool move_to(uint64_t i) {
     release();
     if (i >= a_.count_) {
@@ -503,6 +548,7 @@ template <class T> class page_handle {
     return true;
   }
 
+ private:
   // Pins a page that is in its home way, without a call. Lanes with the same page pin it together.
   WB_FN bool pin_home(uint64_t page, uint32_t entry) {
     const warp::mask_t group = warp::match(warp::active(), entry);

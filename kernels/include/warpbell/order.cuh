@@ -334,6 +334,15 @@ WB_FN void fence_after_loads() {
 #endif
 }
 
+// A load that a `fence_after_loads` makes an acquire of, later, together with others.
+template <class T> WB_FN T load_before_fence(const T* p) {
+#if defined(__SANITIZE_THREAD__)
+  return load_acquire(p);
+#else
+  return load_relaxed(p);
+#endif
+}
+
 // A read that is worth something only if a version word, loaded after it, is still what it was before it.
 template <class T> WB_FN T load_checked(const T* p) {
 #if WB_CHECKED_READ_FENCES
