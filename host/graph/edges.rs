@@ -281,6 +281,11 @@ impl GraphOnEngine {
         &self.engine
     }
 
+    /// Whether the edges are in the engine's own memory, where reading a few more costs less than another launch.
+    pub(super) fn edges_are_near(&self) -> bool {
+        matches!(self.placement, Placement::Gpu)
+    }
+
     /// Bits of an identifier in the edge list: 32 or 64.
     pub fn id_bits(&self) -> u32 {
         if self.wide { 64 } else { 32 }

@@ -14,6 +14,7 @@ typedef struct wb_bfs {
   uint64_t isolated;    // bitmap of vertices without any edge, and of those past the last: never looked at
   uint64_t seen;        // bitmap
   uint64_t seen_next;   // bitmap that a bottom-up step writes; the older one when the queue is collected
+  uint64_t open;        // bitmap of what a bottom-up step need not look at: `seen`, or `seen_next` after a step by leads
   uint64_t depth;       // u32[vertices]
   uint64_t parent;      // an identifier for each vertex, or 0
   uint64_t queue;       // items to expand
@@ -27,7 +28,7 @@ typedef struct wb_bfs {
   uint32_t skip;        // edges at the front of every list that are its leads: a scan may start after them
 } wb_bfs;
 
-static_assert(sizeof(wb_bfs) == 120, "wb_bfs");
+static_assert(sizeof(wb_bfs) == 128, "wb_bfs");
 
 namespace warpbell {
 namespace graph {
@@ -36,7 +37,7 @@ constexpr uint32_t unreached = 0xffffffffu;
 
 // Sums that a step reports.
 enum bfs_sum : uint32_t {
-  bfs_items = 0,    // length of the next queue
+  bfs_items = 0,    // length of the next queue; of a step by leads, the lists that might still have a seen neighbour
   bfs_found = 1,    // vertices found
   bfs_degrees = 2,  // their edges (not counted by bottom-up steps)
   bfs_scanned = 3,  // edges looked at
@@ -58,6 +59,32 @@ template <class Id> struct bfs_view {
   WB_FN void reach(uint64_t v, Id from) const {
     depth[v] = level;
     if (parent) parent[v] = from;
+  }
+
+  WB_FN bool is_seen(uint64_t n) const { return (seen[n / 32] >> (n % 32)) & 1u; }
+
+  // A lead that was seen.
+  WB_FN bool asks(uint64_t v, Id& from) const {
+    const leads<Id> mine = lead[v];
+#pragma unroll
+    for (uint32_t i = 0; i < lead_count; ++i) {
+      from = mine.id[i];
+      if (from == static_cast<Id>(~Id{0})) return false;
+      if (is_seen(from)) return true;
+    }
+    return false;
+  }
+
+  // What of a list is worth reading when no lead was seen; whether there is any.
+  WB_FN bool rest_of(const wb_bfs& p, uint64_t v, uint64_t& first, uint64_t& last) const {
+    first = offset[v];
+    last = offset[v + 1];
+    if (last - first <= lead_count) {
+      last = first;
+    } else {
+      first += p.skip;
+    }
+    return first < last;
   }
 
   WB_FN void finish(const wb_bfs& p, uint64_t vertices, uint64_t degrees, uint64_t scanned, uint64_t lead_hits,
@@ -164,31 +191,12 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
 // cost no edge, then the rest of its list until one is found.
 template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, const Source& source) {
   const bfs_view<Id> g(p);
-  const uint32_t* seen = g.seen;
+  const uint32_t* open_words = reinterpret_cast<const uint32_t*>(p.open);
   uint32_t* seen_next = reinterpret_cast<uint32_t*>(p.seen_next);
   auto edges = source.open();
   const warp::mask_t all = warp::full();
   uint64_t found = 0, scanned = 0, lead_hits = 0, bad = 0;
-  auto is_seen = [&](uint64_t n) { return (seen[n / 32] >> (n % 32)) & 1u; };
-  auto leads_to_seen = [&](uint64_t n) { return leads_somewhere(edges, n, p.vertices, bad) && is_seen(n); };
-  auto asks = [&](uint64_t v, Id& from) {
-    const leads<Id> lead = g.lead[v];
-#pragma unroll
-    for (uint32_t i = 0; i < lead_count; ++i) {
-      from = lead.id[i];
-      if (from == static_cast<Id>(~Id{0})) return false;
-      if (is_seen(from)) return true;
-    }
-    return false;
-  };
-  // What of a list is worth reading when no lead was seen.
-  auto rest_of = [&](uint64_t v, uint64_t& first, uint64_t& last) {
-    first = g.offset[v];
-    last = g.offset[v + 1];
-    if (last - first <= lead_count) last = first;
-    else first += p.skip;
-    return first < last;
-  };
+  auto leads_to_seen = [&](uint64_t n) { return leads_somewhere(edges, n, p.vertices, bad) && g.is_seen(n); };
   const uint64_t words = (p.vertices + 31) / 32;
   const uint32_t turn = items_per_turn(words);
   const uint64_t turns = (words + turn - 1) / turn;
@@ -197,7 +205,7 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
     const uint64_t at = (p.level % 2 ? turns - 1 - i : i) * turn;
     const uint64_t own = at + warp::lane();
     uint32_t now = ~0u;
-    if (warp::lane() < turn && own < words) now = seen[own];
+    if (warp::lane() < turn && own < words) now = open_words[own];
     uint32_t next = now;
     for (warp::mask_t open = warp::ballot(all, now != ~0u); open; open &= open - 1) {
       const uint32_t holder = warp::first(open);
@@ -209,7 +217,7 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
           const uint64_t v = base + warp::first(rest);
           Id from;
           uint64_t first, last;
-          if (rest_of(v, first, last) && !asks(v, from)) edges.prefetch(first, 1);
+          if (g.rest_of(p, v, first, last) && !g.asks(v, from)) edges.prefetch(first, 1);
         }
       }
       uint32_t reached = 0;
@@ -221,9 +229,9 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
         const bool candidate = !((word >> (shift + warp::lane())) & 1u);
         Id from = 0;
         uint64_t first = 0, last = 0;
-        bool hit = candidate && asks(v, from);
+        bool hit = candidate && g.asks(v, from);
         lead_hits += hit;
-        const bool scan = candidate && !hit && rest_of(v, first, last);
+        const bool scan = candidate && !hit && g.rest_of(p, v, first, last);
         if (warp::any(all, scan)) hit |= any_edge(edges, first, last - first, from, scanned, leads_to_seen);
         if (hit) {
           g.reach(v, from);
@@ -236,6 +244,35 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
     if (warp::lane() < turn && own < words) seen_next[own] = next;
   }
   g.finish(p, found, 0, scanned, lead_hits, bad);
+}
+
+// A bottom-up step that reads no edge: what leads bring in. The rest of the level is then read from the side that costs less.
+template <class Id> WB_FN void bfs_by_leads(const wb_bfs& p) {
+  const bfs_view<Id> g(p);
+  uint32_t* seen_next = reinterpret_cast<uint32_t*>(p.seen_next);
+  const warp::mask_t all = warp::full();
+  const uint64_t words = (p.vertices + 31) / 32;
+  uint64_t found = 0, left = 0;
+  for (uint64_t w = warp::index(); w < words; w += warp::total()) {
+    const uint32_t word = g.seen[w];
+    uint32_t next = word;
+    for (uint32_t shift = 0; shift < 32 && word != ~0u; shift += warp::width) {
+      const uint64_t v = w * 32 + shift + warp::lane();
+      Id from = 0;
+      const bool candidate = !((word >> (shift + warp::lane())) & 1u);
+      const bool hit = candidate && g.asks(v, from);
+      if (hit) {
+        g.reach(v, from);
+        ++found;
+      }
+      uint64_t first, last;
+      left += candidate && !hit && g.rest_of(p, v, first, last);
+      next |= warp::ballot(all, hit) << shift;
+    }
+    if (warp::lane() == 0) seen_next[w] = next;
+  }
+  add_count(g.tally, bfs_items, left);
+  g.finish(p, found, 0, 0, found, 0);
 }
 
 // The queue for a top-down step after bottom-up ones: vertices that `seen` has and the bitmap before it has not.
@@ -254,6 +291,8 @@ template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
 #define WB_BFS_MEMORY(ID, SUFFIX) \
   WB_GRAPH_KERNEL wb_bfs_start_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_start<ID>(p); } \
   WB_EXPORT(wb_bfs_start_##SUFFIX) \
+  WB_GRAPH_KERNEL wb_bfs_by_leads_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_by_leads<ID>(p); } \
+  WB_EXPORT(wb_bfs_by_leads_##SUFFIX) \
   WB_GRAPH_KERNEL wb_bfs_collect_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_collect<ID>(p); } \
   WB_EXPORT(wb_bfs_collect_##SUFFIX)
 

@@ -118,8 +118,16 @@ void search(sample& g, uint64_t source, uint32_t plan) {
   p.items = g.report.sum[graph::bfs_items];
   for (p.level = 1;; ++p.level) {
     if (plan >> p.level % 32 & 1) {
-      p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]);
+      p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]), p.open = p.seen;
+      uint64_t by_leads = 0;
+      if (p.level % 2) {
+        // Leads first, the rest from the lists.
+        model::run(warps, [&] { wb_bfs_by_leads_u32(p); });
+        by_leads = g.report.sum[graph::bfs_found];
+        p.open = p.seen_next;
+      }
       model::run(warps, [&] { wb_bfs_bottom_up_pointer_u32(p, g.edges()); });
+      g.report.sum[graph::bfs_found] += by_leads;
       now = 1 - now;
       queued = false;
     } else {

@@ -209,10 +209,10 @@ template <class T> class array {
       at[k] = reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(i[k]));
       t[k] = order::load_before_fence(word[k]);
     }
-    order::fence_after_loads();
+    order::fence_acquire();
 #pragma unroll
     for (uint32_t k = 0; k < N; ++k) v[k] = order::load_data(at[k]);
-    order::fence_after_loads();
+    order::fence_acquire();
     bool all = true;
 #pragma unroll
     for (uint32_t k = 0; k < N; ++k) {
@@ -450,7 +450,7 @@ template <class T> class array {
         if (k < count) v[j] = order::load_data(base + k);
       }
       if (word) {
-        order::fence_after_loads();
+        order::fence_acquire();
         if (!warp::all(mask, tags::same(t, order::load_relaxed(word)))) return at;
       }
       bool stop = false;
@@ -554,8 +554,7 @@ template <class T> class page_handle {
     const warp::mask_t group = warp::match(warp::active(), entry);
     bool pinned = false;
     if (warp::is_leader(group)) {
-      pinned = tags::holds(order::load_relaxed(frames::tag(a_.c_, entry)), page) &&
-               frames::pin_held(a_.c_, entry, page, warp::count(group));
+      pinned = frames::pin_held(a_.c_, entry, page, warp::count(group));
     }
     pinned = warp::shuffle(group, static_cast<uint32_t>(pinned), warp::leader(group)) != 0;
     a_.hits_ += pinned;
