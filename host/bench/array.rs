@@ -81,22 +81,10 @@ struct Pattern {
     shape: Shape,
 }
 
-const PATTERNS: [Pattern; 8] = [
+const PATTERNS: [Pattern; 6] = [
     Pattern { name: "random 8 B", plain: "wb_array_plain_random", cached: "wb_array_random", shape: Shape::Counted },
     Pattern { name: "random runs", plain: "wb_array_plain_runs", cached: "wb_array_runs", shape: Shape::Counted },
     Pattern { name: "sequential", plain: "wb_array_plain_stride", cached: "wb_array_stride", shape: Shape::Whole },
-    Pattern {
-        name: "runs, 4 at once",
-        plain: "wb_array_plain_runs_together",
-        cached: "wb_array_runs_together",
-        shape: Shape::Counted,
-    },
-    Pattern {
-        name: "seq., 4 at once",
-        plain: "wb_array_plain_stride_together",
-        cached: "wb_array_stride_together",
-        shape: Shape::Whole,
-    },
     Pattern { name: "own segment", plain: "wb_array_plain_segment", cached: "wb_array_segment", shape: Shape::Parts },
     Pattern { name: "page handle", plain: "wb_array_plain_segment", cached: "wb_array_handle", shape: Shape::Parts },
     Pattern { name: "for_each_chunk", plain: "wb_array_plain_segment", cached: "wb_array_chunk", shape: Shape::Parts },

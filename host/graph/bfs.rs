@@ -246,7 +246,7 @@ impl<'g> Bfs<'g> {
                     let p =
                         Parameters { seen: seen[now], seen_next: seen[1 - now], open: seen[now], level, ..backward };
                     now = 1 - now;
-                    if queued && !graph.edges_are_near() {
+                    if queued && graph.is_stored() {
                         let frontier = Parameters {
                             seen: seen[now],
                             queue: queue[turn],
@@ -301,7 +301,7 @@ impl<'g> Bfs<'g> {
         Ok((levels, reached))
     }
 
-    /// The first bottom-up step after top-down ones, when edges are far: what the leads know comes first. Whether the rest is
+    /// The first bottom-up step after top-down ones, when edges are read in pages: what the leads know comes first. Whether the rest is
     /// read from the frontier's lists, about `pages` of them, or from those of the vertices that are left, is then known
     /// to be cheaper one way or the other.
     fn first_bottom_up(

@@ -281,9 +281,9 @@ impl GraphOnEngine {
         &self.engine
     }
 
-    /// Whether the edges are in the engine's own memory, where reading a few more costs less than another launch.
-    pub(super) fn edges_are_near(&self) -> bool {
-        matches!(self.placement, Placement::Gpu)
+    /// Whether edges are read in pages from a device.
+    pub(super) fn is_stored(&self) -> bool {
+        matches!(self.placement, Placement::Storage(_))
     }
 
     /// Bits of an identifier in the edge list: 32 or 64.

@@ -4,7 +4,6 @@
 //   random    each thread, `count` elements anywhere
 //   runs      each warp, `count` times one run of consecutive elements, as long as the warp is wide, starting anywhere
 //   stride    all warps side by side through the array, element by element
-//   ..._together  the same elements, each thread several at once
 //   segments  each warp, its own part of the array from end to end: element by element, through a page handle, by chunks
 #include <warpbell/array.cuh>
 #include <warpbell/kernel.h>
@@ -29,14 +28,7 @@ WB_FN uint64_t below(uint64_t random, uint64_t n) { return (random >> 32) * n >>
 template <class T> struct plain {
   const T* data;
   WB_FN T load(uint64_t i) const { return data[i]; }
-  template <uint32_t N> WB_FN void gather(const uint64_t (&i)[N], T (&v)[N]) const {
-#pragma unroll
-    for (uint32_t k = 0; k < N; ++k) v[k] = data[i[k]];
-  }
 };
-
-// Elements that a thread has in flight where it asks for several at once.
-constexpr uint32_t at_once = 4;
 
 template <class S> WB_FN uint64_t random(S& source, uint64_t n, uint32_t count) {
   uint64_t x = seed(warp::thread_index()), sum = 0;
@@ -47,35 +39,6 @@ template <class S> WB_FN uint64_t random(S& source, uint64_t n, uint32_t count) 
 template <class S> WB_FN uint64_t runs(S& source, uint64_t n, uint32_t count) {
   uint64_t x = seed(warp::index()), sum = 0;
   for (uint32_t k = 0; k < count; ++k) sum += source.load(below(next(x), n - warp::width + 1) + warp::lane());
-  return sum;
-}
-
-// The same elements, `at_once` runs at a time; `count` is a multiple of that.
-template <class S> WB_FN uint64_t runs_together(S& source, uint64_t n, uint32_t count) {
-  uint64_t x = seed(warp::index()), sum = 0;
-  for (uint32_t k = 0; k < count; k += at_once) {
-    uint64_t i[at_once], v[at_once];
-#pragma unroll
-    for (uint32_t j = 0; j < at_once; ++j) i[j] = below(next(x), n - warp::width + 1) + warp::lane();
-    source.gather(i, v);
-#pragma unroll
-    for (uint32_t j = 0; j < at_once; ++j) sum += v[j];
-  }
-  return sum;
-}
-
-template <class S> WB_FN uint64_t stride_together(S& source, uint64_t n) {
-  const uint64_t total = warp::thread_total();
-  uint64_t sum = 0, at = warp::thread_index();
-  for (; at + (at_once - 1) * total < n; at += at_once * total) {
-    uint64_t i[at_once], v[at_once];
-#pragma unroll
-    for (uint32_t j = 0; j < at_once; ++j) i[j] = at + j * total;
-    source.gather(i, v);
-#pragma unroll
-    for (uint32_t j = 0; j < at_once; ++j) sum += v[j];
-  }
-  for (; at < n; at += total) sum += source.load(at);
   return sum;
 }
 
@@ -174,35 +137,6 @@ WB_KERNEL void __launch_bounds__(256, 8)
   array_bench::leave(out, array_bench::runs(s, n, count));
 }
 WB_EXPORT(wb_array_runs)
-
-WB_KERNEL void __launch_bounds__(256, 4)
-    wb_array_plain_runs_together(const uint64_t* data, WB_PARAM uint64_t n, WB_PARAM uint32_t count, uint64_t* out) {
-  array_bench::plain<uint64_t> s{data};
-  array_bench::leave(out, array_bench::runs_together(s, n, count));
-}
-WB_EXPORT(wb_array_plain_runs_together)
-
-WB_KERNEL void __launch_bounds__(256, 4)
-    wb_array_runs_together(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t count,
-                           uint64_t* out) {
-  auto s = data.open();
-  array_bench::leave(out, array_bench::runs_together(s, n, count));
-}
-WB_EXPORT(wb_array_runs_together)
-
-WB_KERNEL void __launch_bounds__(256, 4)
-    wb_array_plain_stride_together(const uint64_t* data, WB_PARAM uint64_t n, uint64_t* out) {
-  array_bench::plain<uint64_t> s{data};
-  array_bench::leave(out, array_bench::stride_together(s, n));
-}
-WB_EXPORT(wb_array_plain_stride_together)
-
-WB_KERNEL void __launch_bounds__(256, 4)
-    wb_array_stride_together(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, uint64_t* out) {
-  auto s = data.open();
-  array_bench::leave(out, array_bench::stride_together(s, n));
-}
-WB_EXPORT(wb_array_stride_together)
 
 WB_KERNEL void wb_array_plain_stride(const uint64_t* data, WB_PARAM uint64_t n, uint64_t* out) {
   array_bench::plain<uint64_t> s{data};

@@ -195,41 +195,6 @@ template <class T> class array {
     return v;
   }
 
-  // N elements anywhere: their pages' tags are read together, then the elements, then the tags again, so a thread waits three
-  // times for all of them and not three times for each. `v[k]` is element `i[k]`.
-  template <uint32_t N> WB_FN void gather(const uint64_t (&i)[N], T (&v)[N]) {
-    const uint64_t* word[N];
-    const T* at[N];
-    uint64_t t[N];
-#pragma unroll
-    for (uint32_t k = 0; k < N; ++k) {
-      const uint64_t page = page_of(i[k]);
-      const uint32_t set = frames::set_of(c_, page), way = frames::home_way(c_, page);
-      word[k] = frames::tag(c_, frames::entry(c_, set, way));
-      at[k] = reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(i[k]));
-      t[k] = order::load_before_fence(word[k]);
-    }
-    order::fence_acquire();
-#pragma unroll
-    for (uint32_t k = 0; k < N; ++k) v[k] = order::load_data(at[k]);
-    order::fence_acquire();
-    bool all = true;
-#pragma unroll
-    for (uint32_t k = 0; k < N; ++k) {
-      const bool good = i[k] < count_ && tags::holds(t[k], page_of(i[k])) && tags::same(t[k], order::load_relaxed(word[k]));
-      if (good && !(t[k] & WB_TAG_REFERENCED)) frames::touch(word[k], t[k]);
-      hits_ += good;
-      // What is not good is marked by a tag that no frame has.
-      t[k] = good ? t[k] : ~uint64_t{0};
-      all = all && good;
-    }
-    if (all) return;
-#pragma unroll
-    for (uint32_t k = 0; k < N; ++k) {
-      if (t[k] == ~uint64_t{0}) v[k] = load(i[k]);
-    }
-  }
-
   WB_FN void store(uint64_t i, T v) {
     update(i, [v](T* p) { order::store_data(p, v); });
   }

@@ -128,19 +128,14 @@ class queue_ref : public ring_ref {
     const bool got = take(mask, want, t, low);
     if (!warp::any(mask, got)) return false;
     if (got) ticket = t;
-    const warp::mask_t in = warp::ballot(mask, got);
-    const uint32_t count = warp::popcount(in), first = warp::shuffle(mask, t, warp::first(in));
-    // Full warps come in numbers, and do better to combine their doorbells.
-    const bool alone = count < warp::width && lock_tail_at(mask, first);
     write(got, t);
-    if (got) alone ? note_mark(t) : set_mark(t);
-    doorbells += alone ? publish_alone(mask, first + count) : publish(mask);
+    doorbells += publish(mask);
     // While the device is busy with these.
     if (low) replenish(mask);
     return got;
   }
 
-  // Writes the entry and the record of a ticket. Only for tickets that `take` gave out.
+  // Writes the entry and the record of a ticket, and marks it. Only for tickets that `take` gave out; `publish` must follow.
   WB_FN void post(uint32_t ticket, const nvme::command& c, const wb_record& r) const {
     char* entry = reinterpret_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
     order::quad first = c.q[0];
@@ -159,6 +154,7 @@ class queue_ref : public ring_ref {
       order::store_relaxed(&to->bytes, r.bytes);
     }
     order::store_relaxed(word(ticket), own_word(ticket));
+    set_mark(ticket);
   }
 
   // As `try_submit`, for the lanes with `wants`, until all are in: waits for room as long as one wait may last, polls, and

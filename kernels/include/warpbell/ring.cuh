@@ -109,31 +109,6 @@ class ring_ref {
 
   // Says that the ticket's entry (and all that belongs to it) is written. Follow with `publish`.
   WB_FN void set_mark(uint32_t ticket) const { order::store_release(mark(ticket), lap(ticket) + 1); }
-  // The same where nobody will look: a mark left as it was would be right again once tickets have gone round.
-  WB_FN void note_mark(uint32_t ticket) const { order::store_relaxed(mark(ticket), lap(ticket) + 1); }
-
-  // Takes the tail lock for a few entries whose first ticket is the tail, if nobody else is publishing: their marks
-  // then need no release (`note_mark`), and there is no need to look at others' first. Follow with `publish_alone` once they are written. Collective.
-  WB_FN bool lock_tail_at(warp::mask_t mask, uint32_t first) const {
-    const uint64_t idle = static_cast<uint64_t>(first) << 32;
-    uint32_t locked = 0;
-    if (warp::is_leader(mask)) locked = order::compare_exchange(tail_lock(), idle, idle | 1) == idle;
-    return warp::shuffle(mask, locked, warp::leader(mask)) != 0;
-  }
-
-  // Rings for the entries from the tail to `end`, whose lock this mask has, then for those that others have marked meanwhile.
-  WB_FN uint32_t publish_alone(warp::mask_t mask, uint32_t end) const {
-    uint32_t more = 0;
-    warp::sync(mask);
-    if (warp::is_leader(mask)) {
-      order::fence_sys();
-      ring_and_unlock(end);
-      // Looked at in any case: who holds later tickets may have tried while these entries were not written yet, and the lock was
-      // another's.
-      more = is_marked(end);
-    }
-    return 1 + (warp::shuffle(mask, more, warp::leader(mask)) != 0 ? publish(mask) : 0);
-  }
 
   // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
   // Collective; every lane of the mask that has set marks takes part. Answers the number of doorbells rung.
@@ -154,19 +129,8 @@ class ring_ref {
 
   WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
 
-  WB_FN uint64_t* tail_lock() const { return reinterpret_cast<uint64_t*>(&q->tail_lock); }
-
-  // Whether somebody tried meanwhile.
-  WB_FN bool unlock(uint32_t tail) const {
-    return static_cast<uint32_t>(order::exchange(tail_lock(), static_cast<uint64_t>(tail) << 32)) > 1;
-  }
-  WB_FN bool ring_and_unlock(uint32_t tail) const {
-    order::mmio_store(reinterpret_cast<uint32_t*>(q->sq_doorbell), index(tail));
-    return unlock(tail);
-  }
-
   static WB_FN_COLD uint32_t publish_on(ring_ref r, warp::mask_t mask) {
-    uint64_t* lock = r.tail_lock();
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->tail_lock);
     uint32_t rung = 0;
     bool again = true;
     warp::sync(mask);
@@ -181,8 +145,12 @@ class ring_ref {
       for (uint32_t k = n; k == n; tail += k) k = warp::prefix(mask, r.is_marked(tail + rank));
       uint32_t more = 0;
       if (warp::is_leader(mask)) {
-        if (tail != old_tail) order::fence_sys();
-        more = (tail != old_tail ? r.ring_and_unlock(tail) : r.unlock(tail)) && r.is_marked(tail);
+        if (tail != old_tail) {
+          order::fence_sys();
+          order::mmio_store(reinterpret_cast<uint32_t*>(r.q->sq_doorbell), r.index(tail));
+        }
+        uint64_t held = order::exchange(lock, static_cast<uint64_t>(tail) << 32);
+        more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);
       }
       rung += tail != old_tail;
       again = warp::shuffle(mask, more, warp::leader(mask)) != 0;
