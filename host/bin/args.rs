@@ -1,10 +1,12 @@
 //! The grammar of the command line.
 
+use crate::nvme::NvmeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
+use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
 
 /// GPU kernels that do their own I/O.
@@ -24,8 +26,13 @@ pub enum Command {
     /// Measure devices, the queue core and the cache
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Controllers: bind and unbind, list, identify, logs
+    #[command(subcommand)]
+    Nvme(NvmeCommand),
     /// Say what this machine has and which paths are open
     Info(InfoArgs),
+    /// Say what keeps this machine from better paths, and what mends it
+    Doctor(DoctorArgs),
     /// Print the folder with the device library's headers
     IncludeDir,
 }
@@ -147,7 +154,7 @@ pub struct EngineArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
-    /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped [default: soft:mem]
+    /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
     #[arg(long = "device", value_name = "SPEC")]
     pub devices: Vec<String>,
     /// Stripe over N devices of the one kind given (a file gets .0, .1, ... at its end)
@@ -156,6 +163,9 @@ pub struct DeviceArgs {
     /// Bytes that go to one device before the next has its turn
     #[arg(long, value_name = "SIZE", default_value = "128k")]
     pub stripe_chunk: Bytes,
+    /// Every device holds everything: reads are spread over the devices, writes go to all
+    #[arg(long)]
+    pub replicate: bool,
     /// Where data lands: where the kernel wants it, or in a host buffer that kernels copy from
     #[arg(long, value_name = "auto|direct|bounce", default_value = "auto", value_parser = ["auto", "direct", "bounce"])]
     pub landing: String,
@@ -168,9 +178,12 @@ pub struct DeviceArgs {
     /// Entries in each queue, a power of two
     #[arg(long, value_name = "N")]
     pub depth: Option<u32>,
-    /// Overwrite what this device file holds (it must be named again here)
-    #[arg(long, value_name = "FILE")]
+    /// Overwrite what this device file or nvme: device holds (it must be named again here)
+    #[arg(long, value_name = "DEVICE")]
     pub yes_destroy: Vec<PathBuf>,
+    /// Take nvme: devices that no IOMMU guards: they can write to any memory of this machine
+    #[arg(long)]
+    pub unsafe_no_iommu: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -268,6 +281,20 @@ pub struct InfoArgs {
     /// Write the report as JSON to this file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// Exit with 1 unless this is possible: a GPU that kernels run on, an NVMe controller that can be driven, a way from the
+    /// controller to GPU memory; several with commas
+    #[arg(long, value_name = "gpu|nvme|p2p", value_delimiter = ',')]
+    pub require: Vec<Require>,
+    /// Write the report as JSON to this file, or to standard output with - or without a name
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+    /// Look at a recorded tree with sys, proc and dev below this folder; no driver is asked
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub root: Option<PathBuf>,
 }
 
 /// Which engine was asked for.

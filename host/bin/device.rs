@@ -11,7 +11,8 @@ use warpbell::storage::{Consent, Drive, DriveSpec, Plan, Volume};
 pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) -> Result<Volume, Failure> {
     let specs = specs(args)?;
     let consent = Consent::to_destroy(&args.yes_destroy);
-    let each = plan.bytes_for_each(specs.len(), args.stripe_chunk.0);
+    let striped = if args.replicate { 1 } else { specs.len() };
+    let each = plan.bytes_for_each(striped, args.stripe_chunk.0);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
     build(args, engine, drives, transfer)
 }
@@ -30,7 +31,8 @@ pub fn measured(
         return build(args, engine, drives, transfer);
     }
     let consent = Consent::to_destroy(&args.yes_destroy);
-    let each = bytes.div_ceil(specs.len() as u64).next_multiple_of(args.stripe_chunk.0.max(1));
+    let striped = if args.replicate { 1 } else { specs.len() as u64 };
+    let each = bytes.div_ceil(striped).next_multiple_of(args.stripe_chunk.0.max(1));
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
     let volume = build(args, engine, drives, transfer)?;
     if args.yes_destroy.is_empty() && volume.manifest().is_ok_and(|m| !m.entries().is_empty()) {
@@ -45,6 +47,7 @@ pub fn measured(
 fn build(args: &DeviceArgs, engine: &Engine, drives: Vec<Drive>, transfer: Bytes) -> Result<Volume, Failure> {
     let mut builder = Volume::on(engine, drives)
         .chunk(args.stripe_chunk.0)
+        .replicated(args.replicate)
         .transfer(page(transfer))
         .landing(args.landing.parse()?)
         .queue_memory(args.queue_memory.parse()?);
@@ -63,6 +66,11 @@ pub fn page(bytes: Bytes) -> usize {
 }
 
 fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
+    if let ([one], Some(2..)) = (&args.devices[..], args.stripe)
+        && one.starts_with("nvme:")
+    {
+        return Err(Failure::Usage(format!("{one} is one controller; give --device once for each of the stripe")));
+    }
     let named: Vec<String> = match (&args.devices[..], args.stripe) {
         ([], None | Some(1)) => vec!["soft:mem".to_owned()],
         ([], Some(n)) => (0..n).map(|_| "soft:mem".to_owned()).collect(),
@@ -75,7 +83,11 @@ fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
         }
         (all, _) => all.to_vec(),
     };
-    named.iter().map(|s| s.parse().map_err(Failure::from)).collect()
+    let option = |spec: &String| {
+        let wanted = args.unsafe_no_iommu && spec.starts_with("nvme:");
+        if wanted { format!("{spec},unsafe-no-iommu") } else { spec.clone() }
+    };
+    named.iter().map(|s| option(s).parse().map_err(Failure::from)).collect()
 }
 
 /// Whether the devices are memory of this process, which nobody else has written.

@@ -66,7 +66,8 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
             let bar1 = Bytes(l.bar1_bytes);
             say!("               BAR1 {bar1}  PCIe generation {} x{}", l.pcie_generation, l.pcie_width)?;
         }
-        if !info.image_archs.is_empty() && !runs_on(&info.image_archs, d.generation()) {
+        let archs: Vec<u32> = info.image_archs.iter().filter_map(|a| a.parse().ok()).collect();
+        if !archs.is_empty() && !warpbell::doctor::runs_on(&archs, d.generation()) {
             say!("               the image has no code for sm_{}: build with WARPBELL_CUDA_ARCHS", d.generation())?;
         }
     }
@@ -82,20 +83,17 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     for f in &info.nvme {
         let driver = f.driver.as_deref().unwrap_or("no driver");
         let group = f.iommu_group.as_deref().map_or("no IOMMU".to_owned(), |g| format!("IOMMU group {g}"));
-        say!("device nvme    {} ({driver}, {group}): this version drives no real controller", f.bdf)?;
+        let way = match f.driver.as_deref() {
+            Some(d) if warpbell::pci::is_vfio(d) => format!("--device nvme:{}", f.bdf),
+            _ => format!("warpbell nvme bind {} takes it from the kernel", f.bdf),
+        };
+        say!("device nvme    {} ({driver}, {group}): {way}", f.bdf)?;
     }
     if info.nvme.is_empty() {
         say!("device nvme    none")?;
     }
-    say!("headers        {}", info.headers)
-}
-
-/// Whether machine code, or PTX of the newest generation, serves this one: code runs on its own major generation from its minor
-/// upwards, PTX on everything newer.
-fn runs_on(archs: &[&str], generation: u32) -> bool {
-    let archs: Vec<u32> = archs.iter().filter_map(|a| a.parse().ok()).collect();
-    let newest = archs.iter().max();
-    archs.iter().any(|a| a / 10 == generation / 10 && *a <= generation) || newest.is_some_and(|n| *n <= generation)
+    say!("headers        {}", info.headers)?;
+    say!("               `warpbell doctor` says what keeps this machine from better paths")
 }
 
 fn gather() -> Info {

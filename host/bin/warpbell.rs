@@ -3,10 +3,12 @@
 mod args;
 mod bench;
 mod device;
+mod doctor;
 mod engine;
 mod graph;
 mod info;
 mod interrupt;
+mod nvme;
 mod output;
 mod progress;
 
@@ -27,7 +29,9 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
+        Command::Nvme(command) => nvme::run(command),
         Command::Info(args) => info::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),
     }
 }

@@ -5,49 +5,112 @@ use super::driver::{CUdeviceptr, call};
 use super::error::{CudaError, code, next_step};
 use cudarc::driver::sys;
 use std::any::Any;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// GPU memory. From `cuMemAlloc`, so that devices on the bus can be given its address (memory of a pool cannot).
+/// Bytes of a GPU page: devices on the bus get access to GPU memory in these units.
+pub const GPU_PAGE: usize = 64 << 10;
+
+/// GPU memory. From `cuMemAlloc`, so that devices on the bus can be given its address (memory of a pool cannot), in whole GPU
+/// pages, so that they are given nothing else with it.
 ///
 /// Dropped while kernels run, it is freed when the last of them has ended.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Arc<Context>,
+    /// What the driver gave, which is what it takes back.
+    allocation: CUdeviceptr,
     address: CUdeviceptr,
+    bytes: usize,
 }
 
 impl DeviceMemory {
-    /// Allocates and clears `bytes` bytes, at least one.
+    /// Allocates and clears `bytes` bytes, rounded up to whole pages of [`GPU_PAGE`] and aligned to one.
     pub fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self, CudaError> {
+        let bytes = bytes.max(1).next_multiple_of(GPU_PAGE);
         let this = {
             let _current = context.current()?;
-            let mut address: CUdeviceptr = 0;
-            let driver = context.driver();
-            // SAFETY: writes one address; the context is current.
-            let answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, bytes.max(1)) };
-            if answer == code::OUT_OF_MEMORY {
-                let free = context.memory().map_or(0, |(free, _)| free);
-                let next = format!("{free} bytes are free; {}", next_step(answer));
-                return Err(driver.failed(answer, "cuMemAlloc_v2", "allocating GPU memory", next).into());
+            let exact = Self::allocate(context, bytes, bytes)?;
+            if exact.address.is_multiple_of(GPU_PAGE as u64) {
+                exact
+            } else {
+                // The driver packs small allocations more closely.
+                drop(exact);
+                let mut roomy = Self::allocate(context, bytes + GPU_PAGE, bytes)?;
+                roomy.address = roomy.allocation.next_multiple_of(GPU_PAGE as u64);
+                roomy
             }
-            driver.check(answer, "cuMemAlloc_v2", "allocating GPU memory")?;
-            Self { context: context.clone(), address }
         };
         context.fill(this.address, bytes, 0)?;
         Ok(this)
+    }
+
+    fn allocate(context: &Arc<Context>, room: usize, bytes: usize) -> Result<Self, CudaError> {
+        let mut address: CUdeviceptr = 0;
+        let driver = context.driver();
+        // SAFETY: writes one address; the context is current.
+        let answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, room) };
+        if answer == code::OUT_OF_MEMORY {
+            let free = context.memory().map_or(0, |(free, _)| free);
+            let next = format!("{free} bytes are free; {}", next_step(answer));
+            return Err(driver.failed(answer, "cuMemAlloc_v2", "allocating GPU memory", next).into());
+        }
+        driver.check(answer, "cuMemAlloc_v2", "allocating GPU memory")?;
+        Ok(Self { context: context.clone(), allocation: address, address, bytes })
     }
 
     /// Address of the first byte, on the GPU.
     pub fn address(&self) -> u64 {
         self.address
     }
+
+    /// Length in bytes: whole pages of [`GPU_PAGE`].
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Never true.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// A dma-buf of all of it: a file that stands for the memory and keeps it where it is while it is open or attached to.
+    pub fn export_dma_buf(&self) -> Result<OwnedFd, CudaError> {
+        const WHAT: &str = "exporting GPU memory as dma-buf";
+        const CALL: &str = "cuMemGetHandleForAddressRange";
+        /// CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD (cuda.h).
+        const DMA_BUF_FD: c_int = 1;
+        let driver = self.context.driver();
+        if !self.context.info().dma_buf {
+            let next = "use the open kernel modules of the driver (nvidia-open)";
+            return Err(driver.failed(code::NOT_SUPPORTED, CALL, WHAT, next).into());
+        }
+        let _current = self.context.current()?;
+        let mut fd: c_int = -1;
+        // SAFETY: writes one descriptor; the range is this allocation's, in whole pages.
+        let answer = unsafe {
+            (driver.cuMemGetHandleForAddressRange)(
+                std::ptr::from_mut(&mut fd).cast(),
+                self.address,
+                self.bytes,
+                DMA_BUF_FD,
+                0,
+            )
+        };
+        driver.check(answer, CALL, WHAT)?;
+        if fd < 0 {
+            return Err(driver.failed(code::UNKNOWN, CALL, WHAT, "the driver gave no descriptor").into());
+        }
+        // SAFETY: a new descriptor that nobody else knows.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
 }
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        self.context.release(Garbage::Device(self.address));
+        self.context.release(Garbage::Device(self.allocation));
     }
 }
 

@@ -16,5 +16,5 @@ pub use context::Context;
 pub use device::{DeviceInfo, WritesOrdering};
 pub use error::{CudaError, FailedCall};
 pub use launch::{Launch, Launcher};
-pub use memory::{DeviceMemory, PinnedMemory, RegisteredMemory};
+pub use memory::{DeviceMemory, GPU_PAGE, PinnedMemory, RegisteredMemory};
 pub use module::{Function, Module};

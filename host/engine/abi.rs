@@ -134,7 +134,8 @@ pub struct Volume {
     pub chunk_blocks: u32,
     pub window_count: u32,
     pub memory_page_shift: u32,
-    pub reserved: [u32; 5],
+    pub replicated: u32,
+    pub reserved: [u32; 4],
     pub device: [Device; MAX_DEVICES],
     pub window: [Window; MAX_WINDOWS],
 }
@@ -221,6 +222,7 @@ pub const fn fingerprint() -> u64 {
         size_of::<Window>(),
         size_of::<Volume>(),
         offset_of!(Volume, memory_page_shift),
+        offset_of!(Volume, replicated),
         offset_of!(Volume, device),
         offset_of!(Volume, window),
         size_of::<Cache>(),

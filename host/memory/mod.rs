@@ -1,8 +1,13 @@
 //! Bytes with one owner: a host view, the address that kernels use, and the address that a device on the bus uses.
 
+mod first_fit;
+mod iommu;
+pub mod ladder;
 mod region;
 mod space;
 
+pub(crate) use first_fit::FirstFit;
+pub use iommu::{DmaAccess, IommuError, IommuKind, IommuMap};
 pub use region::{DmaRegion, Region};
 pub use space::{Place, Space};
 
@@ -28,6 +33,12 @@ pub enum MemoryError {
         /// The driver's answer.
         source: crate::cuda::CudaError,
     },
+    /// Only GPU memory has a dma-buf.
+    #[error("{bytes} bytes of host memory have no dma-buf: only GPU memory is exported")]
+    NoDmaBuf {
+        /// Length of the memory.
+        bytes: usize,
+    },
     /// An access outside the region.
     #[error("bytes {offset}..{} of a region of {len}", offset + bytes)]
     OutOfBounds {
@@ -47,6 +58,9 @@ pub enum DmaError {
     /// The memory itself.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The IOMMU.
+    #[error(transparent)]
+    Iommu(#[from] IommuError),
     /// The device cannot reach this memory.
     #[error("{device} cannot address this memory: {reason}")]
     Unreachable {

@@ -1,11 +1,12 @@
 //! The admin queue: one command at a time, each with a deadline. A command that was given up keeps its identifier and its
 //! data page until its late completion arrives, so that neither confuses a later command.
 
-use super::error::admin_name;
+use super::error::{admin_name, gone, no_longer_ready};
 use super::{NvmeError, Port};
 use crate::memory::DmaRegion;
-use crate::wire::nvme::{CqEntry, SqEntry, csts, register};
-use std::collections::HashMap;
+use crate::wire::nvme::log::AsyncEvent;
+use crate::wire::nvme::{CqEntry, SqEntry, admin, csts, register, status};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -73,6 +74,10 @@ pub(super) struct AdminQueue {
     free_pages: Vec<usize>,
     /// Commands that were given up, with the data page that the controller may still write to.
     given_up: HashMap<u16, Option<usize>>,
+    /// Asynchronous Event Requests that wait, and how many should.
+    event_requests: HashSet<u16>,
+    events_wanted: usize,
+    events: VecDeque<AsyncEvent>,
 }
 
 // SAFETY: `host` is the address of `memory`, which the queue keeps; access is by atomic words.
@@ -102,6 +107,9 @@ impl AdminQueue {
             next_cid: 0,
             free_pages: (0..DATA_PAGES).collect(),
             given_up: HashMap::new(),
+            event_requests: HashSet::new(),
+            events_wanted: 0,
+            events: VecDeque::new(),
         }
     }
 
@@ -117,7 +125,7 @@ impl AdminQueue {
     /// Runs one command to its completion. `words` is what the command is in words, for the error.
     pub(super) fn execute(&mut self, mut entry: SqEntry, data: Data<'_>, words: &str) -> Result<CqEntry, NvmeError> {
         self.reap()?;
-        if (self.tail + 1) % ADMIN_DEPTH == self.sq_head || self.given_up.len() + 1 >= usize::from(ADMIN_DEPTH) {
+        if !self.has_room() {
             return Err(self.stuck());
         }
         let page = match data {
@@ -132,15 +140,8 @@ impl AdminQueue {
             unsafe { std::ptr::write_bytes(self.host.as_ptr().add(offset), 0, PAGE) };
             entry.prp1 = self.memory.iova + offset as u64;
         }
-        // SAFETY: the slot at the tail is within the ring and the controller has consumed what was in it.
-        unsafe { store_command(self.host.add(SQ_OFFSET + usize::from(self.tail) * size_of::<SqEntry>()), &entry) };
-        self.tail = (self.tail + 1) % ADMIN_DEPTH;
         let started = Instant::now();
-        let outcome = self
-            .port
-            .write32(register::sq_tail(0, self.stride), u32::from(self.tail))
-            .map_err(NvmeError::from)
-            .and_then(|()| self.wait(&entry, started, words));
+        let outcome = self.submit(&entry).and_then(|()| self.wait(&entry, started, words));
         match outcome {
             Ok(done) => {
                 if let (Some(page), Data::In(out)) = (page, data) {
@@ -159,6 +160,19 @@ impl AdminQueue {
         }
     }
 
+    /// Whether another command finds a place in both rings.
+    fn has_room(&self) -> bool {
+        let outstanding = self.given_up.len() + self.event_requests.len();
+        (self.tail + 1) % ADMIN_DEPTH != self.sq_head && outstanding + 1 < usize::from(ADMIN_DEPTH)
+    }
+
+    fn submit(&mut self, entry: &SqEntry) -> Result<(), NvmeError> {
+        // SAFETY: the slot at the tail is within the ring and the controller has consumed what was in it.
+        unsafe { store_command(self.host.add(SQ_OFFSET + usize::from(self.tail) * size_of::<SqEntry>()), entry) };
+        self.tail = (self.tail + 1) % ADMIN_DEPTH;
+        Ok(self.port.write32(register::sq_tail(0, self.stride), u32::from(self.tail))?)
+    }
+
     fn wait(&mut self, entry: &SqEntry, started: Instant, words: &str) -> Result<CqEntry, NvmeError> {
         let mut polls = 0u32;
         loop {
@@ -166,7 +180,7 @@ impl AdminQueue {
                 if done.cid() == entry.cid() {
                     return Ok(done);
                 }
-                self.late(done.cid())?;
+                self.late(&done)?;
             }
             polls = polls.wrapping_add(1);
             let waited = started.elapsed();
@@ -174,14 +188,14 @@ impl AdminQueue {
             if polls.is_multiple_of(CSTS_EVERY) || waited > self.deadline {
                 let csts = self.port.read32(register::CSTS)?;
                 if csts == u32::MAX {
-                    return Err(NvmeError::Gone { device: self.device.clone(), register: "CSTS" });
+                    return Err(gone(&self.device, "CSTS", csts));
                 }
                 if csts & csts::CFS != 0 {
                     let during = format!("during {}", named(entry, words));
                     return Err(NvmeError::Fatal { device: self.device.clone(), during, csts });
                 }
                 if csts & csts::RDY == 0 {
-                    return Err(NvmeError::NoLongerReady { device: self.device.clone(), csts });
+                    return Err(no_longer_ready(self.port.as_ref(), &self.device, csts));
                 }
                 if waited > self.deadline {
                     return Err(NvmeError::TimedOut {
@@ -200,15 +214,66 @@ impl AdminQueue {
         }
     }
 
-    /// Takes the completions of commands that were given up.
+    /// Takes the completions of commands that nobody waits for now.
     fn reap(&mut self) -> Result<(), NvmeError> {
         while let Some(done) = self.next()? {
-            self.late(done.cid())?;
+            self.late(&done)?;
         }
         Ok(())
     }
 
-    fn late(&mut self, cid: u16) -> Result<(), NvmeError> {
+    // --- asynchronous events -----------------------------------------------------------------------------------------
+
+    /// Lets `count` Asynchronous Event Requests wait at the controller from now on.
+    pub(super) fn keep_event_requests(&mut self, count: usize) -> Result<(), NvmeError> {
+        self.events_wanted = count;
+        self.request_events()
+    }
+
+    pub(super) fn watches_events(&self) -> bool {
+        self.events_wanted > 0
+    }
+
+    fn request_events(&mut self) -> Result<(), NvmeError> {
+        while self.event_requests.len() < self.events_wanted && self.has_room() {
+            let cid = self.free_cid();
+            self.event_requests.insert(cid);
+            self.submit(&SqEntry::new(admin::ASYNC_EVENT_REQUEST, cid, 0))?;
+        }
+        Ok(())
+    }
+
+    /// What has been reported, oldest first; requests that were answered are made again.
+    pub(super) fn take_events(&mut self) -> Result<Vec<AsyncEvent>, NvmeError> {
+        self.reap()?;
+        self.request_events()?;
+        Ok(self.events.drain(..).collect())
+    }
+
+    /// Takes over what the queue before a reset had: events that nobody has seen, and how many requests should wait.
+    pub(super) fn inherit_events(&mut self, before: &mut Self) -> Result<(), NvmeError> {
+        self.events = std::mem::take(&mut before.events);
+        self.keep_event_requests(before.events_wanted)
+    }
+
+    fn event(&mut self, done: &CqEntry) {
+        if done.status().is_success() {
+            self.events.push_back(AsyncEvent(done.result));
+            return;
+        }
+        // It takes no more than those that wait now, or none at all.
+        tracing::debug!(device = self.device, status = %done.status(), "an event request came back");
+        if done.status().without_flags() != status::ABORT_REQUESTED {
+            self.events_wanted = self.event_requests.len();
+        }
+    }
+
+    fn late(&mut self, done: &CqEntry) -> Result<(), NvmeError> {
+        let cid = done.cid();
+        if self.event_requests.remove(&cid) {
+            self.event(done);
+            return Ok(());
+        }
         match self.given_up.remove(&cid) {
             Some(page) => {
                 tracing::debug!(device = self.device, cid, "late completion of an admin command that was given up");
@@ -242,7 +307,7 @@ impl AdminQueue {
             let cid = self.next_cid;
             // 0xffff is kept free: in the error log it means that an error belongs to no command.
             self.next_cid = (cid + 1) % u16::MAX;
-            if !self.given_up.contains_key(&cid) {
+            if !self.given_up.contains_key(&cid) && !self.event_requests.contains(&cid) {
                 return cid;
             }
         }

@@ -1,30 +1,29 @@
-//! Admin commands of a ready controller: Identify, features, log pages, Abort, queues.
+//! Admin commands of a ready controller: Identify, Abort, queues.
 
 use super::admin::Data;
 use super::controller::{Controller, Ready};
 use super::{Namespace, NvmeError};
 use crate::memory::DmaRegion;
-use crate::wire::nvme::identify::{
-    ERROR_ENTRY_BYTES, ErrorLogEntry, HEALTH_BYTES, Health, IdentifyController, IdentifyNamespace,
-    NAMESPACE_LIST_ENTRIES, namespace_list,
-};
-use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, admin, cns, feature, log_page, status};
+use crate::wire::nvme::identify::{IdentifyController, IdentifyNamespace, NAMESPACE_LIST_ENTRIES, namespace_list};
+use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, admin, cns, feature, status};
 
 /// Queue pairs asked for; a controller grants as many of them as it has.
 const QUEUES_WANTED: u32 = 1024;
 /// The namespace identifier that means all of them (NVMe Base 2.1, 3.2.1.2).
-const ALL_NAMESPACES: u32 = 0xffff_ffff;
-/// Entries of the error log that fit into one page of admin data.
-const MAX_ERROR_ENTRIES: usize = IDENTIFY_BYTES / ERROR_ENTRY_BYTES;
+pub(super) const ALL_NAMESPACES: u32 = 0xffff_ffff;
+/// Namespaces that are listed at most: no controller has more, and a list has to end.
+const MAX_NAMESPACES: usize = 1 << 16;
+/// Active namespace lists came with this version (NVMe Base 1.1, 5.11).
+const LISTS_SINCE: (u16, u8, u8) = (1, 1, 0);
 /// Queue entries are contiguous in the device's address space (PC of Create I/O Queue).
 const PHYSICALLY_CONTIGUOUS: u32 = 1;
 
 impl Controller<Ready> {
-    fn admin_read(&self, entry: SqEntry, out: &mut [u8], words: &str) -> Result<(), NvmeError> {
+    pub(super) fn admin_read(&self, entry: SqEntry, out: &mut [u8], words: &str) -> Result<(), NvmeError> {
         self.admin().execute(entry, Data::In(out), words).map(|_| ())
     }
 
-    fn admin_plain(&self, entry: SqEntry, words: &str) -> Result<u32, NvmeError> {
+    pub(super) fn admin_plain(&self, entry: SqEntry, words: &str) -> Result<u32, NvmeError> {
         Ok(self.admin().execute(entry, Data::None, words)?.result)
     }
 
@@ -67,6 +66,9 @@ impl Controller<Ready> {
 
     /// Identifiers of the active namespaces, ascending.
     pub fn namespaces(&self) -> Result<Vec<u32>, NvmeError> {
+        if self.core.quirks.no_namespace_list || self.version() < LISTS_SINCE {
+            return self.namespaces_one_by_one();
+        }
         let mut all: Vec<u32> = Vec::new();
         loop {
             let after = all.last().copied().unwrap_or(0);
@@ -75,70 +77,50 @@ impl Controller<Ready> {
             self.admin_read(entry, &mut bytes, &format!("active namespaces after {after}"))?;
             let list = namespace_list(&bytes);
             let full = list.len() == NAMESPACE_LIST_ENTRIES;
-            // A list that does not ascend would never end.
-            let ascends = list.first().is_some_and(|&first| first > after);
+            // Lists that do not ascend, or are longer than a driver can be meant to walk, would never end.
+            let ascends = list.first().is_some_and(|&first| first > after) && list.is_sorted_by(|a, b| a < b);
             if ascends {
                 all.extend(&list);
             }
-            if !full || !ascends {
+            if !full || !ascends || all.len() >= MAX_NAMESPACES {
                 return Ok(all);
             }
         }
     }
 
-    /// One namespace. Refused unless it has blocks of 512 or 4096 bytes without metadata.
-    pub fn namespace(&self, nsid: u32) -> Result<Namespace, NvmeError> {
+    /// For controllers of version 1.0, which have no list.
+    fn namespaces_one_by_one(&self) -> Result<Vec<u32>, NvmeError> {
+        let last = self.state.identify.namespace_count().min(MAX_NAMESPACES as u32);
+        let mut all = Vec::new();
+        for nsid in 1..=last {
+            if self.identify_namespace(nsid)?.is_some() {
+                all.push(nsid);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What a controller says about a namespace, whatever its format; `None` where there is none.
+    pub fn identify_namespace(&self, nsid: u32) -> Result<Option<IdentifyNamespace>, NvmeError> {
         let mut bytes = vec![0; IDENTIFY_BYTES];
         let entry = SqEntry { cdw10: u32::from(cns::NAMESPACE), ..SqEntry::new(admin::IDENTIFY, 0, nsid) };
-        let missing = || -> Result<NvmeError, NvmeError> {
-            Ok(NvmeError::NoNamespace { device: self.name().to_owned(), nsid, active: self.namespaces()? })
-        };
         match self.admin_read(entry, &mut bytes, &format!("namespace {nsid}")) {
-            Err(e) if e.status().is_some_and(|s| s.without_flags() == status::INVALID_NAMESPACE) => {
-                return Err(missing()?);
-            }
+            Err(e) if e.status().is_some_and(|s| s.without_flags() == status::INVALID_NAMESPACE) => return Ok(None),
             other => other?,
         }
         let identify = IdentifyNamespace::new(&bytes);
-        if identify.blocks() == 0 {
-            return Err(missing()?);
+        Ok((identify.blocks() != 0).then_some(identify))
+    }
+
+    /// One namespace. Refused unless its blocks are 512 to 4096 bytes with nothing beside the data.
+    pub fn namespace(&self, nsid: u32) -> Result<Namespace, NvmeError> {
+        match self.identify_namespace(nsid)? {
+            Some(identify) => Namespace::new(self.name(), nsid, identify),
+            None => {
+                let active = self.namespaces()?;
+                Err(NvmeError::NoNamespace { device: self.name().to_owned(), nsid, active })
+            }
         }
-        Namespace::new(self.name(), nsid, identify)
-    }
-
-    /// The current value of a feature (NVMe Base 2.1, 5.1.11).
-    pub fn feature(&self, id: u8) -> Result<u32, NvmeError> {
-        let entry = SqEntry { cdw10: u32::from(id), ..SqEntry::new(admin::GET_FEATURES, 0, 0) };
-        self.admin_plain(entry, &format!("feature {id:#04x}"))
-    }
-
-    /// Sets a feature until the next reset; answers dword 0 of the completion (NVMe Base 2.1, 5.1.25).
-    pub fn set_feature(&self, id: u8, value: u32) -> Result<u32, NvmeError> {
-        let entry = SqEntry { cdw10: u32::from(id), cdw11: value, ..SqEntry::new(admin::SET_FEATURES, 0, 0) };
-        self.admin_plain(entry, &format!("feature {id:#04x} to {value:#x}"))
-    }
-
-    fn log(&self, page: u8, out: &mut [u8], words: &str) -> Result<(), NvmeError> {
-        let dwords = (out.len() / 4 - 1) as u32;
-        let mut entry = SqEntry::new(admin::GET_LOG_PAGE, 0, ALL_NAMESPACES);
-        entry.cdw10 = u32::from(page) | (dwords & 0xffff) << 16;
-        entry.cdw11 = dwords >> 16;
-        self.admin_read(entry, out, words)
-    }
-
-    /// The SMART / Health Information log.
-    pub fn health(&self) -> Result<Health, NvmeError> {
-        let mut bytes = [0; HEALTH_BYTES];
-        self.log(log_page::HEALTH, &mut bytes, "health")?;
-        Ok(Health::new(&bytes))
-    }
-
-    /// The error log, newest first, without entries that are not in use.
-    pub fn error_log(&self) -> Result<Vec<ErrorLogEntry>, NvmeError> {
-        let entries = usize::from(self.state.identify.error_log_entries()).min(MAX_ERROR_ENTRIES);
-        let mut bytes = vec![0; entries * ERROR_ENTRY_BYTES];
-        self.log(log_page::ERROR, &mut bytes, "errors")?;
-        Ok(bytes.chunks_exact(ERROR_ENTRY_BYTES).map(ErrorLogEntry::new).filter(|e| e.count != 0).collect())
     }
 
     /// Asks for a command to be aborted. Answers whether it was; either way its own completion still arrives

@@ -1,10 +1,11 @@
 //! Bring-up and shutdown: a controller is disabled or ready, and the type says which.
 
 use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
+use super::error::{gone, no_longer_ready};
 use super::queue_ids::QueueIds;
-use super::{Attachment, DmaSpace, NvmeError, Port};
+use super::{Attachment, DmaSpace, NvmeError, Port, Quirks, WriteCache};
 use crate::memory::{DmaRegion, Region, Space};
-use crate::wire::nvme::identify::IdentifyController;
+use crate::wire::nvme::identify::{ControllerType, IdentifyController};
 use crate::wire::nvme::{Cap, cc, csts, register};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +23,9 @@ const TIMEOUT_UNIT: Duration = Duration::from_millis(500);
 const COMMAND_FLOOR: Duration = Duration::from_secs(5);
 /// A shutdown gets as long as a command where RTD3E says less or nothing, and at most this long.
 const SHUTDOWN_CEILING: Duration = Duration::from_secs(60);
+/// log2 of the queue entries that the driver has: 64 and 16 bytes.
+const SQ_ENTRY_SHIFT: u8 = 6;
+const CQ_ENTRY_SHIFT: u8 = 4;
 /// CAP.CSS: the NVM command set (NVMe Base 2.1, 3.1.4.1).
 const CSS_NVM: u8 = 1;
 
@@ -39,6 +43,8 @@ pub struct Ready {
     windows: Mutex<Vec<Weak<Region>>>,
     /// Counts resets: queues of an earlier generation are gone.
     generation: AtomicU32,
+    /// The volatile write cache, once somebody has asked for it.
+    write_cache: Mutex<Option<WriteCache>>,
 }
 
 /// An NVMe controller. `S` is [`Disabled`] or [`Ready`].
@@ -57,7 +63,10 @@ pub(super) struct Core {
     pub(super) port: Arc<dyn Port>,
     pub(super) dma: Arc<dyn DmaSpace>,
     pub(super) cap: Cap,
+    pub(super) quirks: Quirks,
     version: u32,
+    /// Units of 500 ms.
+    ready_units: u32,
     command_deadline: Duration,
     /// Set while CC.EN may be 1: the memory of the admin queues, which the controller may write to.
     admin_memory: Option<DmaRegion>,
@@ -68,7 +77,7 @@ impl Core {
         let value = self.port.read32(offset)?;
         // No register that is read here can be all ones on a controller that is there.
         if value == u32::MAX {
-            return Err(NvmeError::Gone { device: self.device.clone(), register: name });
+            return Err(gone(&self.device, name, value));
         }
         Ok(value)
     }
@@ -77,9 +86,9 @@ impl Core {
         self.read(register::CSTS, "CSTS")
     }
 
-    /// How long CSTS.RDY may take to follow CC.EN.
+    /// How long CSTS.RDY may take to follow CC.EN: CAP.TO, or CRTO where that says more.
     fn ready_timeout(&self) -> Duration {
-        TIMEOUT_UNIT * u32::from(self.cap.timeout_units()).max(1)
+        TIMEOUT_UNIT * self.ready_units.max(1)
     }
 
     fn wait_ready(&self, ready: bool, what: &'static str) -> Result<(), NvmeError> {
@@ -111,8 +120,22 @@ impl Core {
         let config = self.read(register::CC, "CC")?;
         if config & cc::EN != 0 {
             self.port.write32(register::CC, config & !(cc::EN | cc::SHN_MASK))?;
+            std::thread::sleep(self.quirks.delay_before_ready);
         }
         self.wait_ready(false, "become idle")
+    }
+
+    /// A predecessor may have died while it enabled the controller. CC.EN must not be cleared before CSTS.RDY has followed it
+    /// (NVMe Base 2.1, 3.1.4.5); one that never gets ready is stopped all the same.
+    fn let_predecessor_finish(&self) -> Result<(), NvmeError> {
+        let ready_or_fatal = csts::RDY | csts::CFS;
+        if self.read(register::CC, "CC")? & cc::EN == 0 || self.csts()? & ready_or_fatal != 0 {
+            return Ok(());
+        }
+        match self.wait_ready(true, "become ready for its former owner") {
+            Err(NvmeError::NotReady { .. } | NvmeError::Fatal { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     /// Stops the controller and frees the memory of its admin queues.
@@ -191,6 +214,11 @@ impl<S> Controller<S> {
         &self.core.dma
     }
 
+    /// What is done otherwise than the specification says, because of the controller that this is.
+    pub fn quirks(&self) -> Quirks {
+        self.core.quirks
+    }
+
     /// How long one admin command may take: CAP.TO, and not less than five seconds unless it was set.
     pub fn command_deadline(&self) -> Duration {
         self.core.command_deadline
@@ -204,11 +232,11 @@ impl Controller<Disabled> {
         let device = port.name();
         let cap = Cap(port.read64(register::CAP)?);
         if cap.0 == u64::MAX {
-            return Err(NvmeError::Gone { device, register: "CAP" });
+            return Err(gone(&device, "CAP", u32::MAX));
         }
         let version = port.read32(register::VS)?;
         if version == u32::MAX {
-            return Err(NvmeError::Gone { device, register: "VS" });
+            return Err(gone(&device, "VS", version));
         }
         if cap.0 == 0 || version == 0 {
             return Err(NvmeError::NotAController { device, cap: cap.0, version });
@@ -219,14 +247,26 @@ impl Controller<Disabled> {
         if cap.command_sets() & CSS_NVM == 0 {
             return Err(NvmeError::CommandSet { device, css: cap.command_sets() });
         }
+        let quirks = port.pci_id().map(Quirks::of).unwrap_or_default();
+        if quirks.long_entries {
+            return Err(NvmeError::EntrySizes { device, sq_shift: SQ_ENTRY_SHIFT + 1, cq_shift: CQ_ENTRY_SHIFT });
+        }
+        // Ready with media (CRTO 15:0); it may pass what CAP.TO can hold.
+        let crto = if cap.ready_timeouts() { port.read32(register::CRTO)? & 0xffff } else { 0 };
+        let ready_units = u32::from(cap.timeout_units()).max(crto);
         let command_deadline = (TIMEOUT_UNIT * u32::from(cap.timeout_units())).max(COMMAND_FLOOR);
-        let core = Core { device, port, dma, cap, version, command_deadline, admin_memory: None };
+        let core = Core { device, port, dma, cap, quirks, version, ready_units, command_deadline, admin_memory: None };
         Ok(Self { core, state: Disabled(()) })
     }
 
     /// Sets how long one admin command may take.
     pub fn set_command_deadline(&mut self, deadline: Duration) {
         self.core.command_deadline = deadline;
+    }
+
+    /// Sets what is done otherwise, in place of what the table has for this controller.
+    pub fn set_quirks(&mut self, quirks: Quirks) {
+        self.core.quirks = quirks;
     }
 
     /// Whether a predecessor left the controller enabled.
@@ -247,6 +287,7 @@ impl Controller<Disabled> {
             queues: QueueIds::new(0),
             windows: Mutex::new(Vec::new()),
             generation: AtomicU32::new(0),
+            write_cache: Mutex::new(None),
         };
         let mut ready = Controller { core: self.core, state };
         match ready.introduce() {
@@ -269,6 +310,7 @@ impl Controller<Disabled> {
     }
 
     fn bring_up(&mut self) -> Result<AdminQueue, NvmeError> {
+        self.core.let_predecessor_finish()?;
         self.core.disable()?;
         // Only the host uses the admin queue, so its memory is the process's own whatever kernels run on.
         let memory = self.core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
@@ -285,6 +327,22 @@ impl Controller<Ready> {
     /// What the controller says about itself, and how many I/O queues it grants.
     fn introduce(&mut self) -> Result<(), NvmeError> {
         self.state.identify = self.read_identify()?;
+        let device = || self.core.device.clone();
+        let identify = &self.state.identify;
+        let (sq_shift, cq_shift) = (identify.sq_entry_shift().0, identify.cq_entry_shift().0);
+        // Zero is what a controller says that fills in nothing; the specification leaves it only 6 and 4.
+        if sq_shift > SQ_ENTRY_SHIFT || cq_shift > CQ_ENTRY_SHIFT {
+            return Err(NvmeError::EntrySizes { device: device(), sq_shift, cq_shift });
+        }
+        match identify.controller_type() {
+            ControllerType::Discovery => {
+                return Err(NvmeError::NotIo { device: device(), kind: "a discovery controller" });
+            }
+            ControllerType::Administrative => {
+                return Err(NvmeError::NotIo { device: device(), kind: "an administrative controller" });
+            }
+            _ => {}
+        }
         self.state.queues = QueueIds::new(self.negotiate_queues()?);
         Ok(())
     }
@@ -303,9 +361,17 @@ impl Controller<Ready> {
             return Err(NvmeError::Fatal { device: device(), during: "while it was ready".to_owned(), csts });
         }
         if csts & csts::RDY == 0 {
-            return Err(NvmeError::NoLongerReady { device: device(), csts });
+            return Err(no_longer_ready(self.core.port.as_ref(), &self.core.device, csts));
         }
         Ok(())
+    }
+
+    pub(super) fn known_write_cache(&self) -> Option<WriteCache> {
+        *self.state.write_cache.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(super) fn remember_write_cache(&self, cache: Option<WriteCache>) {
+        *self.state.write_cache.lock().unwrap_or_else(|e| e.into_inner()) = cache;
     }
 
     /// Resets the controller: the way out when it no longer answers. All I/O queues are gone with it and what was in flight
@@ -317,8 +383,14 @@ impl Controller<Ready> {
         self.core.stop()?;
         self.state.generation.fetch_add(1, Ordering::AcqRel);
         memory.region.fill(memory.offset, memory.bytes, 0)?;
-        *admin = self.core.start(memory)?;
+        self.remember_write_cache(None);
+        let mut before = std::mem::replace(&mut *admin, self.core.start(memory)?);
+        let watched = before.watches_events();
+        admin.inherit_events(&mut before)?;
         drop(admin);
+        if watched {
+            self.configure_events()?;
+        }
         let granted = self.negotiate_queues()?;
         if granted < self.granted_queues() {
             let (device, asked) = (self.core.device.clone(), self.granted_queues());

@@ -1,8 +1,8 @@
 //! How the driver fails: which device, which queue, which command, the numbers, and what to do next.
 
-use super::PortError;
+use super::{Port, PortError};
 use crate::memory::{DmaError, MemoryError};
-use crate::wire::nvme::{Status, admin, io};
+use crate::wire::nvme::{Status, admin, io, register};
 use std::time::Duration;
 
 /// What a controller or one of its queues could not do.
@@ -18,13 +18,16 @@ pub enum NvmeError {
     /// Memory for kernels.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Registers read as all ones, which is what a bus answers for a device that left it.
-    #[error("{device}: the controller is gone ({register} reads as all ones); check the slot, then open it again")]
+    /// Registers read as all ones, which is what a bus answers for a device that left it, or as zero, which is what some
+    /// virtual machines answer.
+    #[error("{device}: the controller is gone ({register} reads as {value:#010x}); check the slot, then open it again")]
     Gone {
         /// Which device.
         device: String,
         /// The register that was read.
         register: &'static str,
+        /// What it reads as: all ones, or zero.
+        value: u32,
     },
     /// The registers are not those of an NVMe controller.
     #[error("{device} is not an NVMe controller: CAP is {cap:#018x} and VS {version:#010x}")]
@@ -53,6 +56,40 @@ pub enum NvmeError {
         device: String,
         /// CAP.CSS.
         css: u8,
+    },
+    /// Its queue entries are of other sizes.
+    #[error(
+        "{device}: its submission entries are of {} bytes and its completion entries of {} bytes at least (SQES, CQES); this driver has 64 and 16",
+        power(*.sq_shift),
+        power(*.cq_shift)
+    )]
+    EntrySizes {
+        /// Which device.
+        device: String,
+        /// log2 of the submission entry that it requires.
+        sq_shift: u8,
+        /// log2 of the completion entry that it requires.
+        cq_shift: u8,
+    },
+    /// It has no I/O queues.
+    #[error("{device} is {kind}, which has no namespaces to read; name an I/O controller")]
+    NotIo {
+        /// Which device.
+        device: String,
+        /// `a discovery controller` or `an administrative controller`.
+        kind: &'static str,
+    },
+    /// An optional command that the controller does not have.
+    #[error("{device} does not support {command} ({bit} is clear); {next}")]
+    Unsupported {
+        /// Which device.
+        device: String,
+        /// The command.
+        command: &'static str,
+        /// The bit that says so, or the quirk.
+        bit: &'static str,
+        /// What to do instead.
+        next: &'static str,
     },
     /// CSTS.RDY did not follow CC.EN.
     #[error(
@@ -162,7 +199,7 @@ pub enum NvmeError {
     },
     /// A namespace in a format that is not driven.
     #[error(
-        "{device}: namespace {nsid} cannot be used: {reason}; format it with 512 or 4096 byte blocks without metadata"
+        "{device}: namespace {nsid} cannot be used: {reason}; format it with blocks of 512 or 4096 bytes without metadata"
     )]
     Format {
         /// Which device.
@@ -269,6 +306,25 @@ fn queue_name(queue: u16) -> String {
     if queue == 0 { "the admin queue".to_owned() } else { format!("queue {queue}") }
 }
 
+fn power(shift: u8) -> String {
+    1u64.checked_shl(shift.into()).map_or_else(|| format!("2^{shift}"), |bytes| bytes.to_string())
+}
+
+/// A register that reads as nothing that it can hold.
+pub(super) fn gone(device: &str, register: &'static str, value: u32) -> NvmeError {
+    NvmeError::Gone { device: device.to_owned(), register, value }
+}
+
+/// Why CSTS.RDY is clear under the driver: VS, which never reads as zero or all ones, tells a device that left from one that was
+/// reset.
+pub(super) fn no_longer_ready(port: &dyn Port, device: &str, csts: u32) -> NvmeError {
+    match port.read32(register::VS) {
+        Ok(value @ (0 | u32::MAX)) => gone(device, "VS", value),
+        Ok(_) => NvmeError::NoLongerReady { device: device.to_owned(), csts },
+        Err(e) => e.into(),
+    }
+}
+
 /// The specification's name of an admin opcode.
 pub(super) fn admin_name(opcode: u8) -> String {
     let name = match opcode {
@@ -281,6 +337,7 @@ pub(super) fn admin_name(opcode: u8) -> String {
         admin::ABORT => "abort",
         admin::SET_FEATURES => "set features",
         admin::GET_FEATURES => "get features",
+        admin::ASYNC_EVENT_REQUEST => "asynchronous event request",
         other => return format!("admin opcode {other:#04x}"),
     };
     name.to_owned()

@@ -1,10 +1,55 @@
-//! Namespaces that kernels can address: blocks of 512 or 4096 bytes, nothing beside the data.
+//! Namespaces that kernels can address: blocks of 512 to 4096 bytes, nothing beside the data.
 
 use super::NvmeError;
-use crate::wire::nvme::identify::IdentifyNamespace;
+use crate::wire::nvme::identify::{IdentifyNamespace, LbaFormat};
 
-/// log2 of the block sizes that are driven.
-const BLOCK_SHIFTS: [u8; 2] = [9, 12];
+/// log2 of the block sizes that are driven: from the smallest that there is to a memory page.
+const BLOCK_SHIFTS: std::ops::RangeInclusive<u8> = 9..=12;
+
+/// Why a namespace cannot be driven, if so.
+pub(super) fn obstacle(identify: &IdentifyNamespace) -> Option<String> {
+    let format = identify.format();
+    if format.metadata_bytes != 0 {
+        return Some(format!("its blocks carry {} bytes of metadata", format.metadata_bytes));
+    }
+    if identify.protection() != 0 {
+        return Some(format!("it has end-to-end protection of type {}", identify.protection()));
+    }
+    if !BLOCK_SHIFTS.contains(&format.data_shift) {
+        return Some(match 1u64.checked_shl(format.data_shift.into()) {
+            Some(bytes) => format!("its blocks are {bytes} bytes"),
+            None => format!("its block size is 2 to the power of {}", format.data_shift),
+        });
+    }
+    let bytes = identify.blocks().checked_shl(format.data_shift.into());
+    if bytes.is_none_or(|b| b >> format.data_shift != identify.blocks()) {
+        return Some(format!("its size of {} blocks is more than 64 bits of bytes", identify.blocks()));
+    }
+    None
+}
+
+/// Whether the format with this index is one that is driven.
+fn is_driven(format: &LbaFormat) -> bool {
+    format.metadata_bytes == 0 && BLOCK_SHIFTS.contains(&format.data_shift)
+}
+
+/// What there is to say about a namespace as it is: [`check_format`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FormatCheck {
+    /// Why it cannot be used, if so.
+    pub obstacle: Option<String>,
+    /// Indices of the formats that could be, those with blocks of 4096 bytes first, then by performance.
+    pub better: Vec<usize>,
+}
+
+/// Whether a namespace can be used as it is, and which of its formats would do.
+pub fn check_format(identify: &IdentifyNamespace) -> FormatCheck {
+    let formats = identify.formats();
+    let mut better: Vec<usize> = (0..formats.len()).filter(|&i| is_driven(&formats[i])).collect();
+    better.sort_by_key(|&i| (std::cmp::Reverse(formats[i].data_shift), formats[i].performance));
+    FormatCheck { obstacle: obstacle(identify), better }
+}
 
 /// An active namespace in a format that is driven.
 #[derive(Clone, Debug)]
@@ -15,26 +60,10 @@ pub struct Namespace {
 
 impl Namespace {
     pub(super) fn new(device: &str, nsid: u32, identify: IdentifyNamespace) -> Result<Self, NvmeError> {
-        let format = identify.format();
-        let reason = if format.metadata_bytes != 0 {
-            format!("its blocks carry {} bytes of metadata", format.metadata_bytes)
-        } else if identify.protection() != 0 {
-            format!("it has end-to-end protection of type {}", identify.protection())
-        } else if !BLOCK_SHIFTS.contains(&format.data_shift) {
-            match 1u64.checked_shl(format.data_shift.into()) {
-                Some(bytes) => format!("its blocks are {bytes} bytes"),
-                None => format!("its block size is 2 to the power of {}", format.data_shift),
-            }
-        } else if identify
-            .blocks()
-            .checked_shl(format.data_shift.into())
-            .is_none_or(|b| b >> format.data_shift != identify.blocks())
-        {
-            format!("its size of {} blocks is more than 64 bits of bytes", identify.blocks())
-        } else {
-            return Ok(Self { nsid, identify });
-        };
-        Err(NvmeError::Format { device: device.to_owned(), nsid, reason })
+        match obstacle(&identify) {
+            None => Ok(Self { nsid, identify }),
+            Some(reason) => Err(NvmeError::Format { device: device.to_owned(), nsid, reason }),
+        }
     }
 
     /// Its identifier.
@@ -47,7 +76,7 @@ impl Namespace {
         self.identify.blocks()
     }
 
-    /// log2 of the logical block size: 9 or 12.
+    /// log2 of the logical block size: 9 to 12.
     pub fn block_shift(&self) -> u32 {
         self.identify.format().data_shift.into()
     }
@@ -87,18 +116,37 @@ mod tests {
     }
 
     #[test]
-    fn both_block_sizes_and_nothing_else() {
+    fn blocks_from_512_to_4096_bytes_and_nothing_else() {
         let n = namespace(9, 0, 0).unwrap();
         assert_eq!((n.id(), n.blocks(), n.block_bytes(), n.bytes()), (3, 200, 512, 102_400));
-        assert_eq!(namespace(12, 0, 0).unwrap().block_bytes(), 4096);
+        for shift in 9..=12 {
+            assert_eq!(namespace(shift, 0, 0).unwrap().block_bytes(), 1 << shift);
+        }
         for (refused, word) in [
             (namespace(9, 8, 0), "8 bytes of metadata"),
             (namespace(12, 0, 1), "protection of type 1"),
-            (namespace(10, 0, 0), "1024 bytes"),
+            (namespace(8, 0, 0), "256 bytes"),
+            (namespace(13, 0, 0), "8192 bytes"),
             (namespace(200, 0, 0), "power of 200"),
         ] {
             let text = refused.unwrap_err().to_string();
             assert!(text.contains("namespace 3") && text.contains(word), "{text}");
         }
+    }
+
+    #[test]
+    fn the_formats_that_would_do_are_named() {
+        let mut b = vec![0u8; IDENTIFY_BYTES];
+        b[0] = 200;
+        (b[25], b[26]) = (4, 1);
+        // 512; 512 + 8; 4096 of performance 2; 4096 of performance 1; 8192.
+        for (i, word) in [9 << 16, 9 << 16 | 8, 12 << 16 | 2 << 24, 12 << 16 | 1 << 24, 13 << 16].iter().enumerate() {
+            b[128 + 4 * i..132 + 4 * i].copy_from_slice(&u32::to_le_bytes(*word));
+        }
+        let check = check_format(&IdentifyNamespace::new(&b));
+        assert_eq!(check.obstacle.as_deref(), Some("its blocks carry 8 bytes of metadata"));
+        assert_eq!(check.better, [3, 2, 0]);
+        b[26] = 0;
+        assert_eq!(check_format(&IdentifyNamespace::new(&b)).obstacle, None);
     }
 }

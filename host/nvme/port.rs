@@ -1,6 +1,8 @@
 //! The seam between a controller and everything above it: registers by offset, and memory that the controller can address.
 
-use crate::memory::{DmaError, DmaRegion, Region, Space};
+use super::PciId;
+use crate::memory::{DmaError, DmaRegion, IommuMap, Region, Space};
+use crate::pci::Bdf;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,6 +21,36 @@ pub enum PortError {
         /// What happened.
         reason: String,
     },
+    /// The function cannot be reset through this port, or the reset failed.
+    #[error("{device}: no function level reset: {reason}")]
+    Reset {
+        /// Which device.
+        device: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the system has said about a device that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Somebody wants it back (an orderly unplug, or its driver is to be unbound) and waits until it is closed.
+    ReleaseRequested,
+    /// An uncorrectable error was reported for it (PCIe Advanced Error Reporting); the link may have been reset under the driver.
+    BusError,
+    /// It has left the bus.
+    Gone,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ReleaseRequested => "the system wants it back: close it",
+            Self::BusError => "the bus reported an uncorrectable error",
+            Self::Gone => "it has left the bus",
+        })
+    }
 }
 
 /// A page or more of memory in which a store *is* a doorbell write.
@@ -58,6 +90,23 @@ pub trait Port: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
     /// The kind of device path: `soft`, `qtest`, `vfio`, ...
     fn kind(&self) -> &'static str;
+    /// The PCI function behind it, by which controllers that need to be treated otherwise are known; `None` without one.
+    fn pci_id(&self) -> Option<PciId> {
+        None
+    }
+    /// The worst that the system has said about the device since it was opened; asked often, it costs little.
+    fn notice(&self) -> Option<Notice> {
+        None
+    }
+    /// Resets the whole function (PCIe function level reset, or what the system has instead). Registers are as after power-on:
+    /// the controller is disabled and its queues are gone.
+    fn reset_function(&self) -> Result<(), PortError> {
+        Err(PortError::Reset { device: self.name(), reason: "this kind of device has none".to_owned() })
+    }
+    /// The PCI function, if it is one of this machine.
+    fn bdf(&self) -> Option<Bdf> {
+        None
+    }
 }
 
 /// How a device gets addresses for memory.
@@ -67,6 +116,10 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError>;
     /// Gives the device access to memory that exists already. Refused where the device cannot reach it.
     fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError>;
+    /// The IOMMU that translates for the device, if there is one that this process maps through.
+    fn iommu(&self) -> Option<Arc<dyn IommuMap>> {
+        None
+    }
 }
 
 /// A controller that nobody drives yet: registers and address space.

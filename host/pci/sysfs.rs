@@ -1,6 +1,6 @@
 //! The kernel's view of the machine, read below a root so that a recorded tree is read the same way as the real one.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Where `/sys`, `/proc` and `/dev` are looked for.
@@ -26,6 +26,11 @@ impl Sysfs {
         Self { root: root.into() }
     }
 
+    /// Whether this is the machine itself, so that asking the kernel says more than reading files.
+    pub fn is_system(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     /// The path of a file by its name on a real machine, with or without the leading slash.
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         let name = name.as_ref();
@@ -35,6 +40,19 @@ impl Sysfs {
     /// A file's text without surrounding white space.
     pub fn text(&self, name: impl AsRef<Path>) -> io::Result<String> {
         Ok(std::fs::read_to_string(self.path(name))?.trim().to_owned())
+    }
+
+    /// A file's bytes, at most `limit` of them.
+    pub fn bytes(&self, name: impl AsRef<Path>, limit: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        std::fs::File::open(self.path(name))?.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Where a file really is once links are followed, by its name on a real machine.
+    pub fn real(&self, name: impl AsRef<Path>) -> io::Result<PathBuf> {
+        let (real, root) = (self.path(name).canonicalize()?, self.root.canonicalize()?);
+        Ok(Path::new("/").join(real.strip_prefix(&root).unwrap_or(&real)))
     }
 
     /// A file's number, decimal or hexadecimal after `0x`; `None` where there is no such file or no number in it.

@@ -39,6 +39,7 @@ pub struct VolumeBuilder {
     queues: Option<u32>,
     depth: Option<u32>,
     chunk: u64,
+    replicated: bool,
     transfer: Option<usize>,
     landing: LandingChoice,
     queue_memory: QueueMemoryChoice,
@@ -53,6 +54,7 @@ impl VolumeBuilder {
             queues: None,
             depth: None,
             chunk: DEFAULT_CHUNK,
+            replicated: false,
             transfer: None,
             landing: LandingChoice::Auto,
             queue_memory: QueueMemoryChoice::Auto,
@@ -75,6 +77,13 @@ impl VolumeBuilder {
     /// Bytes of the stripe unit with several devices: whole blocks. Pages of caches should divide it.
     pub fn chunk(mut self, bytes: u64) -> Self {
         self.chunk = bytes;
+        self
+    }
+
+    /// Whether every drive is to hold every block: reads are spread over the drives chunk by chunk, writes go to all. A block that
+    /// one drive cannot read is an error that names the drive; the others are not asked. Has no meaning with one drive.
+    pub fn replicated(mut self, replicated: bool) -> Self {
+        self.replicated = replicated;
         self
     }
 
@@ -111,7 +120,9 @@ impl VolumeBuilder {
             let reason = format!("a stripe unit of {} bytes is not whole blocks of {block}", self.chunk);
             return Err(StorageError::Option(reason));
         }
-        let stripe = Stripe { devices: self.drives.len() as u64, chunk: chunk.clamp(1, u32::MAX.into()) };
+        let devices = self.drives.len() as u64;
+        let replicated = self.replicated && devices > 1;
+        let stripe = Stripe { devices, chunk: chunk.clamp(1, u32::MAX.into()), replicated };
         let blocks = stripe.capacity(self.drives.iter().map(|d| d.namespace().blocks()));
         if blocks == 0 {
             return Err(StorageError::Members {
@@ -161,7 +172,10 @@ impl VolumeBuilder {
             engine: self.engine.kind(),
             notes,
         };
-        let most = |s: &QueueSet| (s.max_transfer_bytes() >> block_shift).min(MAX_COMMAND_BLOCKS);
+        let blocks_of = |s: &QueueSet| (s.max_transfer_bytes() >> block_shift).min(MAX_COMMAND_BLOCKS);
+        let least = sets.iter().map(blocks_of).min().unwrap_or(0);
+        // A write to all copies is one command of the same size on each.
+        let most = |s: &QueueSet| if stripe.replicated { least } else { blocks_of(s) };
         let devices: Vec<abi::Device> = self
             .drives
             .iter()
@@ -175,7 +189,7 @@ impl VolumeBuilder {
                 ..bytemuck::Zeroable::zeroed()
             })
             .collect();
-        let max_transfer = sets.iter().map(most).min().unwrap_or(0) << block_shift;
+        let max_transfer = least << block_shift;
         let (queues, depth) = (sets[0].count(), sets[0].depth());
         let space = self.engine.space();
         let inner = Inner {
@@ -205,12 +219,13 @@ impl VolumeBuilder {
 
     fn name(&self) -> String {
         let names: Vec<&str> = self.drives.iter().map(Drive::name).collect();
-        match names.split_first() {
+        let all = match names.split_first() {
             Some((first, rest)) if !rest.is_empty() && rest.iter().all(|n| n == first) => {
                 format!("{} x {first}", names.len())
             }
             _ => names.join(" + "),
-        }
+        };
+        if self.replicated && names.len() > 1 { format!("{all} (replicated)") } else { all }
     }
 
     /// Answers log2 of the common block size.

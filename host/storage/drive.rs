@@ -1,8 +1,9 @@
-//! Devices as people name them: `soft:mem:1G`, `soft:edges.img`, `qtest:disk.img`.
+//! Devices as people name them: `soft:mem:1G`, `soft:edges.img`, `qtest:disk.img`, `nvme:0000:65:00.0`.
 
 use super::StorageError;
 use super::error::size;
 use super::manifest::ARRAY_ALIGN;
+use super::nvme::NvmeSpec;
 use super::target::{self, Consent, NewFile, Target};
 use crate::nvme::qtest::{self, QtestConfig};
 use crate::nvme::{Attachment, Controller, Namespace, Ready};
@@ -14,7 +15,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// What can stand before the colon, and what follows it.
-const SCHEMES: &str = "soft:mem[:SIZE], soft:FILE or qtest:FILE, each with options after commas";
+const SCHEMES: &str = "soft:mem[:SIZE], soft:FILE, qtest:FILE or nvme:ADDRESS, each with options after commas";
 
 /// A device as it was named, checked for form; nothing is opened yet.
 #[derive(Clone, Debug)]
@@ -28,12 +29,14 @@ pub struct DriveSpec {
 enum Scheme {
     Soft(Box<SoftConfig>),
     Qtest(Box<QtestConfig>),
+    Nvme(NvmeSpec),
 }
 
 impl FromStr for DriveSpec {
     type Err = StorageError;
 
-    /// Reads `soft:...` (the options are those of [`SoftConfig::parse`]) or `qtest:...` ([`QtestConfig::parse`]); `nsid=N` among
+    /// Reads `soft:...` (the options are those of [`SoftConfig::parse`]), `qtest:...` ([`QtestConfig::parse`]), or `nvme:` and an
+    /// address, `nvmeN`, a serial number or a model, with the options `api=auto|group|cdev` and `unsafe-no-iommu`. `nsid=N` among
     /// the options chooses a namespace, the first otherwise.
     fn from_str(text: &str) -> Result<Self, StorageError> {
         let bad = |reason: String| StorageError::Spec { spec: text.to_owned(), reason };
@@ -44,6 +47,7 @@ impl FromStr for DriveSpec {
         let scheme = match scheme {
             "soft" => Scheme::Soft(Box::new(SoftConfig::parse(&rest).map_err(|e| bad(e.to_string()))?)),
             "qtest" => Scheme::Qtest(Box::new(QtestConfig::parse(&rest).map_err(|e| bad(e.to_string()))?)),
+            "nvme" => Scheme::Nvme(NvmeSpec::parse(&rest).map_err(bad)?),
             other => return Err(bad(format!("there is no kind of device `{other}`; there are {SCHEMES}"))),
         };
         Ok(Self { text: text.to_owned(), scheme, nsid })
@@ -111,19 +115,25 @@ impl DriveSpec {
                 new = Some(file);
             }
         }
-        self.start(scheme, new)
+        let on_namespace = matches!(scheme, Scheme::Nvme(_));
+        let drive = self.start(scheme, new)?;
+        if on_namespace {
+            target::check_namespace(&self.text, drive.controller(), drive.namespace(), consent)?;
+        }
+        Ok(drive)
     }
 
     fn start(&self, scheme: Scheme, new: Option<NewFile>) -> Result<Drive, StorageError> {
         let bad = |reason: String| StorageError::Spec { spec: self.text.clone(), reason };
-        let (attachment, keeper): (_, Option<Arc<dyn Any + Send + Sync>>) = match scheme {
+        let (controller, keeper): (_, Option<Arc<dyn Any + Send + Sync>>) = match scheme {
             Scheme::Soft(config) => {
                 let controller = SoftController::start(*config).map_err(|e| bad(e.to_string()))?;
-                (controller.attachment(), Some(Arc::new(controller)))
+                (Drive::enable(controller.attachment())?, Some(Arc::new(controller)))
             }
-            Scheme::Qtest(config) => (qtest::start(*config).map_err(|e| bad(e.to_string()))?, None),
+            Scheme::Qtest(config) => (Drive::enable(qtest::start(*config).map_err(|e| bad(e.to_string()))?)?, None),
+            Scheme::Nvme(spec) => (spec.open()?, None),
         };
-        let mut drive = Drive::attach(attachment, self.nsid)?;
+        let mut drive = Drive::on(controller, self.nsid)?;
         drive.name = self.text.clone();
         drive.new = new;
         drive.keeper = keeper;
@@ -144,6 +154,7 @@ impl Scheme {
                 })
                 .collect(),
             Self::Qtest(config) => config.namespaces.iter_mut().map(|n| Some(&mut n.file)).collect(),
+            Self::Nvme(_) => Vec::new(),
         }
     }
 }
@@ -171,7 +182,14 @@ impl Drive {
 
     /// Enables a controller that nobody drives yet. The namespace is the one with this identifier, or the first.
     pub fn attach(attachment: Attachment, nsid: Option<u32>) -> Result<Self, StorageError> {
-        let controller = Controller::new(attachment)?.enable().map_err(|(_, e)| e)?;
+        Self::on(Self::enable(attachment)?, nsid)
+    }
+
+    fn enable(attachment: Attachment) -> Result<Arc<Controller<Ready>>, StorageError> {
+        Ok(Arc::new(Controller::new(attachment)?.enable().map_err(|(_, e)| e)?))
+    }
+
+    fn on(controller: Arc<Controller<Ready>>, nsid: Option<u32>) -> Result<Self, StorageError> {
         let nsid = match nsid {
             Some(n) => n,
             None => controller.namespaces()?.first().copied().ok_or_else(|| StorageError::Members {
@@ -180,7 +198,7 @@ impl Drive {
         };
         let namespace = controller.namespace(nsid)?;
         let name = controller.name().to_owned();
-        Ok(Self { name, controller: Arc::new(controller), namespace, new: None, keeper: None })
+        Ok(Self { name, controller, namespace, new: None, keeper: None })
     }
 
     /// The device as it was named.
@@ -244,7 +262,9 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_says_what_there_is() {
         assert!(refused("edges.img").contains("soft:FILE"));
-        assert!(refused("nvme:0000:65:00.0").contains("no kind of device `nvme`; there are soft:mem"));
+        assert!(refused("scsi:0000:65:00.0").contains("no kind of device `scsi`; there are soft:mem"));
+        assert!(refused("nvme:").contains("names no controller"));
+        assert!(refused("nvme:ffff:ff:1f.7").contains("no controller is called `ffff:ff:1f.7`"));
         assert!(refused("soft:mem").contains("soft:mem:1G"));
         assert!(refused("soft:mem:1M,nsid=0").contains("numbered from 1"));
         assert!(refused("soft:mem:1M,nsid=7").contains('7'));
@@ -298,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_name_panics(spec in "(soft:|qtest:|)[ -~é]{0,40}") {
+        fn no_name_panics(spec in "(soft:|qtest:|nvme:|)[ -~é]{0,40}") {
             if let Ok(s) = spec.parse::<DriveSpec>() {
                 prop_assert_eq!(s.to_string(), spec);
             }

@@ -29,6 +29,12 @@ pub enum StorageError {
     /// The driver.
     #[error(transparent)]
     Nvme(#[from] NvmeError),
+    /// Opening a controller of this machine.
+    #[error(transparent)]
+    Vfio(crate::nvme::vfio::VfioError),
+    /// A name that leads to no controller.
+    #[error(transparent)]
+    Find(#[from] crate::pci::FindError),
     /// Memory that a device should reach.
     #[error(transparent)]
     Dma(#[from] DmaError),

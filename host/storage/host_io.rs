@@ -46,7 +46,7 @@ impl Volume {
         if self.0.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.read(ns, first, out));
         }
-        let pieces = self.pieces_by_device(first, blocks);
+        let pieces = self.pieces_to_read(first, blocks);
         let read = |(device, pieces): (usize, &Vec<Piece>)| {
             let Some(start) = pieces.first() else { return Ok(Vec::new()) };
             let mut part = vec![0; self.bytes_of(pieces)];
@@ -70,7 +70,7 @@ impl Volume {
         if self.0.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.write(ns, first, data));
         }
-        let pieces = self.pieces_by_device(first, blocks);
+        let pieces = self.pieces_to_write(first, blocks);
         let write = |(device, pieces): (usize, &Vec<Piece>)| {
             let Some(start) = pieces.first() else { return Ok(()) };
             let mut part = Vec::with_capacity(self.bytes_of(pieces));
@@ -141,12 +141,24 @@ impl Volume {
         Ok(count)
     }
 
-    fn pieces_by_device(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
+    /// The pieces that each device is asked for; those of one device lie side by side there.
+    fn pieces_to_read(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
         let mut by_device = vec![Vec::new(); self.0.drives.len()];
-        for p in self.0.stripe.pieces(first, blocks) {
-            by_device[p.device].push(p);
+        if self.0.stripe.replicated {
+            self.0.stripe.shares(first, blocks).for_each(|p| by_device[p.device].push(p));
+        } else {
+            self.0.stripe.pieces(first, blocks).for_each(|p| by_device[p.device].push(p));
         }
         by_device
+    }
+
+    /// The pieces that each device gets.
+    fn pieces_to_write(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
+        if self.0.stripe.replicated {
+            let whole = |device| vec![Piece { device, lba: first, at: 0, blocks }];
+            return (0..self.0.drives.len()).map(whole).collect();
+        }
+        self.pieces_to_read(first, blocks)
     }
 
     /// Where a piece lies in the range's bytes.

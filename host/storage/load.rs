@@ -51,7 +51,7 @@ impl Plan {
 
     /// Bytes that each of `drives` drives needs, striped in units of `chunk` bytes.
     pub fn bytes_for_each(&self, drives: usize, chunk: u64) -> u64 {
-        Stripe { devices: drives.max(1) as u64, chunk: chunk.max(1) }.needed(self.bytes())
+        Stripe { devices: drives.max(1) as u64, chunk: chunk.max(1), replicated: false }.needed(self.bytes())
     }
 }
 

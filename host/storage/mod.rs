@@ -14,6 +14,7 @@ mod geometry;
 mod host_io;
 mod load;
 mod manifest;
+mod nvme;
 mod path;
 mod stats;
 mod stripe;

@@ -1,10 +1,12 @@
-//! How a volume's blocks lie on its devices: chunk by chunk, in turn. `volume.cuh` computes the same.
+//! How a volume's blocks lie on its devices: chunk by chunk, in turn, or all of them on each. `volume.cuh` computes the same.
 
 /// Devices, and blocks of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stripe {
     pub(super) devices: u64,
     pub(super) chunk: u64,
+    /// Every device holds every block; chunks only spread what is read.
+    pub(super) replicated: bool,
 }
 
 /// Blocks of one device that lie side by side, there and in the volume.
@@ -21,24 +23,39 @@ impl Stripe {
     /// Blocks of a volume over devices with this many blocks each. The largest ones' ends stay unused.
     pub(super) fn capacity(&self, blocks: impl IntoIterator<Item = u64>) -> u64 {
         let least = blocks.into_iter().min().unwrap_or(0);
-        if self.devices == 1 { least } else { least / self.chunk * self.chunk * self.devices }
+        let whole_device = self.devices == 1 || self.replicated;
+        if whole_device { least } else { least / self.chunk * self.chunk * self.devices }
     }
 
     /// Blocks that each of the devices needs so that the volume has this many.
     pub(super) fn needed(&self, blocks: u64) -> u64 {
-        if self.devices == 1 {
+        if self.devices == 1 || self.replicated {
             return blocks;
         }
         blocks.div_ceil(self.chunk).div_ceil(self.devices).saturating_mul(self.chunk)
     }
 
-    /// The device of a block, and the block there.
+    /// The device that a block is read from, and the block there.
     pub(super) fn locate(&self, block: u64) -> (usize, u64) {
         if self.devices == 1 {
             return (0, block);
         }
         let (chunk, within) = (block / self.chunk, block % self.chunk);
-        ((chunk % self.devices) as usize, chunk / self.devices * self.chunk + within)
+        let lba = if self.replicated { block } else { chunk / self.devices * self.chunk + within };
+        ((chunk % self.devices) as usize, lba)
+    }
+
+    /// A range cut into one part for each device that can be read from there, beginning with the device of its first block.
+    /// Only of a replicated volume.
+    pub(super) fn shares(self, first: u64, blocks: u64) -> impl Iterator<Item = Piece> {
+        let share = blocks.div_ceil(self.devices).max(1);
+        let (home, _) = self.locate(first);
+        (0..blocks.div_ceil(share)).map(move |i| Piece {
+            device: (home + i as usize) % self.devices as usize,
+            lba: first + i * share,
+            at: i * share,
+            blocks: share.min(blocks - i * share),
+        })
     }
 
     /// The pieces of a range, in its order.
@@ -63,7 +80,7 @@ mod tests {
 
     #[test]
     fn one_device_is_not_cut_into_chunks() {
-        let s = Stripe { devices: 1, chunk: 8 };
+        let s = Stripe { devices: 1, chunk: 8, replicated: false };
         assert_eq!(s.capacity([1001]), 1001);
         assert_eq!(s.pieces(3, 500).collect::<Vec<_>>(), [Piece { device: 0, lba: 3, at: 0, blocks: 500 }]);
         assert_eq!(s.pieces(3, 0).count(), 0);
@@ -71,16 +88,28 @@ mod tests {
 
     #[test]
     fn the_smallest_device_decides() {
-        let s = Stripe { devices: 3, chunk: 8 };
+        let s = Stripe { devices: 3, chunk: 8, replicated: false };
         assert_eq!(s.capacity([100, 47, 64]), 40 * 3);
         assert_eq!(s.needed(120), 40);
         assert_eq!(s.needed(121), 48);
+        let s = Stripe { replicated: true, ..s };
+        assert_eq!((s.capacity([100, 47, 64]), s.needed(121)), (47, 121));
+    }
+
+    #[test]
+    fn copies_are_read_in_turn() {
+        let s = Stripe { devices: 2, chunk: 8, replicated: true };
+        assert_eq!([7, 8, 15, 16].map(|b| s.locate(b)), [(0, 7), (1, 8), (1, 15), (0, 16)]);
+        let parts: Vec<_> = s.shares(9, 5).map(|p| (p.device, p.lba, p.at, p.blocks)).collect();
+        assert_eq!(parts, [(1, 9, 0, 3), (0, 12, 3, 2)]);
+        assert_eq!(s.shares(9, 1).count(), 1);
+        assert_eq!(s.shares(9, 0).count(), 0);
     }
 
     proptest! {
         #[test]
         fn every_block_has_its_own_place(devices in 1u64..6, chunk in 1u64..9, sizes in 1u64..60) {
-            let s = Stripe { devices, chunk };
+            let s = Stripe { devices, chunk, replicated: false };
             let capacity = s.capacity((0..devices).map(|d| sizes + d));
             let places: HashSet<_> = (0..capacity).map(|b| s.locate(b)).collect();
             prop_assert_eq!(places.len() as u64, capacity);
@@ -90,13 +119,25 @@ mod tests {
 
         #[test]
         fn pieces_cover_the_range_in_order(devices in 1u64..6, chunk in 1u64..9, first in 0u64..100, blocks in 0u64..100) {
-            let s = Stripe { devices, chunk };
+            let s = Stripe { devices, chunk, replicated: false };
             let mut at = 0;
             for p in s.pieces(first, blocks) {
                 prop_assert_eq!(p.at, at);
                 for i in 0..p.blocks {
                     prop_assert_eq!(s.locate(first + at + i), (p.device, p.lba + i));
                 }
+                at += p.blocks;
+            }
+            prop_assert_eq!(at, blocks);
+        }
+
+        #[test]
+        fn shares_cover_the_range_once(devices in 1u64..6, chunk in 1u64..9, first in 0u64..100, blocks in 0u64..100) {
+            let s = Stripe { devices, chunk, replicated: true };
+            let (mut at, mut used) = (0, HashSet::new());
+            for p in s.shares(first, blocks) {
+                prop_assert_eq!((p.at, p.lba), (at, first + at));
+                prop_assert!(p.blocks > 0 && (p.device as u64) < devices && used.insert(p.device));
                 at += p.blocks;
             }
             prop_assert_eq!(at, blocks);

@@ -3,11 +3,14 @@
 
 use super::StorageError;
 use super::manifest::Manifest;
+use crate::nvme::{Controller, HostQueue, HostQueueOptions, Namespace, Ready};
+use crate::pci::{SIGNED_BYTES, Signature};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::NamedTempFile;
 
 /// What may be overwritten although it is not warpbell's own: the files and devices that were named for it.
@@ -25,6 +28,15 @@ impl Consent {
     /// Also these (`--yes-destroy`).
     pub fn to_destroy(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         Self { named: paths.into_iter().map(Into::into).collect() }
+    }
+
+    /// Whether this text, or the name in it before any options, was named.
+    fn names(&self, text: &str) -> bool {
+        let plain = |t: &str| {
+            let t = t.strip_prefix("nvme:").unwrap_or(t);
+            t.split(',').next().unwrap_or(t).to_owned()
+        };
+        self.named.iter().filter_map(|n| n.to_str()).any(|n| plain(n) == plain(text))
     }
 
     fn covers(&self, path: &Path) -> bool {
@@ -116,6 +128,44 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, consent: &Consent) -> Res
         None => Ok(Target::Existing),
         Some(found) => Err(StorageError::NotOurs { path: path.to_owned(), found }),
     }
+}
+
+/// Refuses a namespace that holds something else than a volume of ours or nothing. All of a drive cannot be looked through, so
+/// both its ends are: every signature of a file system, a volume manager or a partition table lies there.
+pub(super) fn check_namespace(
+    name: &str,
+    controller: &Arc<Controller<Ready>>,
+    namespace: &Namespace,
+    consent: &Consent,
+) -> Result<(), StorageError> {
+    if consent.names(name) {
+        return Ok(());
+    }
+    let mut queue = HostQueue::create(controller, HostQueueOptions::default())?;
+    let block = namespace.block_bytes() as u64;
+    let blocks = (SIGNED_BYTES as u64).div_ceil(block).min(namespace.blocks());
+    let read = |queue: &mut HostQueue<'_>, first: u64| {
+        let mut bytes = vec![0; (blocks * block) as usize];
+        queue.read(namespace, first, &mut bytes).map(|()| bytes)
+    };
+    let head = read(&mut queue, 0)?;
+    if Manifest::is_ours(&head) {
+        return Ok(());
+    }
+    let refuse = |found: String| StorageError::NotOurs { path: name.into(), found };
+    let last = namespace.blocks() - blocks;
+    let tail = read(&mut queue, last)?;
+    if let Some(signature) = Signature::find(&head, &tail, namespace.bytes()) {
+        return Err(refuse(format!("it holds {signature}")));
+    }
+    for (start, bytes) in [(0, &head), (last * block, &tail)] {
+        if let Some(i) = bytes.iter().position(|b| *b != 0) {
+            let first: Vec<String> = bytes[i..].iter().take(4).map(|b| format!("{b:02x}")).collect();
+            let at = start + i as u64;
+            return Err(refuse(format!("it holds data that is not warpbell's ({} at byte {at})", first.join(" "))));
+        }
+    }
+    Ok(())
 }
 
 /// What a file holds that is neither warpbell's nor zeros. Holes are skipped, so large empty files are looked through at once.

@@ -128,6 +128,11 @@ impl Volume {
         self.0.max_transfer
     }
 
+    /// Whether every device holds every block.
+    pub fn is_replicated(&self) -> bool {
+        self.0.stripe.replicated
+    }
+
     /// Bytes of the stripe unit; the whole volume on one device.
     pub fn chunk_bytes(&self) -> u64 {
         if self.0.stripe.devices == 1 { self.bytes() } else { self.0.stripe.chunk << self.0.block_shift }
@@ -180,6 +185,7 @@ impl Inner {
         v.block_shift = self.block_shift;
         v.device_count = devices.len() as u32;
         v.chunk_blocks = self.stripe.chunk as u32;
+        v.replicated = self.stripe.replicated.into();
         v.memory_page_shift = lock(&self.sets[0]).memory_page_shift();
         v.device[..devices.len()].copy_from_slice(devices);
         Ok(self.shared.set(0, v)?)
@@ -261,6 +267,83 @@ mod tests {
         let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(2).build().unwrap();
         assert!(volume.path().to_string().ends_with("queues host  landing direct  doorbell cpu"), "{}", volume.path());
         kernels_move_blocks(&volume, 3);
+    }
+
+    #[test]
+    fn every_device_holds_what_was_written_to_a_replicated_volume() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["a", "b", "c"].map(|n| dir.path().join(n));
+        for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+            for (path, kib) in paths.iter().zip([768, 800, 768]) {
+                std::fs::File::create(path).unwrap().set_len(kib << 10).unwrap();
+            }
+            let drives = paths.iter().map(|p| Drive::open(&format!("soft:{}", p.display())).unwrap());
+            let builder = Volume::on(&Engine::cpu().unwrap(), drives).replicated(true).chunk(8192);
+            let volume = builder.landing(landing).depth(8).transfer(8192).build().unwrap();
+            assert!(volume.is_replicated() && volume.name().ends_with("(replicated)"), "{}", volume.name());
+            assert_eq!(volume.bytes(), 768 << 10);
+            let engine = volume.engine().clone();
+            let data: Vec<u8> = (0..200u32 << 10).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect();
+            let buffer = volume.allocate_data(data.len()).unwrap();
+            buffer.write(0, &data).unwrap();
+            let run = |kernel: &str, first: u64, each: u32| {
+                let args = args!(volume.lend(), first, (data.len() / 512) as u64, each, &buffer);
+                engine
+                    .launch(kernel, engine.grid(128, 1), args)
+                    .unwrap()
+                    .finish_within(Duration::from_secs(60))
+                    .unwrap();
+            };
+            run("wb_write_blocks", 3, 7);
+            volume.write_blocks(700, &data).unwrap();
+            volume.flush().unwrap();
+            for path in &paths {
+                let held = std::fs::read(path).unwrap();
+                assert!(
+                    held[3 * 512..][..data.len()] == data,
+                    "{landing:?}: {} lacks what kernels wrote",
+                    path.display()
+                );
+                assert!(
+                    held[700 * 512..][..data.len()] == data,
+                    "{landing:?}: {} lacks what the host wrote",
+                    path.display()
+                );
+            }
+            // What is read comes from all of them: each now holds something of its own.
+            for (i, path) in paths.iter().enumerate() {
+                std::fs::write(path, vec![i as u8 + 1; 768 << 10]).unwrap();
+            }
+            for by_host in [false, true] {
+                let mut out = vec![0; data.len()];
+                if by_host {
+                    volume.read_blocks(16, &mut out).unwrap();
+                } else {
+                    run("wb_read_blocks", 16, 16);
+                    buffer.read(0, &mut out).unwrap();
+                }
+                let from: std::collections::BTreeSet<u8> = out.chunks(512).map(|c| c[0]).collect();
+                assert_eq!(from.into_iter().collect::<Vec<_>>(), [1, 2, 3], "{landing:?}, by host {by_host}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_bad_copy_fails_a_replicated_write() {
+        let specs = ["soft:mem:1M", "soft:mem:1M,media-error=write:331"];
+        let drives = specs.map(|s| Drive::open(s).unwrap());
+        let volume = Volume::on(&Engine::cpu().unwrap(), drives).replicated(true).build().unwrap();
+        let buffer = volume.allocate_data(256 << 10).unwrap();
+        let args = args!(volume.lend(), 0u64, 512u64, 1u32, &buffer);
+        let run = volume.engine().launch("wb_write_blocks", volume.engine().grid(128, 1), args).unwrap();
+        match run.finish_within(Duration::from_secs(60)) {
+            Err(RunError::Operations { errors, .. }) => {
+                assert_eq!((errors[0].device, errors[0].lba), (1, 331), "{:?}", errors[0]);
+                assert!(matches!(errors[0].outcome, Outcome::DeviceError(_)), "{:?}", errors[0]);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(volume.write_blocks(331, &[0; 512]).is_err());
     }
 
     fn failed_read(spec: &str, deadline: Duration) -> Vec<crate::engine::OperationError> {

@@ -1,7 +1,9 @@
 //! NVMe: registers, queue entries, identify data and status codes (NVMe Base Specification 2.1, NVM Command Set 1.1).
 //! All integers on the wire are little-endian.
 
+pub mod fields;
 pub mod identify;
+pub mod log;
 
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
@@ -26,6 +28,8 @@ pub mod register {
     pub const ASQ: u32 = 0x28;
     /// Admin Completion Queue base, 64 bits (3.1.4.10).
     pub const ACQ: u32 = 0x30;
+    /// Controller Ready Timeouts (3.1.4.21).
+    pub const CRTO: u32 = 0x68;
     /// First doorbell (PCIe Transport 1.1, 3.1.2).
     pub const DOORBELLS: u32 = 0x1000;
 
@@ -63,6 +67,14 @@ impl Cap {
     /// Command sets supported (CSS).
     pub const fn command_sets(self) -> u8 {
         (self.0 >> 37) as u8
+    }
+    /// CRTO says how long enabling may take (CRMS bit 0, Controller Ready With Media Support).
+    pub const fn ready_timeouts(self) -> bool {
+        self.0 >> 59 & 1 != 0
+    }
+    /// The controller supports an NVM subsystem reset (NSSRS).
+    pub const fn subsystem_reset(self) -> bool {
+        self.0 >> 36 & 1 != 0
     }
     /// log2 of the smallest memory page (MPSMIN + 12).
     pub const fn min_page_shift(self) -> u32 {
@@ -152,6 +164,7 @@ pub mod cns {
     pub const CONTROLLER: u8 = 0x01;
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
     pub const NAMESPACE_DESCRIPTORS: u8 = 0x03;
+    pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
 }
 
 /// Feature identifiers (NVMe Base 2.1, figure "Feature Identifiers").
@@ -175,6 +188,7 @@ pub mod log_page {
     pub const ERROR: u8 = 0x01;
     pub const HEALTH: u8 = 0x02;
     pub const FIRMWARE_SLOT: u8 = 0x03;
+    pub const CHANGED_NAMESPACES: u8 = 0x04;
 }
 
 /// A submission queue entry: 64 bytes (NVMe Base 2.1, 4.1.1).

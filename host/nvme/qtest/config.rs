@@ -4,6 +4,10 @@ use super::QtestError;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+/// Bytes of a logical block that there can be.
+const BLOCKS: [u32; 4] = [512, 1024, 2048, 4096];
+/// Metadata bytes of a block: more than any drive has.
+const MOST_METADATA: u64 = 128;
 const DEFAULT_RAM: u64 = 256 << 20;
 /// q35 keeps RAM up to here in one range from 0; more would be split around the hole below 4 GiB.
 pub(super) const MAX_RAM: u64 = 2 << 30;
@@ -14,7 +18,7 @@ const MIN_RAM: u64 = 16 << 20;
 pub struct QtestNamespace {
     /// The image.
     pub file: PathBuf,
-    /// Bytes of a logical block: 512 or 4096.
+    /// Bytes of a logical block: 512, 1024, 2048 or 4096.
     pub block_bytes: u32,
     /// Metadata bytes of each block; the driver refuses namespaces that have any.
     pub metadata_bytes: u16,
@@ -70,9 +74,9 @@ impl QtestConfig {
     }
 
     /// Reads what follows `qtest:` in the name of a device:
-    /// `FILE[,block=512|4096][,blkdebug=FILE][,file=FILE...][,ram=256M][,queues=N][,mdts=N][,serial=TEXT]`.
+    /// `FILE[,block=512|4096][,metadata=N][,blkdebug=FILE][,throttle-iops=N][,file=FILE...][,ram=256M][,queues=N][,mdts=N][,serial=TEXT]`.
     ///
-    /// `file=` begins one more namespace, to which the `block=` and `blkdebug=` after it belong. Sizes take K, M and G. A comma
+    /// `file=` begins one more namespace, to which the options up to `throttle-iops=` after it belong. Sizes take K, M and G. A comma
     /// that belongs to a name is written `\,`.
     pub fn parse(spec: &str) -> Result<Self, QtestError> {
         let bad = |reason: String| QtestError::Spec { spec: spec.to_owned(), reason };
@@ -93,11 +97,15 @@ impl QtestConfig {
             let newest = config.namespaces.len() - 1;
             match key {
                 "file" => config.namespaces.push(QtestNamespace::new(value)),
-                "block" => match value {
-                    "512" => config.namespaces[newest].block_bytes = 512,
-                    "4096" | "4k" | "4K" => config.namespaces[newest].block_bytes = 4096,
-                    _ => return Err(bad(format!("`{part}`: blocks are 512 or 4096 bytes"))),
+                "block" => match size(value).and_then(|b| u32::try_from(b).ok()).filter(|b| BLOCKS.contains(b)) {
+                    Some(bytes) => config.namespaces[newest].block_bytes = bytes,
+                    None => return Err(bad(format!("`{part}`: blocks are 512, 1024, 2048 or 4096 bytes"))),
                 },
+                "metadata" => config.namespaces[newest].metadata_bytes = number(MOST_METADATA)? as u16,
+                "throttle-iops" => {
+                    let iops = number(u32::MAX.into())?;
+                    config.namespaces[newest].drive_options.push(format!("throttling.iops-total={iops}"));
+                }
                 "blkdebug" => config.namespaces[newest].blkdebug = Some(value.into()),
                 "ram" => {
                     config.ram_bytes = size(value).ok_or_else(|| bad(format!("`{part}`: not a size as in 256M")))?
@@ -106,7 +114,7 @@ impl QtestConfig {
                 "mdts" => config.mdts = Some(number(u8::MAX.into())? as u8),
                 "serial" => config.serial = value.to_owned(),
                 _ => {
-                    let known = "block, blkdebug, file, ram, queues, mdts, serial";
+                    let known = "block, metadata, blkdebug, throttle-iops, file, ram, queues, mdts, serial";
                     return Err(bad(format!("there is no option `{key}`; there are {known}")));
                 }
             }
@@ -128,8 +136,9 @@ impl QtestConfig {
             return bad("0 queues; the controller has at least one".to_owned());
         }
         for n in &self.namespaces {
-            if n.block_bytes != 512 && n.block_bytes != 4096 {
-                return bad(format!("{}: blocks of {} bytes; they are 512 or 4096", n.file.display(), n.block_bytes));
+            if !BLOCKS.contains(&n.block_bytes) {
+                let (file, bytes) = (n.file.display(), n.block_bytes);
+                return bad(format!("{file}: blocks of {bytes} bytes; they are 512, 1024, 2048 or 4096"));
             }
             for file in std::iter::once(&n.file).chain(&n.blkdebug) {
                 let length =
@@ -262,12 +271,16 @@ mod tests {
 
     #[test]
     fn a_spec_with_everything() {
-        let c =
-            QtestConfig::parse("a.img,block=4096,ram=64M,queues=3,mdts=5,serial=X,file=b.img,blkdebug=e.conf").unwrap();
+        let c = QtestConfig::parse(
+            "a.img,block=4096,ram=64M,queues=3,mdts=5,serial=X,file=b.img,blkdebug=e.conf,metadata=8,throttle-iops=1",
+        )
+        .unwrap();
         assert_eq!(c.namespaces.len(), 2);
         assert_eq!((c.namespaces[0].file.as_path(), c.namespaces[0].block_bytes), (Path::new("a.img"), 4096));
         assert_eq!(c.namespaces[1].block_bytes, 512);
         assert_eq!(c.namespaces[1].blkdebug.as_deref(), Some(Path::new("e.conf")));
+        assert_eq!((c.namespaces[0].metadata_bytes, c.namespaces[1].metadata_bytes), (0, 8));
+        assert_eq!(c.namespaces[1].drive_options, ["throttling.iops-total=1"]);
         assert_eq!((c.ram_bytes, c.max_queues, c.mdts, c.serial.as_str()), (64 << 20, Some(3), Some(5), "X"));
         assert_eq!(QtestConfig::parse("a.img").unwrap(), QtestConfig::new(QtestNamespace::new("a.img")));
     }
@@ -282,7 +295,7 @@ mod tests {
     fn wrong_specs_say_what_is_wrong() {
         for (spec, word) in [
             ("", "names no image file"),
-            ("a,block=1024", "512 or 4096"),
+            ("a,block=8192", "512, 1024, 2048 or 4096"),
             ("a,ram=lots", "not a size"),
             ("a,queues=70000", "0 to 65535"),
             ("a,depth=4", "no option `depth`"),

@@ -2,14 +2,13 @@
 //! wrote, for tests and for trying things out; no interrupts, no IOMMU, and its speed says nothing.
 
 mod config;
-mod first_fit;
 mod process;
 mod ram;
 mod socket;
 
 pub use config::{QtestConfig, QtestNamespace};
 
-use super::{Attachment, DoorbellWindow, Port, PortError};
+use super::{Attachment, DoorbellWindow, PciId, Port, PortError};
 use process::Qemu;
 use ram::Ram;
 use socket::QtestSocket;
@@ -106,8 +105,9 @@ pub fn start(config: QtestConfig) -> Result<Attachment, QtestError> {
         |source: std::io::Error| QtestError::Qemu { reason: "no socket".to_owned(), stderr: source.to_string() };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let socket = QtestSocket::new(ours).map_err(failed)?;
-    let port = QtestPort { qemu: Qemu::start(&config, &file, theirs)?, socket: Mutex::new(socket), name };
-    port.set_up().map_err(|reason| QtestError::Qemu { reason, stderr: port.qemu.last_words() })?;
+    let qemu = Qemu::start(&config, &file, theirs)?;
+    let mut port = QtestPort { qemu, socket: Mutex::new(socket), name, id: PciId { vendor: 0, device: 0 } };
+    port.id = port.set_up().map_err(|reason| QtestError::Qemu { reason, stderr: port.qemu.last_words() })?;
     Ok(Attachment { port: Arc::new(port), dma: Arc::new(ram) })
 }
 
@@ -115,6 +115,7 @@ struct QtestPort {
     socket: Mutex<QtestSocket>,
     qemu: Qemu,
     name: String,
+    id: PciId,
 }
 
 impl QtestPort {
@@ -137,8 +138,8 @@ impl QtestPort {
         self.command(&format!("outl {CONFIG_DATA:#x} {value:#x}")).map(|_| ())
     }
 
-    /// What firmware would do: give the registers an address, and let the device master the bus.
-    fn set_up(&self) -> Result<(), String> {
+    /// What firmware would do: give the registers an address, and let the device master the bus. Answers which function it is.
+    fn set_up(&self) -> Result<PciId, String> {
         let id = self.config_read(PCI_ID)?;
         let class = self.config_read(PCI_CLASS)? >> 8;
         if class != CLASS_NVME {
@@ -146,7 +147,8 @@ impl QtestPort {
         }
         self.config_write(PCI_BAR0, BAR as u32)?;
         self.config_write(PCI_BAR1, (BAR >> 32) as u32)?;
-        self.config_write(PCI_COMMAND, COMMAND_MEMORY_MASTER)
+        self.config_write(PCI_COMMAND, COMMAND_MEMORY_MASTER)?;
+        Ok(PciId { vendor: id as u16, device: (id >> 16) as u16 })
     }
 
     fn lost(&self, offset: u32, reason: String) -> PortError {
@@ -176,6 +178,10 @@ impl Port for QtestPort {
 
     fn kind(&self) -> &'static str {
         "qtest"
+    }
+
+    fn pci_id(&self) -> Option<PciId> {
+        Some(self.id)
     }
 }
 

@@ -1,8 +1,7 @@
 //! QEMU's RAM as memory that the model's DMA reaches: a shared file, mapped here, with ranges handed out.
 
 use super::QtestError;
-use super::first_fit::FirstFit;
-use crate::memory::{DmaError, DmaRegion, Region, Space};
+use crate::memory::{DmaError, DmaRegion, FirstFit, Region, Space};
 use crate::nvme::DmaSpace;
 use std::fmt;
 use std::fs::File;
@@ -84,7 +83,7 @@ impl Ram {
             Some(p) if base != libc::MAP_FAILED => p,
             _ => return Err(refused(std::io::Error::last_os_error())),
         };
-        let free = Mutex::new(FirstFit::new(FIRST..bytes));
+        let free = Mutex::new(FirstFit::new(Some(FIRST..bytes)));
         Ok((Self { device, shared: Arc::new(Shared { mapping: Mapping { base, bytes: length }, free }) }, file))
     }
 }
@@ -100,7 +99,7 @@ impl DmaSpace for Ram {
         let taken = {
             let mut free = self.shared.free.lock().unwrap_or_else(|e| e.into_inner());
             let left = free.free_bytes();
-            wanted.and_then(|w| Some((free.take(w)?, w))).ok_or_else(|| exhausted(bytes, left))
+            wanted.and_then(|w| Some((free.take(w, PAGE)?, w))).ok_or_else(|| exhausted(bytes, left))
         };
         let (start, length) = taken?;
         let range = Arc::new(Range { shared: self.shared.clone(), start, bytes: length });

@@ -1,15 +1,13 @@
-//! What a controller says about itself: Identify data structures and log pages, read field by field.
+//! What a controller says about itself: Identify data structures, read field by field.
 
 use std::fmt;
 
-/// Bytes of the SMART / Health Information log page (NVMe Base 2.1, 5.1.12.1.3).
-pub const HEALTH_BYTES: usize = 512;
-/// Bytes of one Error Information log entry (NVMe Base 2.1, 5.1.12.1.2).
-pub const ERROR_ENTRY_BYTES: usize = 64;
+/// LBA formats in the data structure (NVM Command Set 1.1, 4.1.5.1).
+const MAX_FORMATS: usize = 64;
 /// Namespace identifiers in one active namespace list (NVMe Base 2.1, 5.1.13.2.2).
 pub const NAMESPACE_LIST_ENTRIES: usize = 1024;
 
-fn le<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+pub(super) fn le<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut out = [0; N];
     if let Some(from) = bytes.get(offset..offset + N) {
         out.copy_from_slice(from);
@@ -17,24 +15,24 @@ fn le<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     out
 }
 
-fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+pub(super) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes(le(bytes, offset))
 }
 
-fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(le(bytes, offset))
 }
 
-fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(le(bytes, offset))
 }
 
-fn u128_at(bytes: &[u8], offset: usize) -> u128 {
+pub(super) fn u128_at(bytes: &[u8], offset: usize) -> u128 {
     u128::from_le_bytes(le(bytes, offset))
 }
 
 /// ASCII padded with spaces (NVMe Base 2.1, 1.4.2); what is not printable becomes `?`.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let s: String =
         bytes.iter().map(|&b| if b == 0 || b.is_ascii_graphic() || b == b' ' { b as char } else { '?' }).collect();
     s.trim_matches(|c: char| c == ' ' || c == '\0').to_owned()
@@ -85,6 +83,20 @@ impl IdentifyController {
     pub fn shutdown_us(&self) -> u32 {
         u32_at(&self.0, 88)
     }
+    /// Notices that it can report (OAES), laid out as the Asynchronous Event Configuration feature.
+    pub fn optional_events(&self) -> u32 {
+        u32_at(&self.0, 92)
+    }
+    /// What kind of controller it is (CNTRLTYPE).
+    pub fn controller_type(&self) -> ControllerType {
+        match le::<1>(&self.0, 111)[0] {
+            0 => ControllerType::NotReported,
+            1 => ControllerType::Io,
+            2 => ControllerType::Discovery,
+            3 => ControllerType::Administrative,
+            _ => ControllerType::Reserved,
+        }
+    }
     /// Optional admin commands (OACS).
     pub fn oacs(&self) -> u16 {
         u16_at(&self.0, 256)
@@ -92,6 +104,26 @@ impl IdentifyController {
     /// Abort commands that may be outstanding (ACL, made one-based).
     pub fn abort_limit(&self) -> u16 {
         u16::from(le::<1>(&self.0, 258)[0]) + 1
+    }
+    /// Asynchronous Event Requests that may be outstanding (AERL, made one-based).
+    pub fn event_limit(&self) -> u16 {
+        u16::from(le::<1>(&self.0, 259)[0]) + 1
+    }
+    /// What Get Log Page can do (LPA): bit 2, offsets.
+    pub fn log_attributes(&self) -> u8 {
+        le::<1>(&self.0, 261)[0]
+    }
+    /// Composite temperature from which the controller warns, in kelvin, 0 if not reported (WCTEMP).
+    pub fn warning_temperature_k(&self) -> u16 {
+        u16_at(&self.0, 266)
+    }
+    /// Composite temperature that is critical, in kelvin, 0 if not reported (CCTEMP).
+    pub fn critical_temperature_k(&self) -> u16 {
+        u16_at(&self.0, 268)
+    }
+    /// Bytes of non-volatile memory, 0 if not reported (TNVMCAP).
+    pub fn capacity_bytes(&self) -> u128 {
+        u128_at(&self.0, 280)
     }
     /// Entries in the error log (ELPE, made one-based).
     pub fn error_log_entries(&self) -> u16 {
@@ -119,11 +151,58 @@ impl IdentifyController {
     pub fn volatile_write_cache(&self) -> bool {
         le::<1>(&self.0, 525)[0] & 1 != 0
     }
+    /// Dataset Management can be used (ONCS bit 2).
+    pub fn dataset_management(&self) -> bool {
+        self.oncs() & 1 << 2 != 0
+    }
+    /// Write Zeroes can be used (ONCS bit 3).
+    pub fn write_zeroes(&self) -> bool {
+        self.oncs() & 1 << 3 != 0
+    }
+    /// What a Flush of all namespaces at once does (VWC bits 2:1).
+    pub fn flush_of_all(&self) -> FlushOfAll {
+        match le::<1>(&self.0, 525)[0] >> 1 & 3 {
+            2 => FlushOfAll::Refused,
+            3 => FlushOfAll::Flushes,
+            _ => FlushOfAll::NotReported,
+        }
+    }
+    /// Scatter-gather lists (SGLS): 0 for none. PRPs, which this crate uses, work in every case on PCI Express.
+    pub fn sgls(&self) -> u32 {
+        u32_at(&self.0, 536)
+    }
     /// NVM subsystem qualified name (SUBNQN).
     pub fn subsystem_name(&self) -> String {
         let b = self.0.get(768..1024).unwrap_or_default();
         text(b.split(|&c| c == 0).next().unwrap_or_default())
     }
+}
+
+/// What kind of controller this is (NVMe Base 2.1, 5.1.13.2.1, CNTRLTYPE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControllerType {
+    /// Older controllers do not say; they are I/O controllers.
+    NotReported,
+    /// Has namespaces.
+    Io,
+    /// Only names other controllers.
+    Discovery,
+    /// Only manages.
+    Administrative,
+    /// A value that is not defined.
+    Reserved,
+}
+
+/// What a Flush with the namespace identifier of all does (NVMe Base 2.1, 5.1.13.2.1, VWC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushOfAll {
+    /// Not said: controllers before 1.4.
+    NotReported,
+    /// It fails with "invalid namespace or format".
+    Refused,
+    /// It flushes every namespace.
+    Flushes,
 }
 
 impl fmt::Debug for IdentifyController {
@@ -147,8 +226,20 @@ impl fmt::Debug for IdentifyController {
 pub struct LbaFormat {
     /// Metadata bytes for each block.
     pub metadata_bytes: u16,
-    /// log2 of the data bytes in a block.
+    /// log2 of the data bytes in a block; 0 for a format that is not available.
     pub data_shift: u8,
+    /// Relative performance: 0 best, 3 degraded.
+    pub performance: u8,
+}
+
+impl LbaFormat {
+    fn new(word: u32) -> Self {
+        Self { metadata_bytes: word as u16, data_shift: (word >> 16) as u8, performance: (word >> 24) as u8 & 3 }
+    }
+    /// Data bytes in a block, `None` where the format is not available or beyond 64 bits.
+    pub fn data_bytes(&self) -> Option<u64> {
+        if self.data_shift == 0 { None } else { 1u64.checked_shl(self.data_shift.into()) }
+    }
 }
 
 /// The Identify Namespace data structure of the NVM command set (NVM Command Set 1.1, 4.1.5.1).
@@ -185,8 +276,43 @@ impl IdentifyNamespace {
     }
     /// The format in use.
     pub fn format(&self) -> LbaFormat {
-        let word = u32_at(&self.0, 128 + 4 * self.format_index());
-        LbaFormat { metadata_bytes: word as u16, data_shift: (word >> 16) as u8 }
+        self.format_at(self.format_index())
+    }
+    fn format_at(&self, index: usize) -> LbaFormat {
+        LbaFormat::new(u32_at(&self.0, 128 + 4 * index))
+    }
+    /// All formats, in the order of their indices (NLBAF, made one-based).
+    pub fn formats(&self) -> Vec<LbaFormat> {
+        let count = usize::from(le::<1>(&self.0, 25)[0]) + 1;
+        (0..count.min(MAX_FORMATS)).map(|i| self.format_at(i)).collect()
+    }
+    /// Metadata is moved with the data of a block, not beside it (FLBAS bit 4).
+    pub fn metadata_in_blocks(&self) -> bool {
+        le::<1>(&self.0, 26)[0] >> 4 & 1 != 0
+    }
+    /// What deallocated blocks read as (DLFEAT bits 2:0): 1 zeros, 2 all ones, anything else is not said.
+    pub fn deallocated_reads_as(&self) -> u8 {
+        le::<1>(&self.0, 33)[0] & 7
+    }
+    /// Write Zeroes may deallocate (DLFEAT bit 3).
+    pub fn write_zeroes_deallocates(&self) -> bool {
+        le::<1>(&self.0, 33)[0] >> 3 & 1 != 0
+    }
+    /// Blocks that commands should not cross a multiple of, 0 if not reported (NOIOB).
+    pub fn optimal_boundary(&self) -> u16 {
+        u16_at(&self.0, 46)
+    }
+    /// Several controllers may use the namespace (NMIC bit 0).
+    pub fn shared(&self) -> bool {
+        le::<1>(&self.0, 30)[0] & 1 != 0
+    }
+    /// Globally unique identifier, all zero if there is none (NGUID).
+    pub fn nguid(&self) -> [u8; 16] {
+        le(&self.0, 104)
+    }
+    /// IEEE extended unique identifier, all zero if there is none (EUI64).
+    pub fn eui64(&self) -> [u8; 8] {
+        le(&self.0, 120)
     }
     /// Type of end-to-end protection, 0 for none (DPS 2:0).
     pub fn protection(&self) -> u8 {
@@ -208,90 +334,6 @@ impl fmt::Debug for IdentifyNamespace {
     }
 }
 
-/// The SMART / Health Information log page (NVMe Base 2.1, 5.1.12.1.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// Critical warning bits.
-    pub critical_warning: u8,
-    /// Composite temperature in kelvin.
-    pub temperature_k: u16,
-    /// Spare capacity left, in percent.
-    pub available_spare: u8,
-    /// Endurance used, in percent; may pass 100.
-    pub percentage_used: u8,
-    /// Thousands of 512-byte units read.
-    pub data_units_read: u128,
-    /// Thousands of 512-byte units written.
-    pub data_units_written: u128,
-    /// Read commands completed.
-    pub read_commands: u128,
-    /// Write commands completed.
-    pub write_commands: u128,
-    /// Power cycles.
-    pub power_cycles: u128,
-    /// Hours powered on.
-    pub power_on_hours: u128,
-    /// Power lost without a shutdown.
-    pub unsafe_shutdowns: u128,
-    /// Unrecovered data integrity errors.
-    pub media_errors: u128,
-    /// Entries ever put into the error log.
-    pub error_log_entries: u128,
-}
-
-impl Health {
-    /// From the 512 bytes of the log page.
-    pub fn new(b: &[u8]) -> Self {
-        Self {
-            critical_warning: le::<1>(b, 0)[0],
-            temperature_k: u16_at(b, 1),
-            available_spare: le::<1>(b, 3)[0],
-            percentage_used: le::<1>(b, 5)[0],
-            data_units_read: u128_at(b, 32),
-            data_units_written: u128_at(b, 48),
-            read_commands: u128_at(b, 64),
-            write_commands: u128_at(b, 80),
-            power_cycles: u128_at(b, 112),
-            power_on_hours: u128_at(b, 128),
-            unsafe_shutdowns: u128_at(b, 144),
-            media_errors: u128_at(b, 160),
-            error_log_entries: u128_at(b, 176),
-        }
-    }
-}
-
-/// One entry of the Error Information log page (NVMe Base 2.1, 5.1.12.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ErrorLogEntry {
-    /// Counts every error of the controller's life; 0 marks an entry that is not in use.
-    pub count: u64,
-    /// Submission queue.
-    pub sqid: u16,
-    /// Command identifier.
-    pub cid: u16,
-    /// Status.
-    pub status: super::Status,
-    /// First logical block that failed.
-    pub lba: u64,
-    /// Namespace.
-    pub nsid: u32,
-}
-
-impl ErrorLogEntry {
-    /// From the 64 bytes of an entry.
-    pub fn new(b: &[u8]) -> Self {
-        Self {
-            count: u64_at(b, 0),
-            sqid: u16_at(b, 8),
-            cid: u16_at(b, 10),
-            // Bit 0 is the phase tag of the completion.
-            status: super::Status(u16_at(b, 12) >> 1),
-            lba: u64_at(b, 16),
-            nsid: u32_at(b, 24),
-        }
-    }
-}
-
 /// The identifiers in an active namespace list: ascending, the first 0 ends it.
 pub fn namespace_list(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|c| u32::from_le_bytes(le(c, 0))).take_while(|&id| id != 0).collect()
@@ -300,7 +342,7 @@ pub fn namespace_list(bytes: &[u8]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::nvme::{IDENTIFY_BYTES, status};
+    use crate::wire::nvme::IDENTIFY_BYTES;
 
     #[test]
     fn controller_fields_are_where_the_specification_has_them() {
@@ -335,32 +377,44 @@ mod tests {
         b[128 + 4 * 17..][..4].copy_from_slice(&(12u32 << 16 | 8).to_le_bytes());
         let n = IdentifyNamespace::new(&b);
         assert_eq!((n.blocks(), n.format_index()), (100, 17));
-        assert_eq!(n.format(), LbaFormat { metadata_bytes: 8, data_shift: 12 });
+        assert_eq!(n.format(), LbaFormat { metadata_bytes: 8, data_shift: 12, performance: 0 });
         b[25] = 0;
         b[26] = 0x20;
         b[130] = 9;
-        assert_eq!(IdentifyNamespace::new(&b).format(), LbaFormat { metadata_bytes: 0, data_shift: 9 });
+        assert_eq!(IdentifyNamespace::new(&b).format(), LbaFormat { metadata_bytes: 0, data_shift: 9, performance: 0 });
     }
 
     #[test]
-    fn logs_and_lists_decode() {
-        let mut e = [0u8; ERROR_ENTRY_BYTES];
-        e[0] = 3;
-        e[8] = 2;
-        e[10] = 7;
-        e[12..14].copy_from_slice(&(status::LBA_OUT_OF_RANGE.0 << 1 | 1).to_le_bytes());
-        e[16] = 9;
-        e[24] = 1;
-        let e = ErrorLogEntry::new(&e);
-        assert_eq!((e.count, e.sqid, e.cid, e.status, e.lba, e.nsid), (3, 2, 7, status::LBA_OUT_OF_RANGE, 9, 1));
+    fn lists_decode() {
         let mut list = [0u8; 16];
         list[0] = 1;
         list[4] = 3;
         assert_eq!(namespace_list(&list), [1, 3]);
-        let mut h = [0u8; HEALTH_BYTES];
-        h[1..3].copy_from_slice(&300u16.to_le_bytes());
-        h[64] = 5;
-        assert_eq!((Health::new(&h).temperature_k, Health::new(&h).read_commands), (300, 5));
+    }
+
+    #[test]
+    fn what_a_driver_asks_for_is_found() {
+        let mut b = vec![0u8; IDENTIFY_BYTES];
+        (b[111], b[259], b[520], b[525], b[536]) = (1, 3, 0b1100, 0b111, 1);
+        b[266..268].copy_from_slice(&343u16.to_le_bytes());
+        b[268..270].copy_from_slice(&353u16.to_le_bytes());
+        b[280..288].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        let c = IdentifyController::new(&b);
+        assert_eq!((c.controller_type(), c.event_limit(), c.sgls()), (ControllerType::Io, 4, 1));
+        assert_eq!((c.warning_temperature_k(), c.critical_temperature_k(), c.capacity_bytes()), (343, 353, 1 << 40));
+        assert!(c.dataset_management() && c.write_zeroes() && c.volatile_write_cache());
+        assert_eq!(c.flush_of_all(), FlushOfAll::Flushes);
+        let mut b = vec![0u8; IDENTIFY_BYTES];
+        (b[25], b[26], b[30], b[33], b[46]) = (1, 0x11, 1, 0b1001, 8);
+        b[128..136].copy_from_slice(&[0, 0, 9, 2, 8, 0, 12, 0]);
+        let n = IdentifyNamespace::new(&b);
+        let formats = n.formats();
+        assert_eq!(formats.len(), 2);
+        assert_eq!((formats[0].data_bytes(), formats[0].performance), (Some(512), 2));
+        assert_eq!((n.format().data_bytes(), n.format().metadata_bytes), (Some(4096), 8));
+        assert!(n.metadata_in_blocks() && n.shared() && n.write_zeroes_deallocates());
+        assert_eq!((n.deallocated_reads_as(), n.optimal_boundary()), (1, 8));
+        assert_eq!(LbaFormat::new(200 << 16).data_bytes(), None);
     }
 
     #[test]

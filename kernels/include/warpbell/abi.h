@@ -147,7 +147,8 @@ typedef struct wb_volume {
   uint32_t chunk_blocks;   // stripe unit
   uint32_t window_count;   // 0: every transfer goes through bounce buffers
   uint32_t memory_page_shift;  // the controller's page (CC.MPS), for PRP entries
-  uint32_t reserved[5];
+  uint32_t replicated;     // not 0: every device holds every block, instead of one stripe in turn
+  uint32_t reserved[4];
   wb_device device[WB_MAX_DEVICES];
   wb_window window[WB_MAX_WINDOWS];
 } wb_volume;
@@ -259,6 +260,7 @@ constexpr uint64_t fingerprint() {
   h = fold(h, sizeof(wb_window));
   h = fold(h, sizeof(wb_volume));
   h = fold(h, offsetof(wb_volume, memory_page_shift));
+  h = fold(h, offsetof(wb_volume, replicated));
   h = fold(h, offsetof(wb_volume, device));
   h = fold(h, offsetof(wb_volume, window));
   h = fold(h, sizeof(wb_cache));

@@ -18,6 +18,10 @@
 // Each function comes in two forms. Without a mask: for whichever lanes happen to be converged. With a mask: collective, every
 // lane in it makes the call with its own arguments, and all lanes move all lanes' data; a lane that passes n == 0 only helps,
 // and gets done. Prefer these: one lane alone copies a bounce buffer at a fraction of a warp's speed.
+//
+// Several devices are striped, or replicated: then every device holds every block, reads are spread over them chunk by chunk, and
+// a write goes to all. Its token stands for the last copy; the others have been waited for when it is handed out. As with any
+// mirror, two writes to one block at a time may leave copies that differ.
 #pragma once
 
 #include <warpbell/nvme.cuh>
@@ -147,8 +151,8 @@ class volume_ref {
     uint32_t room;  // blocks from there that one command may move
   };
 
-  // Where a block of the volume is.
-  WB_FN place locate(uint64_t block) const {
+  // Where a block of the volume is; of a replicated one, the copy `turn` places after the one that is read.
+  WB_FN place locate(uint64_t block, uint32_t turn = 0) const {
     const uint32_t devices = v_->device_count, chunk = v_->chunk_blocks;
     if (devices == 1) return place{0, block, v_->device[0].max_blocks};
     uint64_t stripe;
@@ -160,8 +164,9 @@ class volume_ref {
       stripe = block / chunk;
       within = static_cast<uint32_t>(block % chunk);
     }
-    const uint32_t device = static_cast<uint32_t>(stripe % devices), most = v_->device[device].max_blocks;
-    return place{device, stripe / devices * chunk + within, chunk - within < most ? chunk - within : most};
+    const uint32_t device = static_cast<uint32_t>((stripe + turn) % devices), most = v_->device[device].max_blocks;
+    const uint64_t lba = v_->replicated ? block : stripe / devices * chunk + within;
+    return place{device, lba, chunk - within < most ? chunk - within : most};
   }
 
   // The queue that this warp uses on a device: warps take queues in turn, which needs no shared counter.
@@ -212,7 +217,7 @@ class volume_ref {
   struct writer {
     const volume_ref& volume;
     const queue_ref q;
-    uint32_t op, blocks;
+    uint32_t op, blocks, turn;
     uint64_t block, buffer, tag;
     bool is_private;
 
@@ -228,7 +233,7 @@ class volume_ref {
         }
       }
       if (!got) return;
-      const place at = volume.locate(block);
+      const place at = volume.locate(block, turn);
       const uint64_t data = bounces ? q.q->bounce_iova + uint64_t{i} * q.q->bounce_bytes : volume.iova(at.device, buffer, bytes);
       const uint64_t list = uint64_t{i} << v->memory_page_shift;
       const nvme::prp p = nvme::data_pointer(data, bytes, v->memory_page_shift,
@@ -243,7 +248,10 @@ class volume_ref {
   WB_FN token begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag) const;
   WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
   WB_FN uint32_t move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
-                      uint32_t& ticket) const;
+                      uint32_t turn, uint32_t& ticket) const;
+
+  // How many copies of a block an operation has to move.
+  WB_FN uint32_t copies(uint32_t op) const { return op == nvme::op_write && v_->replicated ? v_->device_count : 1; }
 
   // Adds a group's transfers to the counters: one atomic for each counter, not one for each lane.
   WB_FN void count(warp::mask_t mask, bool mine, uint32_t op, uint32_t blocks, uint32_t doorbells) const {
@@ -289,12 +297,22 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
       waits = false;
     }
   }
+  for (uint32_t turn = 1; turn < copies(op); ++turn) {
+    uint32_t ticket = 0;
+    const uint32_t word = move(mask, waits, op, block, n, buffer, turn, ticket);
+    if (waits && word != WB_DONE) {
+      const place copy = locate(block, turn);
+      const uint64_t origin = token::of(copy.device, queue_on(copy.device).q->index, ticket).word;
+      s = status{word, op << WB_RECORD_OPCODE_SHIFT | n, origin, copy.lba};
+      waits = false;
+    }
+  }
   const queue_ref q = queue_on(at.device);
   while (warp::mask_t left = warp::ballot(mask, waits)) {
     // Lanes on the same queue go together.
     const queue_ref group = q.shared(mask, warp::first(left));
     const bool member = waits && q.q == group.q;
-    const writer w{*this, group, op, n, block, buffer, tag, false};
+    const writer w{*this, group, op, n, 0, block, buffer, tag, false};
     uint32_t ticket = 0, doorbells = 0;
     status ended = group.submit_with(mask, member, ticket, doorbells, [&](bool got, uint32_t mine) { w(mask, got, mine); });
     if (member) {
@@ -319,13 +337,23 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
 
 WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const {
   uint32_t ended = wants && !in_range(block, n) ? status_word(WB_BAD_ARGUMENT) : uint32_t{WB_DONE};
-  uint32_t left = wants && ended == WB_DONE ? n : 0, ticket = 0;
+  uint32_t left = wants && ended == WB_DONE ? n : 0, ticket = 0, failed = 0;
   while (warp::any(mask, left != 0)) {
     if (left) {
       const uint32_t room = locate(block).room;
       n = left < room ? left : room;
     }
-    const uint32_t word = move(mask, left != 0, op, block, n, buffer, ticket);
+    uint32_t word = move(mask, left != 0, op, block, n, buffer, 0, ticket);
+    for (uint32_t turn = 1; turn < copies(op); ++turn) {
+      const bool goes_on = left != 0 && word == WB_DONE;
+      uint32_t other = 0;
+      const uint32_t copy = move(mask, goes_on, op, block, n, buffer, turn, other);
+      if (goes_on && copy != WB_DONE) {
+        word = copy;
+        ticket = other;
+        failed = turn;
+      }
+    }
     if (left) {
       ended = word;
       left = word == WB_DONE ? left - n : 0;
@@ -340,7 +368,7 @@ WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, ui
     s = refused(op, block, n);
     s.word = ended;
     if (in_range(block, n)) {
-      const place at = locate(block);
+      const place at = locate(block, failed);
       s.lba = at.lba;
       s.origin = token::of(at.device, queue_on(at.device).q->index, ticket).word;
     }
@@ -351,8 +379,8 @@ WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, ui
 
 // One command for each lane with `wants`; answers status words.
 WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
-                                uint32_t& ticket) const {
-  const uint32_t device = wants ? locate(block).device : 0;
+                                uint32_t turn, uint32_t& ticket) const {
+  const uint32_t device = wants ? locate(block, turn).device : 0;
   const queue_ref q = queue_on(device);
   uint32_t ended = WB_DONE;
   if (wants && !reachable(device, buffer, blocks)) {
@@ -363,7 +391,7 @@ WB_FN uint32_t volume_ref::move(warp::mask_t mask, bool wants, uint32_t op, uint
   bool held;
   const uint32_t word = q.execute(
       mask, wants, ticket, doorbells, held,
-      [&](queue_ref group, bool got, uint32_t t) { writer{*this, group, op, blocks, block, buffer, 0, true}(mask, got, t); },
+      [&](queue_ref group, bool got, uint32_t t) { writer{*this, group, op, blocks, turn, block, buffer, 0, true}(mask, got, t); },
       [&](bool ready, uint32_t t) {
         if (op == nvme::op_read) {
           const bool comes_back = ready && q.q->bounce != 0;

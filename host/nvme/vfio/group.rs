@@ -1,0 +1,243 @@
+//! VFIO by group: `/dev/vfio/vfio` and `/dev/vfio/<group>`, with the type1v2 back end. Every kernel with VFIO has it.
+
+use super::addresses::Addresses;
+use super::capability;
+use super::error::VfioError;
+use super::memlock::Locked;
+use super::uapi::{call, call_growing, call_number, vfio as uapi};
+use crate::memory::{DmaAccess, IommuError, IommuKind, IommuMap};
+use crate::pci::{Bdf, Sysfs};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, Weak};
+
+/// Every IOMMU translates pages of this size; used where the kernel does not say.
+const SMALLEST_PAGE: u64 = 4096;
+const CONTAINER_HINT: &str = "load the module (modprobe vfio-pci); in a container, pass /dev/vfio in";
+const GROUP_HINT: &str = "bind the device to vfio-pci first; in a container, pass /dev/vfio in";
+
+/// A group in a container of its own. Devices of one group share it: the group can be opened only once.
+pub(super) struct Container {
+    number: u32,
+    // The group goes before the container that it is attached to.
+    group: OwnedFd,
+    fd: OwnedFd,
+    /// What the IOMMU translates; `None` without one.
+    addresses: Option<Addresses>,
+    /// Mappings that the container may hold.
+    entries: u64,
+}
+
+/// The groups that this process has open.
+static GROUPS: Mutex<Option<HashMap<u32, Weak<Container>>>> = Mutex::new(None);
+
+impl Container {
+    /// Opens the group, or joins in if this process has it open.
+    pub(super) fn open(sysfs: &Sysfs, device: &str, number: u32, no_iommu: bool) -> Result<Arc<Self>, VfioError> {
+        let mut groups = GROUPS.lock().unwrap_or_else(|e| e.into_inner());
+        let groups = groups.get_or_insert_default();
+        if let Some(open) = groups.get(&number).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let container = Arc::new(Self::open_new(sysfs, device, number, no_iommu)?);
+        groups.insert(number, Arc::downgrade(&container));
+        Ok(container)
+    }
+
+    fn open_new(sysfs: &Sysfs, device: &str, number: u32, no_iommu: bool) -> Result<Self, VfioError> {
+        let open = |path: PathBuf, hint| {
+            let file = OpenOptions::new().read(true).write(true).open(&path);
+            file.map(OwnedFd::from).map_err(|e| VfioError::opening(device, path, e, hint))
+        };
+        let fd = open(sysfs.path("/dev/vfio/vfio"), CONTAINER_HINT)?;
+        let failed = |name: &'static str| move |source| VfioError::call(device, name, source);
+        let version = call_number(fd.as_fd(), uapi::VFIO_GET_API_VERSION, 0).map_err(failed("VFIO_GET_API_VERSION"))?;
+        let back_end = if no_iommu { uapi::VFIO_NOIOMMU_IOMMU } else { uapi::VFIO_TYPE1V2_IOMMU };
+        let extension = call_number(fd.as_fd(), uapi::VFIO_CHECK_EXTENSION, back_end);
+        if version != uapi::VFIO_API_VERSION || extension.map_err(failed("VFIO_CHECK_EXTENSION"))? == 0 {
+            let reason = if no_iommu {
+                "the kernel was built without no-IOMMU mode (CONFIG_VFIO_NOIOMMU)".to_owned()
+            } else {
+                format!("the kernel speaks VFIO version {version} without type1v2; load vfio_iommu_type1")
+            };
+            return Err(VfioError::NoInterface { device: device.to_owned(), api: "VFIO by group", reason });
+        }
+        let node = if no_iommu { format!("/dev/vfio/noiommu-{number}") } else { format!("/dev/vfio/{number}") };
+        let group = open(sysfs.path(node), GROUP_HINT)?;
+        let mut status = uapi::GroupGetStatus::new();
+        call(group.as_fd(), &mut status).map_err(failed("VFIO_GROUP_GET_STATUS"))?;
+        if status.flags & uapi::VFIO_GROUP_FLAGS_VIABLE == 0 {
+            let others = vec!["a device that a host driver has".to_owned()];
+            return Err(VfioError::NotViable { device: device.to_owned(), group: number, others });
+        }
+        let container_fd: libc::c_int = fd.as_raw_fd();
+        // SAFETY: the request reads one descriptor number from the address.
+        let set = unsafe { libc::ioctl(group.as_raw_fd(), uapi::VFIO_GROUP_SET_CONTAINER as _, &container_fd) };
+        if set < 0 {
+            return Err(VfioError::call(device, "VFIO_GROUP_SET_CONTAINER", io::Error::last_os_error()));
+        }
+        if let Err(source) = call_number(fd.as_fd(), uapi::VFIO_SET_IOMMU, back_end) {
+            let hint = match source.raw_os_error() {
+                Some(libc::EPERM) => {
+                    "; the machine cannot remap interrupts: turn that on in its firmware, or allow it for vfio_iommu_type1 (allow_unsafe_interrupts=1)"
+                }
+                _ => "",
+            };
+            return Err(VfioError::Call { device: device.to_owned(), call: "VFIO_SET_IOMMU", source, hint });
+        }
+        let (addresses, entries) = if no_iommu { (None, 0) } else { Self::translation(fd.as_fd(), device)? };
+        Ok(Self { number, group, fd, addresses, entries })
+    }
+
+    /// Which addresses the IOMMU translates, and how many mappings there may be.
+    fn translation(fd: BorrowedFd<'_>, device: &str) -> Result<(Option<Addresses>, u64), VfioError> {
+        let answer = call_growing(fd, uapi::IommuGetInfo::new())
+            .map_err(|source| VfioError::call(device, "VFIO_IOMMU_GET_INFO", source))?;
+        let info: uapi::IommuGetInfo = bytemuck::pod_read_unaligned(&answer[..size_of::<uapi::IommuGetInfo>()]);
+        let page = match info.flags & uapi::VFIO_IOMMU_INFO_PGSIZES != 0 && info.iova_pgsizes != 0 {
+            true => 1 << info.iova_pgsizes.trailing_zeros(),
+            false => SMALLEST_PAGE,
+        };
+        let first = if info.flags & uapi::VFIO_IOMMU_INFO_CAPS != 0 { info.cap_offset } else { 0 };
+        let mut ranges = capability::find(&answer, first, uapi::VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE)
+            .map(capability::iova_ranges)
+            .unwrap_or_default();
+        if ranges.is_empty() {
+            // Kernels before 5.4 do not say. 39 bits is the least that x86 IOMMUs have; the message window is left out.
+            ranges = vec![0..0xfee0_0000, 0xfef0_0000..1 << 39];
+        }
+        let entries = capability::find(&answer, first, uapi::VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL)
+            .and_then(capability::dma_available)
+            .unwrap_or(u64::from(u16::MAX));
+        tracing::debug!(device, page, ?ranges, entries, "VFIO type1");
+        Ok((Some(Addresses::new(&ranges, page)), entries))
+    }
+
+    /// The descriptor of a device of the group.
+    pub(super) fn device(&self, bdf: Bdf) -> Result<OwnedFd, VfioError> {
+        let device = bdf.to_string();
+        let name = CString::new(device.clone()).map_err(|_| VfioError::NoDevice { device: device.clone() })?;
+        // SAFETY: the request reads a C string from the address.
+        let fd = unsafe { libc::ioctl(self.group.as_raw_fd(), uapi::VFIO_GROUP_GET_DEVICE_FD as _, name.as_ptr()) };
+        if fd < 0 {
+            return Err(VfioError::call(&device, "VFIO_GROUP_GET_DEVICE_FD", io::Error::last_os_error()));
+        }
+        // SAFETY: a fresh descriptor that nobody else owns; VFIO gives it the close-on-exec flag.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+impl fmt::Debug for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Container(group {})", self.number)
+    }
+}
+
+/// The container's address space, for one of its devices.
+#[derive(Debug)]
+pub(super) struct Type1Map {
+    container: Arc<Container>,
+    bdf: Bdf,
+    device: String,
+}
+
+impl Type1Map {
+    pub(super) fn new(container: Arc<Container>, bdf: Bdf) -> Self {
+        Self { container, bdf, device: bdf.to_string() }
+    }
+
+    fn addresses(&self) -> Result<&Addresses, IommuError> {
+        self.container.addresses.as_ref().ok_or_else(|| IommuError::Unsupported {
+            device: self.device.clone(),
+            what: "translating addresses",
+            kind: IommuKind::Type1,
+            reason: "the group has no IOMMU".to_owned(),
+        })
+    }
+}
+
+impl IommuMap for Type1Map {
+    fn allocate_iova(&self, bytes: u64, align: u64) -> Result<u64, IommuError> {
+        self.addresses()?.take(&self.device, bytes, align)
+    }
+
+    fn free_iova(&self, iova: u64, bytes: u64) {
+        if let Some(addresses) = &self.container.addresses {
+            addresses.give_back(iova, bytes);
+        }
+    }
+
+    unsafe fn map_host(&self, host: NonNull<u8>, bytes: u64, iova: u64, access: DmaAccess) -> Result<(), IommuError> {
+        let addresses = self.addresses()?;
+        addresses.check(&self.device, bytes, host.as_ptr() as u64)?;
+        addresses.check(&self.device, bytes, iova)?;
+        let locked = Locked::now(IommuKind::Type1);
+        locked.check(&self.device, bytes)?;
+        let mut map = uapi::IommuMapDma { vaddr: host.as_ptr() as u64, iova, size: bytes, ..uapi::IommuMapDma::new() };
+        if access.reads() {
+            map.flags |= uapi::VFIO_DMA_MAP_FLAG_READ;
+        }
+        if access.writes() {
+            map.flags |= uapi::VFIO_DMA_MAP_FLAG_WRITE;
+        }
+        // The caller keeps the memory valid until it is unmapped.
+        call(self.container.fd.as_fd(), &mut map).map(|_| ()).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOSPC) => IommuError::NoEntry { device: self.device.clone(), limit: self.container.entries },
+            _ => {
+                let (device, call) = (self.device.clone(), "VFIO_IOMMU_MAP_DMA");
+                IommuError::Refused { device, call, iova, bytes, source }
+            }
+        })
+    }
+
+    fn map_dmabuf(
+        &self,
+        _fd: BorrowedFd<'_>,
+        _offset: u64,
+        _bytes: u64,
+        _iova: u64,
+        _access: DmaAccess,
+    ) -> Result<(), IommuError> {
+        Err(IommuError::Unsupported {
+            device: self.device.clone(),
+            what: "mapping a dma-buf",
+            kind: IommuKind::Type1,
+            reason: "it maps what the CPU has mapped: map the buffer into the process first, or open the device with api=cdev".to_owned(),
+        })
+    }
+
+    fn unmap(&self, iova: u64, bytes: u64) -> Result<(), IommuError> {
+        let refused = |source| {
+            let (device, call) = (self.device.clone(), "VFIO_IOMMU_UNMAP_DMA");
+            IommuError::Refused { device, call, iova, bytes, source }
+        };
+        let mut unmap = uapi::IommuUnmapDma { iova, size: bytes, ..uapi::IommuUnmapDma::new() };
+        call(self.container.fd.as_fd(), &mut unmap).map_err(refused)?;
+        if unmap.size != bytes {
+            return Err(refused(io::Error::other(format!("{} bytes were mapped there", unmap.size))));
+        }
+        Ok(())
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.container.addresses.as_ref().map_or(SMALLEST_PAGE, Addresses::page)
+    }
+
+    fn kind(&self) -> IommuKind {
+        IommuKind::Type1
+    }
+
+    fn bdf(&self) -> Bdf {
+        self.bdf
+    }
+
+    fn name(&self) -> String {
+        format!("vfio type1 (group {}) of {}", self.container.number, self.device)
+    }
+}

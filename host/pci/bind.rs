@@ -1,0 +1,383 @@
+//! Which driver has a function: giving one to vfio-pci, and giving it back.
+//!
+//! Everything is a short list of writes below /sys, which is printed as it is for whoever wants to see it first.
+
+use super::holder;
+use super::usage::{InUse, in_use};
+use super::{Bdf, IommuGroup, Sysfs, is_vfio};
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+const VFIO_DRIVER: &str = "vfio-pci";
+const NO_IOMMU_SWITCH: &str = "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
+/// How long the new driver may take to appear.
+const BIND_WAIT: Duration = Duration::from_secs(10);
+const BIND_POLL: Duration = Duration::from_millis(20);
+/// An empty line clears `driver_override`.
+const CLEAR: &str = "\n";
+
+/// Why a function did not change its driver.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// No such function.
+    #[error("{bdf}: there is no PCI function of this address (lspci -D lists them)")]
+    NoDevice {
+        /// Address.
+        bdf: Bdf,
+    },
+    /// The system uses it, or it holds something.
+    #[error("{bdf} {}, refusing to unbind it", .reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; it "))]
+    InUse {
+        /// Address.
+        bdf: Bdf,
+        /// Why, the gravest first.
+        reasons: Vec<InUse>,
+    },
+    /// The driver that it should have is not there.
+    #[error("the driver vfio-pci is not loaded: modprobe vfio-pci")]
+    NoDriver,
+    /// User space has it open; the kernel would wait until it is closed.
+    #[error("{bdf} is in use by {holder}; end that first")]
+    Open {
+        /// Address.
+        bdf: Bdf,
+        /// Which processes.
+        holder: String,
+    },
+    /// Somebody else's business.
+    #[error(
+        "{bdf} is held by the driver {driver}, which is neither vfio-pci nor a variant of it; there is nothing to give back"
+    )]
+    NotVfio {
+        /// Address.
+        bdf: Bdf,
+        /// The driver.
+        driver: String,
+    },
+    /// No rights, or the kernel refused.
+    #[error("{path}: {source}{}", if .source.kind() == io::ErrorKind::PermissionDenied { "; run as root" } else { "" })]
+    Write {
+        /// The file below /sys.
+        path: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// All was written, and another driver has it, or none.
+    #[error("{bdf} is {} and not with {wanted}; dmesg says why", .driver.as_deref().map_or("without a driver".to_owned(), |d| format!("with {d}")))]
+    NotTaken {
+        /// Address.
+        bdf: Bdf,
+        /// The driver that it should have.
+        wanted: &'static str,
+        /// The one that it has.
+        driver: Option<String>,
+    },
+}
+
+/// One write below /sys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SysWrite {
+    /// The file.
+    pub path: String,
+    /// What is written.
+    pub text: String,
+}
+
+impl fmt::Display for SysWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text.trim_end() {
+            "" => write!(f, "echo > {}", self.path),
+            text => write!(f, "echo {text} > {}", self.path),
+        }
+    }
+}
+
+/// What a change of drivers writes, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindPlan {
+    bdf: Bdf,
+    /// The driver that has it now.
+    pub from: Option<String>,
+    writes: Vec<SysWrite>,
+    to_vfio: bool,
+    /// What will still be in the way afterwards.
+    pub notes: Vec<String>,
+}
+
+impl BindPlan {
+    fn new(bdf: Bdf, from: Option<String>, to_vfio: bool) -> Self {
+        Self { bdf, from, writes: Vec::new(), to_vfio, notes: Vec::new() }
+    }
+
+    fn write(&mut self, path: impl Into<String>, text: impl Into<String>) {
+        self.writes.push(SysWrite { path: path.into(), text: text.into() });
+    }
+
+    /// The writes; none if the function has its driver already.
+    pub fn writes(&self) -> &[SysWrite] {
+        &self.writes
+    }
+
+    /// The function.
+    pub fn bdf(&self) -> Bdf {
+        self.bdf
+    }
+
+    /// Writes, and waits for the driver. When vfio-pci does not take the function, it goes back to where it was.
+    pub fn carry_out(&self, sysfs: &Sysfs) -> Result<Option<String>, BindError> {
+        for w in &self.writes {
+            if let Err(e) = write(sysfs, w) {
+                self.roll_back(sysfs);
+                return Err(e);
+            }
+        }
+        let started = Instant::now();
+        loop {
+            let driver = driver(sysfs, self.bdf);
+            let is_vfio = driver.as_deref().is_some_and(is_vfio);
+            if is_vfio == self.to_vfio && (driver.is_some() || self.writes.is_empty()) {
+                return Ok(driver);
+            }
+            if started.elapsed() > BIND_WAIT {
+                if self.to_vfio {
+                    self.roll_back(sysfs);
+                    return Err(BindError::NotTaken { bdf: self.bdf, wanted: VFIO_DRIVER, driver });
+                }
+                // No driver of the kernel wants it, which is how it may have been before.
+                return Ok(driver);
+            }
+            std::thread::sleep(BIND_POLL);
+        }
+    }
+
+    /// Lets the kernel choose a driver again. The error that led here is the one to report.
+    fn roll_back(&self, sysfs: &Sysfs) {
+        if self.to_vfio {
+            let clear = SysWrite { path: device(self.bdf, "driver_override"), text: CLEAR.to_owned() };
+            let probe = SysWrite { path: PROBE.to_owned(), text: self.bdf.to_string() };
+            for w in [clear, probe] {
+                if let Err(e) = write(sysfs, &w) {
+                    tracing::warn!(error = %e, "the former driver could not be given the function back");
+                }
+            }
+        }
+    }
+}
+
+const PROBE: &str = "/sys/bus/pci/drivers_probe";
+
+fn device(bdf: Bdf, file: &str) -> String {
+    format!("/sys/bus/pci/devices/{bdf}/{file}")
+}
+
+fn driver(sysfs: &Sysfs, bdf: Bdf) -> Option<String> {
+    sysfs.link_name(device(bdf, "driver"))
+}
+
+fn write(sysfs: &Sysfs, w: &SysWrite) -> Result<(), BindError> {
+    let failed = |source| BindError::Write { path: w.path.clone(), source };
+    let mut file = OpenOptions::new().write(true).open(sysfs.path(&w.path)).map_err(failed)?;
+    file.write_all(w.text.as_bytes()).map_err(failed)
+}
+
+/// What takes a controller from the kernel and gives it to vfio-pci. Refused for one that the system uses, or that holds a file
+/// system, a volume or a partition table. Writes nothing.
+pub fn plan_bind(sysfs: &Sysfs, bdf: Bdf, no_iommu: bool) -> Result<BindPlan, BindError> {
+    if !sysfs.exists(device(bdf, "class")) {
+        return Err(BindError::NoDevice { bdf });
+    }
+    let from = driver(sysfs, bdf);
+    let mut plan = BindPlan::new(bdf, from.clone(), true);
+    if !from.as_deref().is_some_and(is_vfio) {
+        let reasons = in_use(sysfs, bdf);
+        if !reasons.is_empty() {
+            return Err(BindError::InUse { bdf, reasons });
+        }
+        if !sysfs.exists(format!("/sys/bus/pci/drivers/{VFIO_DRIVER}")) {
+            return Err(BindError::NoDriver);
+        }
+        if no_iommu {
+            plan.write(NO_IOMMU_SWITCH, "Y");
+        }
+        plan.write(device(bdf, "driver_override"), VFIO_DRIVER);
+        if let Some(driver) = &from {
+            plan.write(format!("/sys/bus/pci/drivers/{driver}/unbind"), bdf.to_string());
+        }
+        plan.write(PROBE, bdf.to_string());
+    }
+    match IommuGroup::of(sysfs, bdf) {
+        Some(group) => {
+            let others: Vec<String> = group.in_the_way(bdf).map(ToString::to_string).collect();
+            if !others.is_empty() {
+                let (number, others) = (group.number, others.join(", "));
+                plan.notes.push(format!(
+                    "IOMMU group {number} also holds {others}: VFIO gives out no device of the group before these are bound to vfio-pci or unbound"
+                ));
+            }
+        }
+        None if no_iommu => {
+            plan.notes.push("there is no IOMMU: the device can write to any memory of this machine".to_owned());
+        }
+        None => plan.notes.push(
+            "there is no IOMMU: turn it on (VT-d or AMD-Vi in the firmware's setup, intel_iommu=on or amd_iommu=on), or take the risk by name (--unsafe-no-iommu)"
+                .to_owned(),
+        ),
+    }
+    Ok(plan)
+}
+
+/// What gives a function back to the driver that the kernel has for it. Writes nothing.
+pub fn plan_unbind(sysfs: &Sysfs, bdf: Bdf) -> Result<BindPlan, BindError> {
+    if !sysfs.exists(device(bdf, "class")) {
+        return Err(BindError::NoDevice { bdf });
+    }
+    let from = driver(sysfs, bdf);
+    let mut plan = BindPlan::new(bdf, from.clone(), false);
+    if let Some(driver) = &from {
+        if !is_vfio(driver) {
+            return Err(BindError::NotVfio { bdf, driver: driver.clone() });
+        }
+        if let Some(holder) = vfio_holder(sysfs, bdf) {
+            return Err(BindError::Open { bdf, holder });
+        }
+    }
+    plan.write(device(bdf, "driver_override"), CLEAR);
+    if let Some(driver) = &from {
+        plan.write(format!("/sys/bus/pci/drivers/{driver}/unbind"), bdf.to_string());
+    }
+    plan.write(PROBE, bdf.to_string());
+    Ok(plan)
+}
+
+/// Which processes have the device open through VFIO, by group or by device file.
+fn vfio_holder(sysfs: &Sysfs, bdf: Bdf) -> Option<String> {
+    let group = sysfs.link_name(device(bdf, "iommu_group"));
+    let by_group = group.into_iter().flat_map(|g| [format!("/dev/vfio/{g}"), format!("/dev/vfio/noiommu-{g}")]);
+    let by_file = sysfs.names(device(bdf, "vfio-dev")).into_iter().map(|n| format!("/dev/vfio/devices/{n}"));
+    by_group.chain(by_file).find_map(|node| holder::processes(sysfs, node.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Tree;
+    use super::*;
+
+    const BDF: &str = "0000:65:00.0";
+
+    fn bdf() -> Bdf {
+        BDF.parse().unwrap()
+    }
+
+    fn machine(driver: Option<&str>) -> Tree {
+        let tree = Tree::new();
+        tree.function(BDF, 0x01_08_02, driver, Some(12));
+        tree.write("sys/bus/pci/drivers/vfio-pci/unbind", "");
+        tree
+    }
+
+    fn lines(plan: &BindPlan) -> Vec<String> {
+        plan.writes().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_binding_writes() {
+        let plan = plan_bind(&machine(Some("nvme")).sysfs(), bdf(), false).unwrap();
+        assert_eq!(
+            lines(&plan),
+            [
+                "echo vfio-pci > /sys/bus/pci/devices/0000:65:00.0/driver_override",
+                "echo 0000:65:00.0 > /sys/bus/pci/drivers/nvme/unbind",
+                "echo 0000:65:00.0 > /sys/bus/pci/drivers_probe",
+            ]
+        );
+        assert!(plan.notes.is_empty());
+        assert_eq!(plan_bind(&machine(None).sysfs(), bdf(), false).unwrap().writes().len(), 2);
+        assert!(plan_bind(&machine(Some("vfio-pci")).sysfs(), bdf(), false).unwrap().writes().is_empty());
+        let plan = plan_bind(&machine(Some("nvme")).sysfs(), bdf(), true).unwrap();
+        assert_eq!(lines(&plan)[0], "echo Y > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
+    }
+
+    #[test]
+    fn what_unbinding_writes() {
+        let plan = plan_unbind(&machine(Some("vfio-pci")).sysfs(), bdf()).unwrap();
+        assert_eq!(
+            lines(&plan),
+            [
+                "echo > /sys/bus/pci/devices/0000:65:00.0/driver_override",
+                "echo 0000:65:00.0 > /sys/bus/pci/drivers/vfio-pci/unbind",
+                "echo 0000:65:00.0 > /sys/bus/pci/drivers_probe",
+            ]
+        );
+        let text = plan_unbind(&machine(Some("nvme")).sysfs(), bdf()).unwrap_err().to_string();
+        assert!(text.starts_with("0000:65:00.0 is held by the driver nvme"), "{text}");
+    }
+
+    #[test]
+    fn the_boot_drive_stays() {
+        let tree = machine(Some("nvme"));
+        tree.write(&format!("sys/bus/pci/devices/{BDF}/nvme/nvme0/nvme0n1/uevent"), "");
+        tree.block("nvme0n1", "259:0");
+        tree.write("dev/nvme0n1", vec![0; 8 << 20]);
+        tree.write("proc/self/mountinfo", "29 1 259:0 / / rw - ext4 /dev/root rw\n");
+        let text = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err().to_string();
+        assert_eq!(text, "0000:65:00.0 is the controller of /, refusing to unbind it");
+    }
+
+    #[test]
+    fn a_missing_driver_and_a_missing_device_are_told_before_anything_is_written() {
+        let tree = Tree::new();
+        assert!(matches!(plan_bind(&tree.sysfs(), bdf(), false), Err(BindError::NoDevice { .. })));
+        tree.function(BDF, 0x01_08_02, Some("nvme"), None);
+        let text = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err().to_string();
+        assert!(text.contains("modprobe vfio-pci"), "{text}");
+        assert_eq!(tree.read(&format!("sys/bus/pci/devices/{BDF}/driver_override")), "(null)\n");
+    }
+
+    #[test]
+    fn group_members_and_a_missing_iommu_are_noted() {
+        let tree = machine(Some("nvme"));
+        tree.function("0000:65:00.1", 0x02_00_00, Some("ixgbe"), Some(12));
+        let plan = plan_bind(&tree.sysfs(), bdf(), false).unwrap();
+        assert!(plan.notes[0].starts_with("IOMMU group 12 also holds 0000:65:00.1 (ixgbe): "), "{:?}", plan.notes);
+        let tree = Tree::new();
+        tree.function(BDF, 0x01_08_02, Some("nvme"), None);
+        tree.write("sys/bus/pci/drivers/vfio-pci/unbind", "");
+        assert!(plan_bind(&tree.sysfs(), bdf(), false).unwrap().notes[0].contains("--unsafe-no-iommu"));
+    }
+
+    #[test]
+    fn the_writes_arrive_and_the_driver_is_waited_for() {
+        let tree = machine(Some("nvme"));
+        let sysfs = tree.sysfs();
+        let plan = plan_bind(&sysfs, bdf(), false).unwrap();
+        // What the kernel would do.
+        tree.link(&format!("sys/bus/pci/devices/{BDF}/driver"), "/sys/bus/pci/drivers/vfio-pci");
+        assert_eq!(plan.carry_out(&sysfs).unwrap().as_deref(), Some("vfio-pci"));
+        assert_eq!(tree.read("sys/bus/pci/drivers/nvme/unbind"), BDF);
+        assert_eq!(tree.read("sys/bus/pci/drivers_probe"), BDF);
+        assert!(tree.read(&format!("sys/bus/pci/devices/{BDF}/driver_override")).starts_with("vfio-pci"));
+    }
+
+    #[test]
+    fn a_refused_write_names_the_file_and_gives_back() {
+        let tree = machine(Some("nvme"));
+        let plan = plan_bind(&tree.sysfs(), bdf(), false).unwrap();
+        tree.remove("sys/bus/pci/drivers/nvme/unbind");
+        let text = plan.carry_out(&tree.sysfs()).unwrap_err().to_string();
+        assert!(text.starts_with("/sys/bus/pci/drivers/nvme/unbind: "), "{text}");
+        assert!(tree.read(&format!("sys/bus/pci/devices/{BDF}/driver_override")).starts_with('\n'));
+        assert_eq!(tree.read("sys/bus/pci/drivers_probe"), BDF);
+    }
+
+    #[test]
+    fn a_device_that_is_open_is_not_unbound() {
+        let tree = machine(Some("vfio-pci"));
+        tree.write("proc/77/comm", "warpbell\n");
+        tree.link("proc/77/fd/9", "/dev/vfio/12");
+        let text = plan_unbind(&tree.sysfs(), bdf()).unwrap_err().to_string();
+        assert_eq!(text, "0000:65:00.0 is in use by process 77 (warpbell); end that first");
+    }
+}

@@ -1,0 +1,114 @@
+//! IOMMU groups: functions that the IOMMU cannot tell apart, and that VFIO therefore only takes together.
+
+use super::{Bdf, Sysfs};
+use std::fmt;
+
+/// Base class of bridges (PCI Code and ID Assignment 1.16, 1.7), as the top byte of the class.
+const BASE_BRIDGE: u64 = 0x06;
+
+/// A function of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Address.
+    pub bdf: Bdf,
+    /// Class code: base class, sub-class, programming interface.
+    pub class: u32,
+    /// Kernel driver that holds it, if one does.
+    pub driver: Option<String>,
+}
+
+impl GroupMember {
+    /// Whether VFIO does not mind it: a bridge, a function without a driver, or one that belongs to user space.
+    fn is_harmless(&self) -> bool {
+        let bridge = u64::from(self.class >> 16) == BASE_BRIDGE;
+        bridge || self.driver.as_deref().is_none_or(|d| is_vfio(d) || d == "pci-stub")
+    }
+}
+
+impl fmt::Display for GroupMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.driver {
+            Some(driver) => write!(f, "{} ({driver})", self.bdf),
+            None => write!(f, "{}", self.bdf),
+        }
+    }
+}
+
+/// Whether a driver hands devices to user space through VFIO: vfio-pci, or a variant of it for a kind of device.
+pub fn is_vfio(driver: &str) -> bool {
+    driver == "vfio-pci" || driver.ends_with("-vfio-pci") || driver.ends_with("_vfio_pci")
+}
+
+/// The group of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IommuGroup {
+    /// Number.
+    pub number: u32,
+    /// Whether VFIO made it up because there is no IOMMU.
+    pub is_no_iommu: bool,
+    /// All its functions, by address.
+    pub members: Vec<GroupMember>,
+}
+
+impl IommuGroup {
+    /// `None` if the function is in no group, which means that no IOMMU translates for it.
+    pub fn of(sysfs: &Sysfs, bdf: Bdf) -> Option<Self> {
+        let number = sysfs.link_name(format!("/sys/bus/pci/devices/{bdf}/iommu_group"))?.parse().ok()?;
+        let folder = format!("/sys/kernel/iommu_groups/{number}");
+        let is_no_iommu = sysfs.text(format!("{folder}/name")).is_ok_and(|n| n == "vfio-noiommu");
+        let members = sysfs.names(format!("{folder}/devices")).into_iter().filter_map(|name| {
+            let device = format!("/sys/bus/pci/devices/{name}");
+            Some(GroupMember {
+                bdf: name.parse().ok()?,
+                class: sysfs.number(format!("{device}/class")).and_then(|c| u32::try_from(c).ok()).unwrap_or(0),
+                driver: sysfs.link_name(format!("{device}/driver")),
+            })
+        });
+        Some(Self { number, is_no_iommu, members: members.collect() })
+    }
+
+    /// Members other than `bdf` that host drivers have, because of which VFIO would not take the group.
+    pub fn in_the_way(&self, bdf: Bdf) -> impl Iterator<Item = &GroupMember> {
+        self.members.iter().filter(move |m| m.bdf != bdf && !m.is_harmless())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Tree;
+    use super::*;
+
+    #[test]
+    fn bridges_and_free_functions_are_fine_and_others_are_named() {
+        let tree = Tree::new();
+        tree.function("0000:64:00.0", 0x06_04_00, Some("pcieport"), Some(12));
+        tree.function("0000:65:00.0", 0x01_08_02, Some("vfio-pci"), Some(12));
+        tree.function("0000:65:00.1", 0x02_00_00, None, Some(12));
+        tree.function("0000:66:00.0", 0x01_08_02, Some("nvme"), Some(13));
+        let bdf = "0000:65:00.0".parse().unwrap();
+        let group = IommuGroup::of(&tree.sysfs(), bdf).unwrap();
+        assert_eq!((group.number, group.is_no_iommu, group.members.len()), (12, false, 3));
+        assert_eq!(group.in_the_way(bdf).count(), 0);
+        tree.function("0000:65:00.2", 0x02_00_00, Some("ixgbe"), Some(12));
+        let group = IommuGroup::of(&tree.sysfs(), bdf).unwrap();
+        let named: Vec<String> = group.in_the_way(bdf).map(ToString::to_string).collect();
+        assert_eq!(named, ["0000:65:00.2 (ixgbe)"]);
+    }
+
+    #[test]
+    fn no_group_and_a_made_up_one_are_told_apart() {
+        let tree = Tree::new();
+        tree.function("0000:65:00.0", 0x01_08_02, Some("nvme"), None);
+        let bdf = "0000:65:00.0".parse().unwrap();
+        assert_eq!(IommuGroup::of(&tree.sysfs(), bdf), None);
+        tree.function("0000:66:00.0", 0x01_08_02, Some("vfio-pci"), Some(0));
+        tree.write("sys/kernel/iommu_groups/0/name", "vfio-noiommu\n");
+        assert!(IommuGroup::of(&tree.sysfs(), "0000:66:00.0".parse().unwrap()).unwrap().is_no_iommu);
+    }
+
+    #[test]
+    fn variants_of_vfio_pci_are_known() {
+        assert!(is_vfio("vfio-pci") && is_vfio("mlx5_vfio_pci") && is_vfio("virtio-vfio-pci"));
+        assert!(!is_vfio("nvme") && !is_vfio("pci-stub"));
+    }
+}

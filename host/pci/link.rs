@@ -1,0 +1,126 @@
+//! The link of a function: speed and width now, and at most.
+
+use super::{Bdf, Sysfs};
+use serde::Serialize;
+use std::fmt;
+
+/// Transfer rates of the generations in tenths of GT/s (PCI Express Base 6.0, 1.2).
+const GENERATIONS: [u32; 6] = [25, 50, 80, 160, 320, 640];
+
+/// A rate in tenths of GT/s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Rate(pub u32);
+
+impl Rate {
+    /// From `16.0 GT/s PCIe` and its older form `16 GT/s`; `None` for `Unknown` and whatever else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = text.split_whitespace().next()?;
+        let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
+        let tenth: u32 = tenth.get(..1)?.parse().ok()?;
+        let rate = whole.parse::<u32>().ok()?.checked_mul(10)?.checked_add(tenth)?;
+        (rate > 0).then_some(Self(rate))
+    }
+
+    /// The generation, from 1.
+    pub fn generation(self) -> Option<usize> {
+        GENERATIONS.iter().position(|g| *g == self.0).map(|i| i + 1)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.generation() {
+            Some(g) => write!(f, "Gen{g}"),
+            None => write!(f, "{}.{} GT/s", self.0 / 10, self.0 % 10),
+        }
+    }
+}
+
+/// One speed and width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lanes {
+    /// Tenths of GT/s.
+    pub rate: Rate,
+    /// Lanes.
+    pub width: u32,
+}
+
+impl fmt::Display for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x{}", self.rate, self.width)
+    }
+}
+
+/// A function's link, as far as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Link {
+    /// As trained now; GPUs slow down while they are idle.
+    pub now: Option<Lanes>,
+    /// What the function can do.
+    pub max: Option<Lanes>,
+}
+
+impl Link {
+    /// Reads a function's link. Virtual machines often tell nothing, or a link without lanes.
+    pub fn read(sysfs: &Sysfs, bdf: Bdf) -> Self {
+        let lanes = |prefix: &str| {
+            let file = |name| format!("/sys/bus/pci/devices/{bdf}/{prefix}_link_{name}");
+            let rate = Rate::parse(&sysfs.text(file("speed")).ok()?)?;
+            // 255 is what the kernel shows for a width that it does not know.
+            let width = u32::try_from(sysfs.number(file("width"))?).ok().filter(|w| (1..=32).contains(w))?;
+            Some(Lanes { rate, width })
+        };
+        Self { now: lanes("current"), max: lanes("max") }
+    }
+
+    /// Whether fewer lanes are in use than the function has.
+    pub fn is_narrow(self) -> bool {
+        matches!((self.now, self.max), (Some(now), Some(max)) if now.width < max.width)
+    }
+
+    /// Whether the link runs slower than the function can.
+    pub fn is_slow(self) -> bool {
+        matches!((self.now, self.max), (Some(now), Some(max)) if now.rate < max.rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recorded::{Device, Recorded};
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_read_in_both_forms() {
+        assert_eq!(Rate::parse("32.0 GT/s PCIe"), Some(Rate(320)));
+        assert_eq!(Rate::parse("2.5 GT/s").unwrap().to_string(), "Gen1");
+        assert_eq!(Rate::parse("8 GT/s").unwrap().generation(), Some(3));
+        assert_eq!(Rate::parse("3.0 GT/s").unwrap().to_string(), "3.0 GT/s");
+        for text in ["", "Unknown", "Unknown speed", ".", "0.0 GT/s", "-1", "5.\u{e9}"] {
+            assert_eq!(Rate::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_narrow_link_is_seen() {
+        let tree = Recorded::new();
+        let device = |link| Device { link: Some(link), ..Device::default() };
+        tree.pci("pci0000:00/0000:01:00.0", &device(("16.0", 2, "16.0", 4)))
+            .pci("pci0000:00/0000:02:00.0", &device(("2.5", 16, "32.0", 16)))
+            .pci("pci0000:00/0000:03:00.0", &device(("Unknown", 0, "Unknown", 255)));
+        let link = |text: &str| Link::read(&Sysfs::at(tree.root()), text.parse().unwrap());
+        assert!(link("01:00.0").is_narrow() && !link("01:00.0").is_slow());
+        assert_eq!(link("01:00.0").now.unwrap().to_string(), "Gen4 x2");
+        assert!(!link("02:00.0").is_narrow() && link("02:00.0").is_slow());
+        assert_eq!(link("03:00.0"), Link { now: None, max: None });
+        assert_eq!(link("04:00.0"), Link { now: None, max: None });
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = Rate::parse(&text).map(|r| r.to_string());
+        }
+    }
+}

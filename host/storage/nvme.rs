@@ -1,0 +1,135 @@
+//! Controllers of this machine, as people name them: `nvme:0000:65:00.0`, `nvme:nvme0`, `nvme:SERIAL`, `nvme:MODEL`.
+
+use super::StorageError;
+use crate::nvme::vfio::{self, VfioApi, VfioConfig, VfioError};
+use crate::nvme::{Controller, NvmeError, Ready};
+use crate::pci::{Bdf, FindError, FoundController, Sysfs, find, none_such};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+/// What follows `nvme:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NvmeSpec {
+    /// Address, `nvmeN`, serial number or model.
+    pub(super) name: String,
+    api: VfioApi,
+    unsafe_no_iommu: bool,
+}
+
+/// Controllers that drives of this process have open: namespaces of one controller are drives of their own.
+static OPEN: Mutex<Option<HashMap<Bdf, Weak<Controller<Ready>>>>> = Mutex::new(None);
+
+impl NvmeSpec {
+    /// Reads `NAME[,api=auto|group|cdev][,unsafe-no-iommu]`; the namespace is taken out before.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default().trim().to_owned();
+        if name.is_empty() {
+            return Err("it names no controller; write its address, nvmeN, serial number or model".to_owned());
+        }
+        let mut spec = Self { name, api: VfioApi::Auto, unsafe_no_iommu: false };
+        for part in parts {
+            match part.split_once('=') {
+                Some(("api", value)) => spec.api = value.parse().map_err(|e| format!("`{part}`: {e}"))?,
+                None if part == "unsafe-no-iommu" => spec.unsafe_no_iommu = true,
+                _ => {
+                    return Err(format!(
+                        "there is no option `{part}`; there are nsid=N, api=auto|group|cdev, unsafe-no-iommu"
+                    ));
+                }
+            }
+        }
+        Ok(spec)
+    }
+
+    /// Finds, opens and enables the controller, or joins in where this process has it already.
+    pub(super) fn open(&self) -> Result<Arc<Controller<Ready>>, StorageError> {
+        let sysfs = Sysfs::system();
+        match find(&sysfs, &self.name)? {
+            FoundController::At(bdf) => self.at(bdf),
+            FoundController::Ask(candidates) => self.ask(&sysfs, &candidates),
+        }
+    }
+
+    fn at(&self, bdf: Bdf) -> Result<Arc<Controller<Ready>>, StorageError> {
+        let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+        let open = open.get_or_insert_default();
+        if let Some(controller) = open.get(&bdf).and_then(Weak::upgrade) {
+            return Ok(controller);
+        }
+        let config = VfioConfig { api: self.api, unsafe_no_iommu: self.unsafe_no_iommu, ..VfioConfig::new(bdf) };
+        let vfio = vfio::open(&config)?;
+        let controller = Controller::new(vfio.attachment)?.enable().map_err(|(_, e)| e)?;
+        let controller = Arc::new(controller);
+        open.insert(bdf, Arc::downgrade(&controller));
+        Ok(controller)
+    }
+
+    /// The name may be a serial number or model that only the controllers themselves know.
+    fn ask(&self, sysfs: &Sysfs, candidates: &[Bdf]) -> Result<Arc<Controller<Ready>>, StorageError> {
+        let mut fitting = Vec::new();
+        let mut silent = Vec::new();
+        for &bdf in candidates {
+            match self.at(bdf) {
+                Ok(controller) => {
+                    let identify = controller.identify();
+                    if identify.serial() == self.name {
+                        return Ok(controller);
+                    }
+                    if identify.model() == self.name {
+                        fitting.push((bdf, controller));
+                    }
+                }
+                Err(e) => silent.push(format!("{bdf} could not be asked: {e}")),
+            }
+        }
+        let mut fitting = fitting.into_iter();
+        match (fitting.next(), fitting.next()) {
+            (Some((_, controller)), None) => Ok(controller),
+            (Some((a, _)), Some((b, _))) => {
+                let all = vec![a, b].into_iter().chain(fitting.map(|f| f.0)).map(|b| b.to_string()).collect();
+                Err(FindError::Several { name: self.name.clone(), all }.into())
+            }
+            (None, _) => {
+                let mut reason = none_such(sysfs, &self.name).to_string();
+                silent.iter().for_each(|s| reason += &format!("; {s}"));
+                Err(StorageError::Members { reason })
+            }
+        }
+    }
+}
+
+impl From<VfioError> for StorageError {
+    fn from(e: VfioError) -> Self {
+        // A device that cannot be mapped for is the same error from whatever side it is met.
+        match e {
+            VfioError::Iommu(e) => Self::Nvme(NvmeError::Dma(e.into())),
+            other => Self::Vfio(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_options_are_read() {
+        let s = NvmeSpec::parse("0000:65:00.0,api=group,unsafe-no-iommu").unwrap();
+        assert_eq!((s.name.as_str(), s.api, s.unsafe_no_iommu), ("0000:65:00.0", VfioApi::Group, true));
+        let s = NvmeSpec::parse("Samsung SSD 990 PRO 2TB").unwrap();
+        assert_eq!((s.name.as_str(), s.api, s.unsafe_no_iommu), ("Samsung SSD 990 PRO 2TB", VfioApi::Auto, false));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        for (text, says) in [
+            ("", "names no controller"),
+            ("nvme0,api=uio", "`api=uio`: it is auto, group or cdev"),
+            ("nvme0,fast", "there is no option `fast`; there are nsid=N, api="),
+        ] {
+            let reason = NvmeSpec::parse(text).unwrap_err();
+            assert!(reason.contains(says), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Reads and writes on whatever storage devices there are, verified against what was written. On its own this runs on the
+//! software controller; the virtual machine rig (`tests/rig`) runs the same binary on controllers behind VFIO.
+//!
+//! * `WARPBELL_TEST_DEVICES`: specifications, separated by spaces, one test run on each in turn. Their content is lost.
+//! * `WARPBELL_TEST_PAIR`: two devices with the same block size, for striping and replication.
+
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use std::time::Duration;
+use warpbell::args;
+use warpbell::engine::Engine;
+use warpbell::memory::{Place, Space};
+use warpbell::nvme::{Controller, HostQueue, HostQueueOptions, Landing, Namespace, QueueOptions, Ready};
+use warpbell::storage::{Drive, LandingChoice, Volume};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+/// What a test reads and writes of a device, from its first block.
+const TOUCHED: usize = 4 * MIB;
+/// Within this every run has ended, also where a processor is emulated.
+const BOUND: Duration = Duration::from_secs(120);
+/// Largest transfer that is tried, where the controller states no limit (MDTS 0).
+const LARGEST: usize = 512 * KIB;
+
+fn named(variable: &str, otherwise: &[&str]) -> Vec<String> {
+    match std::env::var(variable) {
+        Ok(text) => text.split_whitespace().map(str::to_owned).collect(),
+        Err(_) => otherwise.iter().map(|s| (*s).to_owned()).collect(),
+    }
+}
+
+fn devices() -> Vec<String> {
+    named("WARPBELL_TEST_DEVICES", &["soft:mem:8M,transfer=512k", "soft:mem:8M,block=4096,transfer=512k"])
+}
+
+fn pair() -> Vec<String> {
+    named("WARPBELL_TEST_PAIR", &["soft:mem:8M", "soft:mem:9M"])
+}
+
+fn open(spec: &str) -> Drive {
+    println!("device {spec}");
+    Drive::open(spec).unwrap_or_else(|e| panic!("{spec}: {e}"))
+}
+
+/// The first bytes of a namespace as they should be, filled at random and written once.
+struct Shadow {
+    data: Vec<u8>,
+    block: usize,
+    rng: SmallRng,
+}
+
+impl Shadow {
+    fn written(queue: &mut HostQueue<'_>, ns: &Namespace, seed: u64) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let data: Vec<u8> = (0..TOUCHED / 8).flat_map(|_| rng.random::<u64>().to_le_bytes()).collect();
+        queue.write(ns, 0, &data).unwrap();
+        Self { data, block: ns.block_bytes() as usize, rng }
+    }
+
+    /// Writes at one place and reads at another, `bytes` each.
+    fn exchange(&mut self, queue: &mut HostQueue<'_>, ns: &Namespace, bytes: usize) {
+        let blocks = (TOUCHED - bytes) / self.block;
+        let (to, from) = (self.rng.random_range(0..=blocks), self.rng.random_range(0..=blocks));
+        let new: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| self.rng.random::<u64>().to_le_bytes()).collect();
+        queue.write(ns, to as u64, &new[..bytes]).unwrap();
+        self.data[to * self.block..to * self.block + bytes].copy_from_slice(&new[..bytes]);
+        let mut out = vec![0; bytes];
+        queue.read(ns, from as u64, &mut out).unwrap();
+        let expected = &self.data[from * self.block..from * self.block + bytes];
+        assert!(out == expected, "{bytes} bytes at LBA {from} are not what was written");
+    }
+
+    fn check_all(&self, queue: &mut HostQueue<'_>, ns: &Namespace) {
+        let mut out = vec![0; TOUCHED];
+        queue.read(ns, 0, &mut out).unwrap();
+        let wrong = (0..TOUCHED / self.block).find(|b| {
+            let range = b * self.block..(b + 1) * self.block;
+            out[range.clone()] != self.data[range]
+        });
+        assert_eq!(wrong, None, "this block is not what was written last");
+    }
+}
+
+fn parts(drive: &Drive) -> (Arc<Controller<Ready>>, Namespace) {
+    (drive.controller().clone(), drive.namespace().clone())
+}
+
+#[test]
+fn a_controller_introduces_itself() {
+    for spec in devices() {
+        let drive = open(&spec);
+        let (controller, ns) = parts(&drive);
+        let id = controller.identify();
+        println!("  {} serial {} {} x {} bytes", id.model(), id.serial(), ns.blocks(), ns.block_bytes());
+        assert!(!id.model().is_empty() && !id.serial().is_empty());
+        assert!(controller.namespaces().unwrap().contains(&ns.id()));
+        assert!(drive.bytes() >= TOUCHED as u64, "the tests need {TOUCHED} bytes");
+        assert!((200..400).contains(&controller.health().unwrap().temperature_k));
+        controller.check().unwrap();
+    }
+}
+
+/// One block to MDTS and past it: PRP1 alone, PRP1 and PRP2, lists, several commands.
+#[test]
+fn transfers_of_every_length() {
+    for spec in devices() {
+        let drive = open(&spec);
+        let (controller, ns) = parts(&drive);
+        let most = controller.max_data_transfer().map_or(LARGEST, |b| (b as usize).min(LARGEST));
+        let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: most }).unwrap();
+        assert_eq!(queue.max_transfer_bytes(), most);
+        let mut shadow = Shadow::written(&mut queue, &ns, 1);
+        let block = shadow.block;
+        let mut lengths = vec![block, 4096, 8192 - block, 8192, 8192 + block, 12288, most / 2, most - block, most];
+        lengths.push(most + block);
+        lengths.retain(|b| *b >= block);
+        for bytes in lengths {
+            for _ in 0..4 {
+                shadow.exchange(&mut queue, &ns, bytes);
+            }
+        }
+        queue.flush(&ns).unwrap();
+        shadow.check_all(&mut queue, &ns);
+    }
+}
+
+/// From one queue to all that the controller grants, each many times around its ring.
+#[test]
+fn one_to_all_queues() {
+    for spec in devices() {
+        let drive = open(&spec);
+        let (controller, ns) = parts(&drive);
+        let all = controller.free_queues();
+        println!("  {all} queues");
+        let mut seed = 2;
+        for count in [1, 2, all / 2, all].into_iter().filter(|n| *n > 0) {
+            let options = QueueOptions {
+                count,
+                depth: 4,
+                landing: Landing::Bounce { bytes_per_slot: 4096 },
+                ..QueueOptions::default()
+            };
+            let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
+            let mut shadow = Shadow::written(&mut HostQueue::on(&mut set, 0).unwrap(), &ns, seed);
+            let mut order: Vec<u32> = (0..count).collect();
+            order.shuffle(&mut shadow.rng);
+            for index in order {
+                let mut queue = HostQueue::on(&mut set, index).unwrap();
+                // 2 x 64 KiB in pages are 32 commands: eight times around a ring of four.
+                shadow.exchange(&mut queue, &ns, 64 * KIB);
+            }
+            shadow.check_all(&mut HostQueue::on(&mut set, count - 1).unwrap(), &ns);
+            set.check().unwrap();
+            drop(set);
+            assert_eq!(controller.free_queues(), all);
+            seed += 1;
+        }
+    }
+}
+
+/// Tickets run over the end of their 32 bits, rings of the smallest size and a larger one.
+#[test]
+fn tickets_wrap() {
+    for spec in devices() {
+        let drive = open(&spec);
+        let (controller, ns) = parts(&drive);
+        for depth in [2u32, 16] {
+            let first_ticket = 0u32.wrapping_sub(4 * depth);
+            let options = QueueOptions { depth, first_ticket, memory: Place::Host, ..QueueOptions::default() };
+            let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
+            let mut queue = HostQueue::on(&mut set, 0).unwrap();
+            let mut shadow = Shadow::written(&mut queue, &ns, u64::from(depth));
+            for _ in 0..40 {
+                shadow.exchange(&mut queue, &ns, 4096);
+            }
+            shadow.check_all(&mut queue, &ns);
+        }
+    }
+}
+
+/// Kernels ring, wait and move data themselves; the host reads what they wrote, and they what it wrote.
+fn kernels_move(volume: &Volume, each: u32, seed: u64) {
+    let engine = volume.engine();
+    let block = volume.block_bytes();
+    let blocks = (MIB / block) as u64;
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let data: Vec<u8> = (0..MIB / 8).flat_map(|_| rng.random::<u64>().to_le_bytes()).collect();
+    let (from, to) = (rng.random_range(0..blocks), 2 * blocks + rng.random_range(0..blocks));
+    volume.write_blocks(from, &data).unwrap();
+    let buffer = volume.allocate_data(MIB).unwrap();
+    let run = |kernel: &str, first: u64| {
+        let args = args!(volume.lend(), first, blocks, each, &buffer);
+        let run = engine.launch(kernel, engine.grid(128, 1), args).unwrap();
+        run.finish_within(BOUND).unwrap_or_else(|e| panic!("{volume}, {each} blocks at a time: {e}"));
+    };
+    run("wb_read_blocks", from);
+    let mut moved = vec![0; MIB];
+    buffer.read(0, &mut moved).unwrap();
+    assert!(moved == data, "{volume}: what kernels read is not what the host wrote");
+    moved.iter_mut().for_each(|b| *b = !*b);
+    buffer.write(0, &moved).unwrap();
+    run("wb_write_blocks", to);
+    volume.flush().unwrap();
+    let mut back = vec![0; MIB];
+    volume.read_blocks(to, &mut back).unwrap();
+    assert!(back == moved, "{volume}: what the host read is not what kernels wrote");
+    volume.check().unwrap();
+}
+
+#[test]
+fn kernels_drive_it_themselves() {
+    let engine = Engine::cpu().unwrap();
+    for spec in devices() {
+        let most = open(&spec).controller().max_data_transfer().map_or(LARGEST, |b| (b as usize).min(LARGEST));
+        for (queues, depth, landing, bytes) in [
+            (1, 2, LandingChoice::Bounce, 4096),
+            (3, 16, LandingChoice::Direct, 12288),
+            (2, 8, LandingChoice::Bounce, most),
+            (2, 8, LandingChoice::Direct, most),
+        ] {
+            let builder = Volume::on(&engine, [open(&spec)]).queues(queues).depth(depth).landing(landing);
+            let volume = builder.transfer(bytes).build().unwrap();
+            println!("  {volume}");
+            kernels_move(&volume, (bytes / volume.block_bytes()) as u32, u64::from(queues));
+        }
+    }
+}
+
+#[test]
+fn two_are_striped() {
+    let engine = Engine::cpu().unwrap();
+    for chunk in [4096, 24 << 10] {
+        let drives: Vec<Drive> = pair().iter().map(|s| open(s)).collect();
+        let each = drives[0].bytes().min(drives[1].bytes()) / chunk * chunk;
+        let volume = Volume::on(&engine, drives).chunk(chunk).queues(2).build().unwrap();
+        assert_eq!(volume.bytes(), 2 * each);
+        for blocks in [1, 8, 33] {
+            kernels_move(&volume, blocks, chunk + u64::from(blocks));
+        }
+    }
+}
+
+#[test]
+fn two_are_replicated() {
+    let engine = Engine::cpu().unwrap();
+    let open_both = || pair().iter().map(|s| open(s)).collect::<Vec<Drive>>();
+    let drives = open_both();
+    let least = drives[0].bytes().min(drives[1].bytes());
+    let volume = Volume::on(&engine, drives).replicated(true).chunk(8192).queues(2).build().unwrap();
+    assert_eq!(volume.bytes(), least);
+    // The drives begin with what each of them held.
+    volume.write_blocks(0, &vec![0; TOUCHED]).unwrap();
+    for blocks in [1, 8, 16] {
+        kernels_move(&volume, blocks, 99 + u64::from(blocks));
+    }
+    let mut whole = vec![0; TOUCHED];
+    volume.read_blocks(0, &mut whole).unwrap();
+    if volume.name().contains("soft:mem") {
+        // Memory does not outlive its controller.
+        return;
+    }
+    drop(volume);
+    for drive in open_both() {
+        let (controller, ns) = parts(&drive);
+        let mut copy = vec![0; TOUCHED];
+        let mut queue = HostQueue::create(&controller, HostQueueOptions::default()).unwrap();
+        queue.read(&ns, 0, &mut copy).unwrap();
+        assert!(copy == whole, "{} does not hold what the volume holds", drive.name());
+    }
+}

@@ -1,0 +1,18 @@
+# Runs in the guest, started by /init. Its status is the rig's.
+export PATH=/rig:/bin TMPDIR=/tmp RUST_BACKTRACE=1 WARPBELL_RIG_VFIO=@VFIO@
+api=cdev
+[ "$WARPBELL_RIG_VFIO" = group ] && api=group
+two=0000:00:04.0 mate=0000:00:05.0
+failed=0
+run() {
+  echo "RIG-TEST $1"
+  shift
+  "$@" --test-threads=1 @FILTERS@ || { echo "RIG-FAILED $*"; failed=1; }
+}
+warpbell nvme bind "$two" "$mate" || failed=1
+# The same program that `cargo test` runs on the software controller.
+export WARPBELL_TEST_DEVICES="nvme:$two,nsid=1,api=$api nvme:$two,nsid=2,api=$api"
+export WARPBELL_TEST_PAIR="nvme:$two,nsid=1,api=$api nvme:$mate,nsid=1,api=$api"
+run "reads and writes of every kind" device_io --nocapture
+run "drives that fail, drives that are pulled, programs" rig_guest --nocapture
+exit $failed

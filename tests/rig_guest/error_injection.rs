@@ -1,0 +1,63 @@
+//! Sectors of the medium that cannot be read.
+
+use super::machine::{self, BOUND, FAULTY, bind, spec};
+use warpbell::args;
+use warpbell::engine::{Engine, Outcome, RunError};
+use warpbell::nvme::{HostQueue, HostQueueOptions};
+use warpbell::storage::{Drive, Volume};
+use warpbell::wire::nvme::status;
+
+/// Namespace and the LBA that cannot be read.
+const BAD: [(u32, u64); 2] = [(1, 700), (2, 90)];
+
+#[test]
+fn a_bad_sector_is_a_media_error_with_its_lba() {
+    if !machine::inside() {
+        return;
+    }
+    bind(FAULTY);
+    for (nsid, bad) in BAD {
+        let drive = Drive::open(&spec(FAULTY, nsid)).unwrap();
+        let (controller, ns) = (drive.controller().clone(), drive.namespace().clone());
+        let block = ns.block_bytes() as usize;
+        let options = HostQueueOptions { depth: 8, bytes_per_command: block };
+        let mut queue = HostQueue::create(&controller, options).unwrap();
+        for good in [bad - 1, bad + 1] {
+            queue.read(&ns, good, &mut vec![0; block]).unwrap();
+        }
+        let e = queue.read(&ns, bad, &mut vec![0; block]).unwrap_err();
+        println!("  {e}");
+        assert_eq!(e.status().unwrap().without_flags(), status::UNRECOVERED_READ_ERROR);
+        assert!(e.to_string().contains(&format!("LBA {bad} ")), "{e}");
+        // The same place in the middle of a longer transfer, one block to a command.
+        let e = queue.read(&ns, bad - 4, &mut vec![0; 8 * block]).unwrap_err();
+        assert!(e.to_string().contains(&format!("LBA {bad} ")), "{e}");
+        queue.read(&ns, bad + 1, &mut vec![0; block]).unwrap();
+    }
+}
+
+#[test]
+fn kernels_report_it_too() {
+    if !machine::inside() {
+        return;
+    }
+    bind(FAULTY);
+    let engine = Engine::cpu().unwrap();
+    for (nsid, bad) in BAD {
+        let volume = Volume::on(&engine, [Drive::open(&spec(FAULTY, nsid)).unwrap()]).queues(2).build().unwrap();
+        let buffer = volume.allocate_data(4 << 20).unwrap();
+        let args = args!(volume.lend(), 0u64, 1000u64, 1u32, &buffer);
+        let run = engine.launch("wb_read_blocks", engine.grid(128, 1), args).unwrap();
+        match run.finish_within(BOUND) {
+            Err(RunError::Operations { errors, .. }) => {
+                println!("  {}", errors[0]);
+                assert_eq!((errors[0].lba, errors[0].blocks), (bad, 1));
+                assert!(
+                    matches!(errors[0].outcome, Outcome::DeviceError(s) if s.without_flags() == status::UNRECOVERED_READ_ERROR)
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        volume.check().unwrap();
+    }
+}

@@ -1,0 +1,13 @@
+//! What runs in the virtual machine of `tests/rig` and nowhere else: VFIO, an IOMMU, drives that fail and drives that are pulled.
+//! Anywhere else the tests say so and pass.
+
+mod error_injection;
+mod host;
+mod iommu;
+mod machine;
+mod peer;
+mod programs;
+mod removal;
+mod resets;
+mod setting;
+mod vfio;

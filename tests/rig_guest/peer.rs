@@ -1,0 +1,144 @@
+//! Queues and data in the memory of another PCI device: the nearest thing to a GPU's BAR that an emulator has.
+//!
+//! What it proves: this driver asks VFIO correctly for a mapping of device memory, its queues, lists and data work at the
+//! addresses that come of it, and nothing goes through host memory. What it does not: whether a GPU driver lets its memory be
+//! mapped so, how a switch or root complex routes such transfers, and in which order a GPU sees a device's writes.
+
+use super::machine::{self, BOUND, MATE, PEER, bind};
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+use warpbell::args;
+use warpbell::engine::Engine;
+use warpbell::memory::{DmaAccess, DmaError, DmaRegion, IommuMap, Region, Space};
+use warpbell::nvme::vfio::{self, VfioApi, VfioConfig};
+use warpbell::nvme::{Attachment, DmaSpace};
+use warpbell::storage::{Drive, LandingChoice, Volume};
+
+const PAGE: usize = 4096;
+/// Bytes of the peer's BAR 2.
+const BAR_BYTES: usize = 16 << 20;
+
+/// The peer's BAR, mapped into this process and for the drive.
+#[derive(Debug)]
+struct Bar {
+    base: NonNull<u8>,
+    iova: u64,
+    iommu: Arc<dyn IommuMap>,
+    used: Mutex<usize>,
+}
+
+// SAFETY: an address, and a length that is constant; access is by whoever holds a part of it.
+unsafe impl Send for Bar {}
+// SAFETY: as above.
+unsafe impl Sync for Bar {}
+
+impl Bar {
+    fn map(iommu: Arc<dyn IommuMap>) -> Result<Self, String> {
+        fs::write(machine::device(PEER).join("enable"), "1").unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(machine::device(PEER).join("resource2")).unwrap();
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new shared mapping of the whole BAR at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), BAR_BYTES, both, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        let base = NonNull::new(base.cast::<u8>()).unwrap();
+        // Mapped page by page on the first touch.
+        // SAFETY: within the mapping.
+        unsafe { std::ptr::write_bytes(base.as_ptr(), 0, BAR_BYTES) };
+        let iova = iommu.allocate_iova(BAR_BYTES as u64, 2 << 20).unwrap();
+        // SAFETY: the mapping stays until `Bar` is dropped, which unmaps it for the drive first.
+        unsafe { iommu.map_host(base, BAR_BYTES as u64, iova, DmaAccess::ReadWrite) }.map_err(|e| e.to_string())?;
+        Ok(Self { base, iova, iommu, used: Mutex::new(0) })
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.iommu.unmap(self.iova, BAR_BYTES as u64).unwrap();
+        // SAFETY: mapped in `map` with this length; every region in it holds a share of this.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), BAR_BYTES) };
+    }
+}
+
+/// All memory of the drive is the peer's.
+#[derive(Debug)]
+struct PeerSpace(Arc<Bar>);
+
+impl DmaSpace for PeerSpace {
+    fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let mut used = self.0.used.lock().unwrap();
+        let offset = *used;
+        if offset + bytes > BAR_BYTES {
+            return Err(DmaError::Exhausted { device: PEER.to_owned(), bytes, free: BAR_BYTES - offset });
+        }
+        *used += bytes;
+        // SAFETY: within the mapping.
+        let base = unsafe { self.0.base.add(offset) };
+        // SAFETY: the range is handed out once, and the mapping lives as long as the share that the region keeps.
+        let region = unsafe { space.import_host(base, bytes, false, self.0.clone()) }?;
+        let iova = self.0.iova + offset as u64;
+        Ok(DmaRegion { region: Arc::new(region), offset: 0, bytes, iova, guard: self.0.clone() })
+    }
+
+    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+        let base = self.0.base.as_ptr() as usize;
+        let offset = region.host().map_or(usize::MAX, |p| (p.as_ptr() as usize).wrapping_sub(base));
+        if offset.checked_add(region.len()).is_none_or(|end| end > BAR_BYTES) {
+            let reason = "it is not the peer's memory".to_owned();
+            return Err(DmaError::Unreachable { device: PEER.to_owned(), reason });
+        }
+        let iova = self.0.iova + offset as u64;
+        Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, guard: self.0.clone() })
+    }
+}
+
+#[test]
+fn queues_and_data_live_in_another_devices_memory() {
+    if !machine::inside() {
+        return;
+    }
+    bind(MATE);
+    let api = if machine::vfio() == "group" { VfioApi::Group } else { VfioApi::Cdev };
+    let opened = vfio::open(&VfioConfig { api, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
+    let iommu = opened.attachment.dma.iommu().unwrap();
+    let bar = match Bar::map(iommu) {
+        Ok(bar) => Arc::new(bar),
+        // iommufd takes device memory only as a dma-buf, which vfio-pci gives out from Linux 6.19 on.
+        Err(e) if api == VfioApi::Cdev => {
+            println!("  refused, as expected of this kernel's iommufd: {e}");
+            assert!(e.contains("IOMMU_IOAS_MAP") && e.contains(MATE), "{e}");
+            return;
+        }
+        Err(e) => panic!("{e}"),
+    };
+    let attachment = Attachment { port: opened.attachment.port.clone(), dma: Arc::new(PeerSpace(bar.clone())) };
+    let engine = Engine::cpu().unwrap();
+    for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+        let drive = Drive::attach(attachment.clone(), None).unwrap();
+        let volume = Volume::on(&engine, [drive]).queues(2).depth(16).landing(landing).transfer(16384).build().unwrap();
+        let before = *bar.used.lock().unwrap();
+        let buffer = volume.allocate_data(1 << 20).unwrap();
+        if landing == LandingChoice::Direct {
+            let at = (buffer.address() as usize).wrapping_sub(bar.base.as_ptr() as usize);
+            assert!(at < BAR_BYTES, "data is not in the peer's BAR");
+            assert_eq!(*bar.used.lock().unwrap(), before + (1 << 20));
+        }
+        println!("  {volume}, {before} bytes of queues and lists in {PEER}");
+        let data: Vec<u8> = (0..1u32 << 20).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 10) as u8).collect();
+        let run = |kernel: &str, first: u64| {
+            let args = args!(volume.lend(), first, 2048u64, 32u32, &buffer);
+            engine.launch(kernel, engine.grid(128, 1), args).unwrap().finish_within(BOUND).unwrap();
+        };
+        buffer.write(0, &data).unwrap();
+        run("wb_write_blocks", 64);
+        buffer.write(0, &vec![0; 1 << 20]).unwrap();
+        run("wb_read_blocks", 64);
+        let mut out = vec![0; 1 << 20];
+        buffer.read(0, &mut out).unwrap();
+        assert!(out == data, "{landing:?}");
+        volume.read_blocks(64, &mut out).unwrap();
+        assert!(out == data, "{landing:?}: by the host");
+    }
+}

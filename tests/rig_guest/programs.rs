@@ -1,0 +1,132 @@
+//! The command line on real drives.
+
+use super::machine::{self, BOUND, MATE, TWO, bind, driver, spec, text, warpbell};
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+
+const GRAPH: &str = "/rig/enron.txt";
+/// Vertices that a search from vertex 1 reaches, of 36,692.
+const REACHED: &str = "reached 33,695 ";
+
+/// The distances that a search prints with these options, after it verified them itself.
+fn distances(name: &str, options: &[&str]) -> Vec<u8> {
+    let out = format!("/tmp/{name}.txt");
+    let mut arguments = vec!["graph", "bfs", GRAPH, "--source", "1", "--engine", "cpu", "--out", &out];
+    arguments.extend(options);
+    let done = warpbell(&arguments);
+    assert!(done.status.success());
+    let said = text(&done.stdout);
+    assert!(said.contains(REACHED) && said.contains("verified (GAP rules)"), "{said}");
+    fs::read(out).unwrap()
+}
+
+#[test]
+fn a_search_over_drives_equals_that_over_the_software_controller() {
+    if !machine::inside() {
+        return;
+    }
+    bind(TWO);
+    bind(MATE);
+    let (small, large, mate) = (spec(TWO, 1), spec(TWO, 2), spec(MATE, 1));
+    let expected = distances("soft", &["--device", "soft:mem"]);
+    assert!(expected.len() > 100_000);
+    for (name, options) in [
+        ("blocks-512", vec!["--device", &small]),
+        ("blocks-4096", vec!["--device", &large]),
+        ("striped", vec!["--device", &small, "--device", &mate]),
+        ("replicated", vec!["--device", &small, "--device", &mate, "--replicate"]),
+    ] {
+        let consent: Vec<&str> = options.iter().flat_map(|o| consent(o)).collect();
+        let options: Vec<&str> = options.into_iter().chain(consent).collect();
+        assert!(distances(name, &options) == expected, "{name}: other distances");
+    }
+}
+
+/// Earlier tests wrote to the drives; naming them again is consent to overwrite that.
+fn consent(device: &str) -> Vec<&str> {
+    if device.starts_with("nvme:") { vec!["--yes-destroy", device] } else { Vec::new() }
+}
+
+#[test]
+fn bind_and_unbind_hand_the_drive_over_and_back() {
+    if !machine::inside() {
+        return;
+    }
+    assert!(warpbell(&["nvme", "unbind", MATE]).status.success());
+    machine::until("the kernel's driver", BOUND, || (driver(MATE).as_deref() == Some("nvme")).then_some(()));
+    let dry = warpbell(&["nvme", "bind", MATE, "--dry-run"]);
+    assert!(dry.status.success());
+    assert_eq!(driver(MATE).as_deref(), Some("nvme"), "a dry run changed something");
+    bind(MATE);
+}
+
+/// IOPS and mean latency in microseconds.
+struct Measured {
+    iops: f64,
+    mean_us: f64,
+}
+
+fn by_fio(device: &str, depth: u32, engine: &str) -> Measured {
+    let arguments = [
+        "--name=read",
+        "--rw=randread",
+        "--bs=4k",
+        "--direct=1",
+        "--time_based",
+        "--runtime=2",
+        "--output-format=json",
+        &format!("--filename={device}"),
+        &format!("--iodepth={depth}"),
+        &format!("--ioengine={engine}"),
+    ];
+    let done = Command::new("fio").args(arguments).output().unwrap();
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    let said = text(&done.stdout);
+    let report: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+    let read = &report["jobs"][0]["read"];
+    Measured { iops: read["iops"].as_f64().unwrap(), mean_us: read["clat_ns"]["mean"].as_f64().unwrap() / 1e3 }
+}
+
+fn by_bench(device: &str, depth: u32) -> Measured {
+    let depth = depth.to_string();
+    let done = Command::new("warpbell")
+        .args(["bench", "nvme", "--engine", "cpu", "--rw", "randread", "--bs", "4k", "--runtime", "2s", "--json", "-"])
+        .args(["--iodepth", &depth, "--device", device])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let said = text(&done.stdout);
+    let report: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+    let read = &report["results"]["runs"][0]["directions"][0];
+    Measured { iops: read["iops"].as_f64().unwrap(), mean_us: read["latency"]["mean_ns"].as_f64().unwrap() / 1e3 }
+}
+
+/// The same emulated drive, by the kernel's driver under fio and by kernels on CPU threads. It says how an emulator does, no more.
+#[test]
+fn fio_and_bench_side_by_side() {
+    if !machine::inside() {
+        return;
+    }
+    const DEPTHS: [u32; 3] = [1, 8, 32];
+    if driver(MATE).as_deref() != Some("nvme") {
+        assert!(warpbell(&["nvme", "unbind", MATE]).status.success());
+    }
+    let block_device = machine::until("the kernel's block device", BOUND, || {
+        let controller = fs::read_dir(machine::device(MATE).join("nvme")).ok()?.next()?.ok()?.path();
+        let names = fs::read_dir(controller).ok()?.map(|e| e.unwrap().file_name().into_string().unwrap());
+        let name = names.into_iter().find(|n| n.starts_with("nvme") && n.contains('n') && n.ends_with("n1"))?;
+        let path = format!("/dev/{name}");
+        fs::metadata(&path).ok().map(|_| path)
+    });
+    let kernel: Vec<Measured> = DEPTHS.iter().map(|d| by_fio(&block_device, *d, "libaio")).collect();
+    bind(MATE);
+    println!("random 4 KiB reads of one emulated drive; an emulator's figures, nothing about hardware");
+    println!("{:>8}  {:>22}  {:>22}", "", "fio, kernel driver", "warpbell bench, vfio");
+    println!("{:>8}  {:>10}  {:>10}  {:>10}  {:>10}", "iodepth", "IOPS", "mean us", "IOPS", "mean us");
+    for (depth, fio) in DEPTHS.iter().zip(kernel) {
+        let ours = by_bench(&spec(MATE, 1), *depth);
+        println!("{depth:>8}  {:>10.0}  {:>10.1}  {:>10.0}  {:>10.1}", fio.iops, fio.mean_us, ours.iops, ours.mean_us);
+        assert!(fio.iops > 0.0 && ours.iops > 0.0);
+    }
+}

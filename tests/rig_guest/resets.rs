@@ -1,0 +1,119 @@
+//! Resets by somebody else, and processes that die with commands in flight.
+
+use super::machine::{self, BOUND, MATE, PORT_RESET, bind, config_read, config_write, spec, text};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use warpbell::nvme::{HostQueue, HostQueueOptions};
+use warpbell::storage::Drive;
+
+/// Bridge Control of a root port, and its Secondary Bus Reset bit (PCI-to-PCI Bridge Architecture 1.2, 3.2.5.18).
+const BRIDGE_CONTROL: u64 = 0x3e;
+const SECONDARY_BUS_RESET: u8 = 1 << 6;
+/// What a wait inside a kernel may take in the runs that are disturbed.
+const DEADLINE: &str = "2s";
+
+/// A process that reads a drive for a minute; answers when it has begun.
+fn reader(device: &str) -> (Child, BufReader<ChildStdout>) {
+    let arguments = ["bench", "nvme", "--engine", "cpu", "--runtime", "60s", "--iodepth", "64", "--deadline", DEADLINE];
+    let mut child = Command::new("warpbell")
+        .args(arguments)
+        .args(["--device", device])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    // The last line before the measurement tells what is measured.
+    while !line.starts_with("# rw") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it began");
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    (child, said)
+}
+
+/// That the next process finds a drive that works.
+fn is_taken_over(device: &str) {
+    let drive = Drive::open(device).unwrap();
+    let ns = drive.namespace().clone();
+    let mut queue = HostQueue::create(drive.controller(), HostQueueOptions::default()).unwrap();
+    let data: Vec<u8> = (0..64u32 << 10).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 9) as u8).collect();
+    queue.write(&ns, 100, &data).unwrap();
+    let mut out = vec![0; data.len()];
+    queue.read(&ns, 100, &mut out).unwrap();
+    assert!(out == data);
+}
+
+/// The reader ends soon, with one line that names device and outcome, or goes on as if nothing had been.
+fn ends_by_name(mut child: Child, what: &str) {
+    let started = Instant::now();
+    let status = machine::until(what, BOUND, || child.try_wait().unwrap());
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    println!("  {what}: {status} after {:?}: {}", started.elapsed(), said.trim());
+    assert_eq!(status.code(), Some(1), "{what} went unnoticed");
+    assert!(said.lines().any(|l| l.starts_with("error: ")), "{said}");
+}
+
+#[test]
+fn a_killed_process_leaves_a_drive_that_the_next_one_takes() {
+    if !machine::inside() {
+        return;
+    }
+    bind(MATE);
+    for _ in 0..3 {
+        let (mut child, _said) = reader(&spec(MATE, 1));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        is_taken_over(&spec(MATE, 1));
+    }
+}
+
+#[test]
+fn a_function_reset_under_a_running_job_is_an_outcome() {
+    if !machine::inside() {
+        return;
+    }
+    bind(MATE);
+    let (child, _said) = reader(&spec(MATE, 1));
+    std::fs::write(machine::device(MATE).join("reset"), "1").unwrap();
+    ends_by_name(child, "function reset");
+    is_taken_over(&spec(MATE, 1));
+}
+
+#[test]
+fn a_bus_reset_under_a_running_job_is_an_outcome() {
+    if !machine::inside() {
+        return;
+    }
+    let bdf = machine::behind(PORT_RESET).unwrap();
+    bind(&bdf);
+    let (child, _said) = reader(&spec(&bdf, 1));
+    let control = config_read(PORT_RESET, BRIDGE_CONTROL, 1)[0];
+    config_write(PORT_RESET, BRIDGE_CONTROL, &[control | SECONDARY_BUS_RESET]);
+    std::thread::sleep(Duration::from_millis(20));
+    config_write(PORT_RESET, BRIDGE_CONTROL, &[control & !SECONDARY_BUS_RESET]);
+    ends_by_name(child, "bus reset");
+    is_taken_over(&spec(&bdf, 1));
+}
+
+/// A driver that asks for the reset itself goes on with the same controller.
+#[test]
+fn a_controller_reset_of_ones_own_rebuilds_the_queues() {
+    if !machine::inside() {
+        return;
+    }
+    bind(MATE);
+    let drive = Drive::open(&spec(MATE, 1)).unwrap();
+    let ns = drive.namespace().clone();
+    let mut queue = HostQueue::create(drive.controller(), HostQueueOptions::default()).unwrap();
+    queue.write(&ns, 7, &[0xa7; 4096]).unwrap();
+    drop(queue);
+    drive.controller().reset().unwrap();
+    let mut queue = HostQueue::create(drive.controller(), HostQueueOptions::default()).unwrap();
+    let mut out = [0; 4096];
+    queue.read(&ns, 7, &mut out).unwrap();
+    assert!(out == [0xa7; 4096], "{}", text(&out[..16]));
+}

@@ -1,0 +1,19 @@
+//! What the other tests rely on.
+
+use super::{host, machine};
+
+/// The host sees the same media, the kernel the same devices.
+#[test]
+fn the_machine_is_as_described() {
+    if !machine::inside() {
+        return;
+    }
+    println!("VFIO by {}", machine::vfio());
+    for bdf in [machine::TWO, machine::MATE, machine::FAULTY, machine::PEER] {
+        assert!(machine::device(bdf).join("iommu_group").exists(), "{bdf} is behind no IOMMU");
+    }
+    assert_eq!(host::qmp("query-status", serde_json::json!({}))["status"], "running");
+    assert_eq!(host::image("spare", 4096, 3), [0; 3]);
+    assert!(machine::kernel_log().contains("DMAR: IOMMU enabled"));
+    assert_eq!(machine::vfio() == "iommufd", std::path::Path::new("/dev/iommu").exists());
+}
