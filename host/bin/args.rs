@@ -152,6 +152,10 @@ pub struct EngineArgs {
     pub deadline: Duration,
 }
 
+/// The rungs of the mapping ladder.
+const MAPPINGS: [&str; 8] =
+    ["auto", "gdrdrv", "dma-buf-mmap", "iommufd", "libnvm", "dmabuf-import", "iommu-map-pa", "host"];
+
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
     /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
@@ -169,9 +173,15 @@ pub struct DeviceArgs {
     /// Where data lands: where the kernel wants it, or in a host buffer that kernels copy from
     #[arg(long, value_name = "auto|direct|bounce", default_value = "auto", value_parser = ["auto", "direct", "bounce"])]
     pub landing: String,
-    /// Where queues are
-    #[arg(long, value_name = "auto|host|gpu", default_value = "auto", value_parser = ["auto", "host", "gpu"])]
+    /// Where queues are; cmb puts submission queues into the controller's own memory
+    #[arg(long, value_name = "auto|host|gpu|cmb", default_value = "auto", value_parser = ["auto", "host", "gpu", "cmb"])]
     pub queue_memory: String,
+    /// Who rings: kernels on the GPU, or a host thread for them
+    #[arg(long, value_name = "auto|gpu|cpu", default_value = "auto", value_parser = ["auto", "gpu", "cpu"])]
+    pub doorbell: String,
+    /// How devices reach GPU memory: the first way that works, or this one
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = MAPPINGS)]
+    pub mapping: String,
     /// I/O queue pairs on each device [default: as the engine needs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub queues: Option<u32>,

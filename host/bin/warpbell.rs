@@ -29,7 +29,7 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
-        Command::Nvme(command) => nvme::run(command),
+        Command::Nvme(command) => nvme::run(command, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),

@@ -3,6 +3,7 @@
 use super::context::{Context, Garbage};
 use super::driver::{CUdeviceptr, call};
 use super::error::{CudaError, code, next_step};
+use super::io_memory::IoMemoryFacts;
 use cudarc::driver::sys;
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -202,7 +203,8 @@ impl RegisteredMemory {
         // SAFETY: the caller promises that the range is mapped and stays so.
         let answer = unsafe { (driver.cuMemHostRegister_v2)(base.as_ptr().cast(), bytes, flags) };
         if answer != code::SUCCESS {
-            let next = register_hint(answer, io, base.as_ptr() as usize, bytes);
+            let facts = io.then(|| IoMemoryFacts::of_this_process(context.info().driver_version.as_deref()));
+            let next = register_hint(answer, facts.as_ref(), base.as_ptr() as usize, bytes);
             return Err(driver.failed(answer, "cuMemHostRegister_v2", what, next).into());
         }
         let mut this = Self { context: context.clone(), base, address: 0, keep };
@@ -218,19 +220,15 @@ impl RegisteredMemory {
 }
 
 /// Why a registration is refused, as the driver's source has it (open-gpu-kernel-modules, osmemdesc.c and os-mlock.c).
-fn register_hint(answer: i32, io: bool, base: usize, bytes: usize) -> String {
+fn register_hint(answer: i32, io: Option<&IoMemoryFacts>, base: usize, bytes: usize) -> String {
     const PAGE: usize = 4096;
     if !base.is_multiple_of(PAGE) || !bytes.is_multiple_of(PAGE) {
         return format!("{base:#x} + {bytes} bytes are not whole pages of {PAGE} bytes");
     }
     match (io, answer) {
-        (true, code::NOT_PERMITTED | code::INVALID_VALUE | code::NOT_SUPPORTED) => {
-            "run as root, or let the driver do it for users: options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" \
-             in /etc/modprobe.d, rebuild the initramfs, reboot; or use the cpu doorbell"
-                .to_owned()
-        }
-        (false, code::OUT_OF_MEMORY) => "the locked-memory limit may be too low: ulimit -l unlimited".to_owned(),
-        _ => next_step(answer).to_owned(),
+        (Some(facts), _) => facts.advice(answer),
+        (None, code::OUT_OF_MEMORY) => "the locked-memory limit may be too low: ulimit -l unlimited".to_owned(),
+        (None, _) => next_step(answer).to_owned(),
     }
 }
 
@@ -252,11 +250,12 @@ mod tests {
 
     #[test]
     fn refused_registers_name_the_driver_option() {
-        for answer in [code::NOT_PERMITTED, code::INVALID_VALUE, code::NOT_SUPPORTED] {
-            let hint = register_hint(answer, true, 0x1000, 4096);
-            assert!(hint.contains("PeerMappingOverride") && hint.contains("root"), "{hint}");
+        let facts = IoMemoryFacts::default();
+        for answer in [code::NOT_PERMITTED, code::INVALID_VALUE] {
+            let hint = register_hint(answer, Some(&facts), 0x1000, 4096);
+            assert!(hint.contains("PeerMappingOverride") || hint.contains("follow_pfnmap"), "{hint}");
         }
-        assert!(register_hint(code::OUT_OF_MEMORY, false, 0x1000, 4096).contains("ulimit"));
-        assert!(register_hint(code::INVALID_VALUE, false, 0x1010, 4096).contains("whole pages"));
+        assert!(register_hint(code::OUT_OF_MEMORY, None, 0x1000, 4096).contains("ulimit"));
+        assert!(register_hint(code::INVALID_VALUE, None, 0x1010, 4096).contains("whole pages"));
     }
 }

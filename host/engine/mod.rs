@@ -178,6 +178,13 @@ impl Engine {
         self.0.control.stop()
     }
 
+    /// Asks the runs in flight to end; later launches are not concerned. For whoever sees that a device is ill before the waits
+    /// inside a kernel do.
+    pub fn stop_runs(&self) -> Result<(), MemoryError> {
+        let active = self.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        if *active > 0 { self.0.control.stop() } else { Ok(()) }
+    }
+
     /// Whether [`Engine::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)

@@ -61,6 +61,9 @@ pub enum DmaError {
     /// The IOMMU.
     #[error(transparent)]
     Iommu(#[from] IommuError),
+    /// No way to GPU memory, or not the one that was asked for.
+    #[error(transparent)]
+    Ladder(#[from] ladder::LadderError),
     /// The device cannot reach this memory.
     #[error("{device} cannot address this memory: {reason}")]
     Unreachable {

@@ -234,7 +234,7 @@ impl AdminQueue {
         self.events_wanted > 0
     }
 
-    fn request_events(&mut self) -> Result<(), NvmeError> {
+    pub(super) fn request_events(&mut self) -> Result<(), NvmeError> {
         while self.event_requests.len() < self.events_wanted && self.has_room() {
             let cid = self.free_cid();
             self.event_requests.insert(cid);
@@ -250,10 +250,11 @@ impl AdminQueue {
         Ok(self.events.drain(..).collect())
     }
 
-    /// Takes over what the queue before a reset had: events that nobody has seen, and how many requests should wait.
-    pub(super) fn inherit_events(&mut self, before: &mut Self) -> Result<(), NvmeError> {
+    /// Takes over what the queue before a reset had: events that nobody has seen, and how many requests should wait. They are
+    /// made by the next look for events.
+    pub(super) fn inherit_events(&mut self, before: &mut Self) {
         self.events = std::mem::take(&mut before.events);
-        self.keep_event_requests(before.events_wanted)
+        self.events_wanted = before.events_wanted;
     }
 
     fn event(&mut self, done: &CqEntry) {

@@ -3,13 +3,14 @@
 use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
 use super::error::{gone, no_longer_ready};
 use super::queue_ids::QueueIds;
-use super::{Attachment, DmaSpace, NvmeError, Port, Quirks, WriteCache};
+use super::{Attachment, CommandLimits, DmaSpace, MemoryBuffer, NvmeError, Port, Quirks, WriteCache};
+use crate::memory::ladder::Ladder;
 use crate::memory::{DmaRegion, Region, Space};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
 use crate::wire::nvme::{Cap, cc, csts, register};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// log2 of the memory page that the driver uses (CC.MPS).
@@ -45,6 +46,11 @@ pub struct Ready {
     generation: AtomicU32,
     /// The volatile write cache, once somebody has asked for it.
     write_cache: Mutex<Option<WriteCache>>,
+    /// The way to GPU memory, once somebody has asked for one.
+    pub(super) ladder: OnceLock<Ladder>,
+    /// The controller memory buffer, once somebody has asked for it.
+    pub(super) buffer: Mutex<Option<Arc<MemoryBuffer>>>,
+    pub(super) limits: OnceLock<CommandLimits>,
 }
 
 /// An NVMe controller. `S` is [`Disabled`] or [`Ready`].
@@ -145,12 +151,18 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a stopped controller its admin queues, in zeroed memory, and enables it.
-    fn start(&self, memory: &DmaRegion) -> Result<AdminQueue, NvmeError> {
+    /// The admin queues of a controller that is not enabled yet, over zeroed memory.
+    fn admin_queue(&self, memory: &DmaRegion) -> Result<AdminQueue, NvmeError> {
         let host = memory.host().ok_or_else(|| NvmeError::Options {
             device: self.device.clone(),
             reason: "its address space gave memory that the host cannot reach for the admin queue".to_owned(),
         })?;
+        let (device, port, stride) = (self.device.clone(), self.port.clone(), self.cap.doorbell_stride());
+        Ok(AdminQueue::new(device, port, memory.clone(), host, stride, self.command_deadline))
+    }
+
+    /// Tells a stopped controller where its admin queues are, and enables it.
+    fn start(&self, memory: &DmaRegion) -> Result<(), NvmeError> {
         let (sq, cq) = AdminQueue::addresses(memory);
         let size = u32::from(ADMIN_DEPTH - 1);
         self.port.write32(register::INTMS, u32::MAX)?;
@@ -158,10 +170,7 @@ impl Core {
         self.port.write64(register::ASQ, sq)?;
         self.port.write64(register::ACQ, cq)?;
         self.port.write32(register::CC, cc::EN | cc::mps(PAGE_SHIFT) | cc::IOSQES_64 | cc::IOCQES_16)?;
-        self.wait_ready(true, "become ready")?;
-        let stride = self.cap.doorbell_stride();
-        let (device, port) = (self.device.clone(), self.port.clone());
-        Ok(AdminQueue::new(device, port, memory.clone(), host, stride, self.command_deadline))
+        self.wait_ready(true, "become ready")
     }
 }
 
@@ -288,6 +297,9 @@ impl Controller<Disabled> {
             windows: Mutex::new(Vec::new()),
             generation: AtomicU32::new(0),
             write_cache: Mutex::new(None),
+            ladder: OnceLock::new(),
+            buffer: Mutex::new(None),
+            limits: OnceLock::new(),
         };
         let mut ready = Controller { core: self.core, state };
         match ready.introduce() {
@@ -314,8 +326,10 @@ impl Controller<Disabled> {
         self.core.disable()?;
         // Only the host uses the admin queue, so its memory is the process's own whatever kernels run on.
         let memory = self.core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
+        let admin = self.core.admin_queue(&memory)?;
         self.core.admin_memory = Some(memory.clone());
-        self.core.start(&memory)
+        self.core.start(&memory)?;
+        Ok(admin)
     }
 }
 
@@ -384,9 +398,12 @@ impl Controller<Ready> {
         self.state.generation.fetch_add(1, Ordering::AcqRel);
         memory.region.fill(memory.offset, memory.bytes, 0)?;
         self.remember_write_cache(None);
-        let mut before = std::mem::replace(&mut *admin, self.core.start(memory)?);
-        let watched = before.watches_events();
-        admin.inherit_events(&mut before)?;
+        // Not the old queue over new memory, whatever comes: it would take zeros for completions.
+        let mut before = std::mem::replace(&mut *admin, self.core.admin_queue(memory)?);
+        admin.inherit_events(&mut before);
+        self.core.start(memory)?;
+        admin.request_events()?;
+        let watched = admin.watches_events();
         drop(admin);
         if watched {
             self.configure_events()?;
@@ -396,6 +413,7 @@ impl Controller<Ready> {
             let (device, asked) = (self.core.device.clone(), self.granted_queues());
             return Err(NvmeError::TooManyQueues { device, asked, granted, used: 0 });
         }
+        self.restore_buffer()?;
         self.state.queues.find_lost();
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! How the driver fails: which device, which queue, which command, the numbers, and what to do next.
 
-use super::{Port, PortError};
+use super::{Port, PortError, RecoveryReport};
 use crate::memory::{DmaError, MemoryError};
 use crate::wire::nvme::{Status, admin, io, register};
 use std::time::Duration;
@@ -177,6 +177,20 @@ pub enum NvmeError {
         /// Commands without completion.
         outstanding: usize,
     },
+    /// A reset of the controller ended the queues.
+    #[error("{device}: these queues went with a reset of the controller; reset them before they are used again")]
+    QueuesLost {
+        /// Which device.
+        device: String,
+    },
+    /// Nothing helped.
+    #[error("{report}; not recovered: {source}")]
+    NotRecovered {
+        /// What was tried.
+        report: Box<RecoveryReport>,
+        /// Why the last step failed.
+        source: Box<NvmeError>,
+    },
     /// A completion that belongs to no command.
     #[error("{device}: {} got a completion for command {cid}, which is not outstanding; reset the device", queue_name(*.queue))]
     StrayCompletion {
@@ -282,6 +296,22 @@ pub enum NvmeError {
         /// Bytes in the window.
         window: usize,
     },
+    /// The controller memory buffer cannot be used.
+    #[error("{device}: no controller memory buffer for queues: {reason}")]
+    NoMemoryBuffer {
+        /// Which device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Kernels were to ring, and cannot.
+    #[error("{device}: kernels cannot ring its doorbells: {reason}")]
+    NoKernelDoorbell {
+        /// Which device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The thread that forwards doorbells could not be started, or a register write of it failed.
     #[error("{device}: doorbells are not forwarded: {reason}; drop the queues and create them again")]
     Forwarder {
@@ -293,6 +323,15 @@ pub enum NvmeError {
 }
 
 impl NvmeError {
+    /// Whether the device has left: nothing that is sent to it is answered any more.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Gone { .. } => true,
+            Self::NotRecovered { source, .. } => source.is_gone(),
+            _ => false,
+        }
+    }
+
     /// The status, if the controller failed a command.
     pub fn status(&self) -> Option<Status> {
         match self {

@@ -129,6 +129,40 @@ impl Idle {
     }
 }
 
+/// A completion has been seen (`slot::completed`), somebody finishes it or its waiter gave up (`slot::claimed`).
+const COMPLETED: u32 = 1;
+const STATES: u32 = (1 << STATE_BITS) - 1;
+
+/// What kernels keep about a queue, as read at a moment at which no kernel runs.
+#[derive(Clone, Debug)]
+pub(super) struct KernelWords {
+    pub(super) depth: u32,
+    pub(super) ticket: u32,
+    pub(super) head: u32,
+    pub(super) slots: Vec<u32>,
+    pub(super) marks: Vec<u32>,
+}
+
+impl KernelWords {
+    /// Slots whose command was submitted and whose completion nobody has seen, oldest first.
+    pub(super) fn in_flight(&self) -> Vec<u32> {
+        let log2 = self.depth.trailing_zeros();
+        let mask = lap_mask(log2);
+        (1..=self.depth)
+            .rev()
+            .map(|back| self.ticket.wrapping_sub(back))
+            .filter(|ticket| {
+                let slot = (ticket & (self.depth - 1)) as usize;
+                let lap = ticket >> log2;
+                let state = self.slots[slot] ^ (lap & mask) << STATE_BITS;
+                let marked = self.marks[slot] & mask == lap.wrapping_add(1) & mask;
+                marked && state <= STATES && state & COMPLETED == 0
+            })
+            .map(|ticket| ticket & (self.depth - 1))
+            .collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +196,38 @@ mod tests {
     }
 
     proptest! {
+        /// Any commands in flight, some of them given up, at any place of the ring.
+        #[test]
+        fn commands_in_flight_are_found(log2 in 1u32..8, first: u32, open in 0u32..200, kinds in proptest::collection::vec(0u32..3, 200)) {
+            let depth = 1u32 << log2;
+            let open = open % depth;
+            let idle = Idle::new(depth, first);
+            let mut words = KernelWords {
+                depth,
+                ticket: first.wrapping_add(open),
+                head: first,
+                slots: (0..depth).map(|s| idle.slot_word(s)).collect(),
+                marks: (0..depth).map(|s| idle.mark(s)).collect(),
+            };
+            let quiet = KernelWords { ticket: first, ..words.clone() };
+            prop_assert!(quiet.in_flight().is_empty());
+            let mut expected = Vec::new();
+            for i in 0..open {
+                let ticket = first.wrapping_add(i);
+                let slot = (ticket & (depth - 1)) as usize;
+                words.marks[slot] = (ticket >> log2).wrapping_add(1);
+                match kinds[i as usize] {
+                    0 => words.slots[slot] |= COMPLETED,
+                    1 => {
+                        words.slots[slot] |= 4;
+                        expected.push(slot as u32);
+                    }
+                    _ => expected.push(slot as u32),
+                }
+            }
+            prop_assert_eq!(words.in_flight(), expected);
+        }
+
         #[test]
         fn parts_do_not_overlap(count in 1u32..70, log2 in 1u32..13) {
             let depth = 1u32 << log2;

@@ -152,7 +152,7 @@ fn at(node: &NvmeNode) -> Result<FoundController, FindError> {
 }
 
 /// NVMe functions of the machine, by address.
-fn functions(sysfs: &Sysfs) -> Vec<Bdf> {
+pub(super) fn functions(sysfs: &Sysfs) -> Vec<Bdf> {
     let class = |bdf: &Bdf| sysfs.number(format!("/sys/bus/pci/devices/{bdf}/class"));
     let all = sysfs.names("/sys/bus/pci/devices").into_iter().filter_map(|n| n.parse().ok());
     let mut nvme: Vec<Bdf> = all.filter(|b| class(b) == Some(NVME_CLASS)).collect();

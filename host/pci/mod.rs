@@ -9,6 +9,7 @@ mod find;
 mod group;
 mod holder;
 mod link;
+mod listing;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
@@ -28,6 +29,7 @@ pub use find::{FindError, FoundController, NvmeNode, find, none_such, nvme_nodes
 pub use group::{GroupMember, IommuGroup, is_vfio};
 pub use holder::processes;
 pub use link::{Lanes, Link, Rate};
+pub use listing::{ListedController, ListedNamespace, nvme_listing};
 pub use scan::{NvmeFunction, nvme_functions};
 pub use signature::{SIGNED_BYTES, Signature};
 pub use sysfs::Sysfs;

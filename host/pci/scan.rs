@@ -20,7 +20,7 @@ pub struct NvmeFunction {
     pub iommu_group: Option<String>,
 }
 
-fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(bdf)
 }
 

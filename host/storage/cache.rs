@@ -3,7 +3,7 @@
 use super::array::Array;
 use super::geometry::Geometry;
 use super::manifest::Element;
-use super::volume::Volume;
+use super::volume::{Volume, lock};
 use super::window::DataBuffer;
 use super::{Stats, StorageError};
 use crate::engine::{Args, KernelArg, abi};
@@ -132,7 +132,65 @@ impl CacheBuilder {
             ..geometry.constants(v.block_shift())
         };
         shared.set(0, constants)?;
-        Ok(Cache(Arc::new(Inner { shared, metadata, _frames: frames, constants, geometry, volume: self.volume })))
+        let inner = Inner { shared, metadata, _frames: frames, constants, geometry, volume: self.volume };
+        let inner = Arc::new(inner);
+        lock(&inner.volume.0.caches).push(Arc::downgrade(&inner));
+        Ok(Cache(inner))
+    }
+}
+
+/// Pages that were on their way when their commands were dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// Reads: the frames are empty.
+    pub(super) emptied: u64,
+    /// Writes: the pages are dirty again.
+    pub(super) dirty: u64,
+}
+
+/// Bits of a tag (`WB_TAG_*` of `abi.h`).
+mod tag {
+    pub const VALID: u64 = 0x01;
+    pub const FILLING: u64 = 0x02;
+    pub const DIRTY: u64 = 0x04;
+    pub const WRITING: u64 = 0x08;
+    pub const FAILED: u64 = 0x20;
+    pub const VERSION_SHIFT: u32 = 8;
+    pub const PAGE_SHIFT: u32 = 24;
+    /// State and version; the page is above.
+    const BELOW_PAGE: u64 = (1 << PAGE_SHIFT) - 1;
+    const STATE: u64 = (1 << VERSION_SHIFT) - 1;
+
+    /// No page, and another version, so that nobody takes new bytes for old ones.
+    pub fn emptied(tag: u64) -> u64 {
+        tag & !BELOW_PAGE | tag.wrapping_add(1 << VERSION_SHIFT) & BELOW_PAGE & !STATE
+    }
+}
+
+impl Inner {
+    /// Ends what was on its way: no command of it exists any more, and no kernel runs. A page that was being read is gone; one that
+    /// was being written is dirty again. Pins and locks of kernels that were torn down go too.
+    pub(super) fn settle(&self) -> Result<Settled, StorageError> {
+        let (parts, _) = self.geometry.parts();
+        let (frames, sets) = (self.geometry.frames(), self.geometry.sets as usize);
+        let m = &self.metadata;
+        let mut tags = m.get_slice::<u64>(parts.tag as usize, frames)?;
+        let mut settled = Settled::default();
+        for t in &mut tags {
+            if *t & tag::FILLING != 0 {
+                *t = tag::emptied(*t);
+                settled.emptied += 1;
+            } else if *t & tag::WRITING != 0 {
+                *t = *t & !tag::WRITING | tag::DIRTY;
+                settled.dirty += 1;
+            }
+        }
+        if settled != Settled::default() {
+            m.set_slice(parts.tag as usize, &tags)?;
+        }
+        m.fill(parts.pins as usize, frames * size_of::<u32>(), 0)?;
+        m.fill(parts.set_lock as usize, sets * size_of::<u32>(), 0)?;
+        Ok(settled)
     }
 }
 
@@ -223,11 +281,7 @@ impl Cache {
 
     /// What is in it. Meaningful while no kernel runs.
     pub fn occupancy(&self) -> Result<Occupancy, StorageError> {
-        const VALID: u64 = 0x01;
-        const FILLING: u64 = 0x02;
-        const DIRTY: u64 = 0x04;
-        const WRITING: u64 = 0x08;
-        const FAILED: u64 = 0x20;
+        use tag::{DIRTY, FAILED, FILLING, VALID, WRITING};
         let m = &self.0.metadata;
         let (parts, _) = self.0.geometry.parts();
         let frames = self.frames();

@@ -84,12 +84,7 @@ fn take_nsid(options: &str) -> Result<(String, Option<u32>), String> {
 impl DriveSpec {
     /// Opens what is there. Nothing is created.
     pub fn open(&self) -> Result<Drive, StorageError> {
-        if let Scheme::Soft(config) = &self.scheme
-            && config.needs_bytes()
-        {
-            let reason = "memory has no size yet: write it, as in soft:mem:1G".to_owned();
-            return Err(StorageError::Spec { spec: self.text.clone(), reason });
-        }
+        self.needs_size()?;
         self.start(self.scheme.clone(), None)
     }
 
@@ -123,7 +118,28 @@ impl DriveSpec {
         Ok(drive)
     }
 
-    fn start(&self, scheme: Scheme, new: Option<NewFile>) -> Result<Drive, StorageError> {
+    /// Opens the controller alone, whatever its namespaces are like: to look at it.
+    pub fn open_controller(&self) -> Result<OpenController, StorageError> {
+        self.needs_size()?;
+        self.controller(self.scheme.clone())
+    }
+
+    /// The namespace that was asked for, if one was.
+    pub fn nsid(&self) -> Option<u32> {
+        self.nsid
+    }
+
+    fn needs_size(&self) -> Result<(), StorageError> {
+        match &self.scheme {
+            Scheme::Soft(config) if config.needs_bytes() => {
+                let reason = "memory has no size yet: write it, as in soft:mem:1G".to_owned();
+                Err(StorageError::Spec { spec: self.text.clone(), reason })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn controller(&self, scheme: Scheme) -> Result<OpenController, StorageError> {
         let bad = |reason: String| StorageError::Spec { spec: self.text.clone(), reason };
         let (controller, keeper): (_, Option<Arc<dyn Any + Send + Sync>>) = match scheme {
             Scheme::Soft(config) => {
@@ -133,6 +149,11 @@ impl DriveSpec {
             Scheme::Qtest(config) => (Drive::enable(qtest::start(*config).map_err(|e| bad(e.to_string()))?)?, None),
             Scheme::Nvme(spec) => (spec.open()?, None),
         };
+        Ok(OpenController { controller, keeper })
+    }
+
+    fn start(&self, scheme: Scheme, new: Option<NewFile>) -> Result<Drive, StorageError> {
+        let OpenController { controller, keeper } = self.controller(scheme)?;
         let mut drive = Drive::on(controller, self.nsid)?;
         drive.name = self.text.clone();
         drive.new = new;
@@ -156,6 +177,27 @@ impl Scheme {
             Self::Qtest(config) => config.namespaces.iter_mut().map(|n| Some(&mut n.file)).collect(),
             Self::Nvme(_) => Vec::new(),
         }
+    }
+}
+
+/// An enabled controller without any of its namespaces: [`DriveSpec::open_controller`].
+pub struct OpenController {
+    controller: Arc<Controller<Ready>>,
+    /// The software device, if it is one. After the controller, which is disabled first.
+    keeper: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl OpenController {
+    /// The controller.
+    pub fn controller(&self) -> &Arc<Controller<Ready>> {
+        &self.controller
+    }
+}
+
+impl fmt::Debug for OpenController {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = if self.keeper.is_some() { " in this process" } else { "" };
+        write!(f, "OpenController({}{kept})", self.controller.name())
     }
 }
 

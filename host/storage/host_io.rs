@@ -4,7 +4,7 @@ use super::StorageError;
 use super::drive::Drive;
 use super::stripe::Piece;
 use super::volume::{Volume, lock};
-use crate::nvme::{HostQueue, HostQueueOptions, NvmeError};
+use crate::nvme::{HostQueue, HostQueueOptions, NvmeError, RecoveryPolicy};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 pub(super) struct HostSide {
     queues: Vec<Option<Mutex<HostQueue<'static>>>>,
     deadline: Mutex<Option<Duration>>,
+    policy: Mutex<RecoveryPolicy>,
 }
 
 impl HostSide {
@@ -31,7 +32,16 @@ impl HostSide {
             let options = HostQueueOptions { depth: options.depth.min(deepest), ..options };
             Ok(Some(Mutex::new(HostQueue::create(controller, options)?)))
         });
-        Ok(Self { queues: queues.collect::<Result<_, StorageError>>()?, deadline: Mutex::new(None) })
+        let queues = queues.collect::<Result<_, StorageError>>()?;
+        Ok(Self { queues, deadline: Mutex::new(None), policy: Mutex::new(RecoveryPolicy::requeue()) })
+    }
+
+    pub(super) fn policy(&self) -> RecoveryPolicy {
+        *lock(&self.policy)
+    }
+
+    pub(super) fn set_policy(&self, policy: RecoveryPolicy) {
+        *lock(&self.policy) = policy;
     }
 
     pub(super) fn set_deadline(&self, deadline: Duration) {
@@ -78,11 +88,6 @@ impl Volume {
             self.with_queue(device, |q, ns| q.write(ns, start.lba, &part))
         };
         in_parallel(pieces.iter().enumerate().collect(), write).map(drop)
-    }
-
-    /// Makes what was written stay.
-    pub fn flush(&self) -> Result<(), StorageError> {
-        (0..self.0.drives.len()).try_for_each(|device| self.with_queue(device, |q, ns| q.flush(ns)))
     }
 
     /// Reads bytes from anywhere.
@@ -153,7 +158,7 @@ impl Volume {
     }
 
     /// The pieces that each device gets.
-    fn pieces_to_write(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
+    pub(super) fn pieces_to_write(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
         if self.0.stripe.replicated {
             let whole = |device| vec![Piece { device, lba: first, at: 0, blocks }];
             return (0..self.0.drives.len()).map(whole).collect();
@@ -171,17 +176,23 @@ impl Volume {
         pieces.iter().map(|p| self.span(p).len()).sum()
     }
 
-    fn with_queue<T>(
+    /// Runs something on the host's queue of a device, or on one of the kernels' where there is none.
+    pub(super) fn with_queue<T>(
         &self,
         device: usize,
         use_it: impl FnOnce(&mut HostQueue<'_>, &crate::nvme::Namespace) -> Result<T, NvmeError>,
     ) -> Result<T, StorageError> {
         let namespace = lock(&self.0.drives[device]).namespace().clone();
         let deadline = *lock(&self.0.host.deadline);
+        let policy = self.0.host.policy();
         if let Some(queue) = &self.0.host.queues[device] {
             let mut queue = lock(queue);
             deadline.into_iter().for_each(|d| queue.set_deadline(d));
-            return Ok(use_it(&mut queue, &namespace)?);
+            queue.set_recovery(policy);
+            let outcome = use_it(&mut queue, &namespace);
+            // If that took a reset of the controller, the kernels' queues went with it.
+            self.revive(device);
+            return Ok(outcome?);
         }
         if !self.0.engine.is_idle() {
             let reason = "kernels have all queue pairs of its controller; finish the run first, or use one queue less";
@@ -191,6 +202,7 @@ impl Volume {
         let mut set = lock(&self.0.sets[device]);
         let mut queue = HostQueue::on(&mut set, 0)?;
         deadline.into_iter().for_each(|d| queue.set_deadline(d));
+        queue.set_recovery(policy);
         Ok(use_it(&mut queue, &namespace)?)
     }
 }

@@ -5,9 +5,11 @@
 //! reach them through [`Array`]s.
 
 mod array;
+mod blocks;
 mod builder;
 mod cache;
 mod checksum;
+mod choose;
 mod drive;
 mod error;
 mod geometry;
@@ -16,6 +18,7 @@ mod load;
 mod manifest;
 mod nvme;
 mod path;
+mod recover;
 mod stats;
 mod stripe;
 mod target;
@@ -26,13 +29,17 @@ pub use array::{Array, LentArray};
 pub use builder::VolumeBuilder;
 pub use cache::{Cache, CacheBuilder, LentCache, Occupancy};
 pub use checksum::Checksum;
-pub use drive::{Drive, DriveSpec};
+pub use drive::{Drive, DriveSpec, OpenController};
 pub use error::StorageError;
 pub use load::{Plan, VolumeWriter};
 pub use manifest::{
     ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, NAME_BYTES,
 };
-pub use path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice};
+pub use path::{
+    Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
+    WritesOrder,
+};
+pub use recover::VolumeRecovery;
 pub use stats::Stats;
 pub use target::Consent;
 pub use volume::{LentVolume, Volume};

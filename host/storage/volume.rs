@@ -12,7 +12,7 @@ use crate::memory::Region;
 use crate::nvme::QueueSet;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// Namespaces with queues that kernels submit to. Cheap to clone; the devices close when the last clone and the last cache on it
@@ -27,6 +27,8 @@ pub(super) struct Inner {
     pub(super) shared: Region,
     pub(super) windows: Mutex<Windows>,
     pub(super) counters: Counters,
+    /// Caches on it, whose pages have to be settled after a recovery.
+    pub(super) caches: Mutex<Vec<Weak<super::cache::Inner>>>,
     pub(super) host: HostSide,
     pub(super) sets: Vec<Mutex<QueueSet>>,
     pub(super) drives: Vec<Mutex<Drive>>,
@@ -98,7 +100,7 @@ impl Volume {
         self.0.blocks
     }
 
-    /// log2 of the logical block size: 9 or 12.
+    /// log2 of the logical block size: 9 to 12.
     pub fn block_shift(&self) -> u32 {
         self.0.block_shift
     }

@@ -1,9 +1,17 @@
 //! `warpbell nvme`: controllers, in nvme-cli's words.
 
 mod bind;
+mod error_log;
+mod format_check;
+mod id;
+mod list;
+mod look;
+mod smart;
 
+use crate::args::{BenchCommand, NvmeArgs};
+use crate::interrupt::Interrupt;
 use crate::output::Failure;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub enum NvmeCommand {
@@ -11,11 +19,43 @@ pub enum NvmeCommand {
     Bind(bind::BindArgs),
     /// Give a controller back to the kernel's driver
     Unbind(bind::UnbindArgs),
+    /// List the controllers of this machine: who drives them, what they are, what namespaces they have
+    List(list::ListArgs),
+    /// Print what a controller and its namespaces say about themselves
+    #[command(visible_alias = "id-ctrl")]
+    Id(look::LookArgs),
+    /// Print the SMART / health log of a controller
+    #[command(visible_alias = "smart-log")]
+    Smart(look::LookArgs),
+    /// Print what a controller has logged of errors, newest first
+    ErrorLog(look::LookArgs),
+    /// Say which namespaces can be used, why not the others, and what would format them (exit code 1: none can)
+    FormatCheck(look::LookArgs),
+    /// Measure a device: bench nvme --device DEVICE
+    Bench(BenchArgs),
 }
 
-pub fn run(command: NvmeCommand) -> Result<(), Failure> {
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
+    #[arg(value_name = "DEVICE")]
+    pub name: String,
+    #[command(flatten)]
+    pub bench: NvmeArgs,
+}
+
+pub fn run(command: NvmeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
         NvmeCommand::Bind(args) => bind::bind(&args),
         NvmeCommand::Unbind(args) => bind::unbind(&args),
+        NvmeCommand::List(args) => list::run(&args),
+        NvmeCommand::Id(args) => id::run(&args),
+        NvmeCommand::Smart(args) => smart::run(&args),
+        NvmeCommand::ErrorLog(args) => error_log::run(&args),
+        NvmeCommand::FormatCheck(args) => format_check::run(&args),
+        NvmeCommand::Bench(BenchArgs { name, mut bench }) => {
+            bench.device.devices.insert(0, name);
+            crate::bench::run(BenchCommand::Nvme(bench), interrupt)
+        }
     }
 }

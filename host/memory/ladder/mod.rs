@@ -221,6 +221,11 @@ impl Ladder {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// What was asked for.
+    pub fn choice(&self) -> RungChoice {
+        self.choice
+    }
+
     /// What became of each rung that was tried so far, best first.
     pub fn attempts(&self) -> Vec<Attempt> {
         self.state().attempts.clone()

@@ -1,6 +1,10 @@
 //! The driver against registers and admin behaviour that real controllers seldom show.
 
+mod buffer;
 mod fake;
+mod hostile;
+mod manners;
+mod peer;
 
 use super::{
     Controller, Disabled, DoorbellPath, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, QueueSet, Ready,
@@ -9,6 +13,7 @@ use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
 use crate::wire::nvme::{SqEntry, admin, io, status};
 use fake::{CAP, Fake, Quirks};
+use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +113,7 @@ fn the_doorbell_stride_is_kept() {
     let set = controller.create_queues(&Space::cpu(), options(2, 4)).unwrap();
     let mut set = set;
     let ns = controller.namespace(1).unwrap();
-    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
 }
 
 // --- admin commands --------------------------------------------------------------------------------------------------
@@ -286,7 +291,7 @@ fn rings_may_be_in_the_memory_of_kernels() {
     assert_eq!((q.bounce, q.bounce_bytes), (0, 0));
     assert_ne!(q.prp_list, 0);
     let ns = controller.namespace(1).unwrap();
-    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
     set.check().unwrap();
 }
 
@@ -320,7 +325,7 @@ fn a_reset_controller_serves_queue_sets_again() {
     assert_eq!((fake.io_queues(), controller.free_queues()), ((0, 0), 1));
     let ns = controller.namespace(1).unwrap();
     set.reset().unwrap();
-    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
     // Queues that went with the reset are not deleted once more.
     drop(dropped);
     assert_eq!((fake.io_queues(), controller.free_queues()), ((2, 2), 2));
@@ -355,7 +360,7 @@ fn a_host_queue_hands_back_an_idle_queue() {
     let mut queue = HostQueue::on(&mut set, 0).unwrap();
     // Past the end of the tickets, an odd number of laps on.
     for _ in 0..29 {
-        queue.flush(&ns).unwrap();
+        queue.flush_always(&ns).unwrap();
     }
     drop(queue);
     let q = queue_of(&set, 0);
@@ -364,7 +369,7 @@ fn a_host_queue_hands_back_an_idle_queue() {
     assert_eq!(words(q.slot, 8), laps.map(|l: u32| l << 3));
     assert_eq!(words(q.mark, 8), laps);
     // And it goes on from there.
-    HostQueue::on(&mut set, 0).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 0).unwrap().flush_always(&ns).unwrap();
     assert_eq!(queue_of(&set, 0).ticket, 14);
     assert!(HostQueue::on(&mut set, 1).is_err());
 }
@@ -375,11 +380,11 @@ fn a_late_command_is_aborted() {
     let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 4, bytes_per_command: 4096 }).unwrap();
     queue.set_deadline(SHORT);
     let ns = controller.namespace(1).unwrap();
-    let e = queue.flush(&ns).unwrap_err();
+    let e = queue.flush_always(&ns).unwrap_err();
     assert!(matches!(e, NvmeError::TimedOut { queue: 1, opcode: io::FLUSH, .. }), "{e}");
     assert!(e.to_string().contains("was aborted"), "{e}");
     fake.with_quirks(|q| q.lose_io = false);
-    queue.flush(&ns).unwrap();
+    queue.flush_always(&ns).unwrap();
 }
 
 #[test]
@@ -397,7 +402,7 @@ fn a_command_that_cannot_be_aborted_keeps_its_slot_until_it_ends() {
     };
     assert_eq!(free(&mut queue), 2);
     fake.with_quirks(|q| q.lose_io = false);
-    queue.flush(&ns).unwrap();
+    queue.flush_always(&ns).unwrap();
     fake.release_lost();
     assert!(queue.poll().unwrap().is_none());
     assert_eq!(free(&mut queue), 3);
@@ -410,12 +415,12 @@ fn a_queue_left_with_commands_in_flight_is_reset() {
     let ns = controller.namespace(1).unwrap();
     let mut queue = HostQueue::on(&mut set, 0).unwrap();
     queue.set_deadline(SHORT);
-    queue.flush(&ns).unwrap_err();
+    queue.flush_always(&ns).unwrap_err();
     drop(queue);
     fake.with_quirks(|q| q.lose_io = false);
     assert_eq!((queue_of(&set, 0).ticket, fake.io_queues()), (0, (2, 2)));
-    HostQueue::on(&mut set, 1).unwrap().flush(&ns).unwrap();
-    HostQueue::on(&mut set, 0).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 1).unwrap().flush_always(&ns).unwrap();
+    HostQueue::on(&mut set, 0).unwrap().flush_always(&ns).unwrap();
 }
 
 #[test]
@@ -454,4 +459,28 @@ fn regions_of_a_poisoned_space_stay() {
     assert_eq!(words(sq, 4), [0; 4]);
     // A kernel that would not end may still ring for its identifier.
     assert_eq!(controller.free_queues(), 3);
+}
+
+// --- controllers of ill will -----------------------------------------------------------------------------------------
+
+#[test]
+fn no_bytes_are_no_controller() {
+    hostile::run(&[]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// The same with far more inputs: `cargo fuzz run controller`.
+    #[test]
+    fn no_controller_makes_the_driver_panic_or_hang(input in proptest::collection::vec(any::<u8>(), 0..6000)) {
+        hostile::run(&input);
+    }
+
+    /// Mostly well-behaved, so that it gets further.
+    #[test]
+    fn nor_one_that_behaves_well_at_first(input in proptest::collection::vec(prop_oneof![9 => 0u8..200, 1 => any::<u8>()], 3000..6000)) {
+        let polite: Vec<u8> = input.into_iter().enumerate().map(|(i, b)| if i < 60 { b / 12 * 12 % 240 } else { b }).collect();
+        hostile::run(&polite);
+    }
 }

@@ -27,7 +27,7 @@ const CAPABILITIES: u32 = 0x34;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_MASTER: u16 = 1 << 2;
 /// What a read of a function that is not there gives.
-const NO_VENDOR: u16 = 0xffff;
+const ABSENT: u32 = u32::MAX;
 const CLASS_NVME: u32 = 0x01_08_02;
 /// The power management capability and its control register (PCI Power Management 1.2, 3.2).
 const CAP_POWER: u8 = 0x01;
@@ -86,6 +86,8 @@ pub struct VfioDevice {
     release: Option<EventFd>,
     /// Notices that were taken from the eventfds.
     heard: AtomicU8,
+    /// Whether MSI-X vectors are connected: the kernel refuses to disconnect none.
+    interrupts: Mutex<bool>,
     /// What the descriptor needs to stay open: the group, or the address space. After the descriptor.
     _keep: Arc<dyn Any + Send + Sync>,
     _claim: Claim,
@@ -118,6 +120,7 @@ impl VfioDevice {
             bus_error: None,
             release: None,
             heard: AtomicU8::new(0),
+            interrupts: Mutex::new(false),
             _keep: keep,
             _claim: claim,
         };
@@ -211,10 +214,10 @@ impl VfioDevice {
         self.config_write16(COMMAND, command | COMMAND_MEMORY | COMMAND_MASTER)
     }
 
-    /// Whether the function has left the bus: its vendor reads as all ones (PCI Local Bus 3.0, 6.1), or not at all, as the kernel
-    /// has it once it knows.
+    /// Whether the function has left the bus: its class reads as all ones (PCI Local Bus 3.0, 6.1), or not at all, as the kernel
+    /// has it once it knows. The vendor would not do: VFIO answers that register itself, and goes on doing so.
     pub fn is_gone(&self) -> bool {
-        self.config_read16(VENDOR).map_or(true, |v| v == NO_VENDOR)
+        self.config_read32(CLASS).map_or(true, |v| v == ABSENT)
     }
 
     /// The worst that the kernel has told of the device.
@@ -331,17 +334,27 @@ impl VfioDevice {
             let (device, last) = (self.name.clone(), count.saturating_sub(1));
             return Err(VfioError::Vectors { device, first: 0, last, vectors });
         }
-        self.disable_interrupts()?;
+        let mut connected = self.interrupts.lock().unwrap_or_else(|e| e.into_inner());
+        self.disconnect(&mut connected)?;
         let failed = |source| VfioError::call(&self.name, "eventfd", source);
         let events: Vec<EventFd> = (0..count).map(|_| EventFd::new()).collect::<Result<_, _>>().map_err(failed)?;
         let descriptors: Vec<i32> = events.iter().map(|e| e.as_raw_fd()).collect();
         self.set_irqs(uapi::VFIO_PCI_MSIX_IRQ_INDEX, 0, &descriptors)?;
+        *connected = true;
         Ok(events)
     }
 
     /// Disconnects all MSI-X vectors.
     pub fn disable_interrupts(&self) -> Result<(), VfioError> {
-        self.set_irqs(uapi::VFIO_PCI_MSIX_IRQ_INDEX, 0, &[])
+        self.disconnect(&mut self.interrupts.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    fn disconnect(&self, connected: &mut bool) -> Result<(), VfioError> {
+        if *connected {
+            self.set_irqs(uapi::VFIO_PCI_MSIX_IRQ_INDEX, 0, &[])?;
+            *connected = false;
+        }
+        Ok(())
     }
 }
 

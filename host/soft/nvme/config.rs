@@ -171,7 +171,7 @@ impl SoftConfig {
     /// | `wrong-phase=every:N` or `A-B` | completions with the wrong phase tag |
     /// | `lose-doorbell=every:N` | doorbells that are not heard |
     /// | `stuck-queue=[Q:]after:N` | a queue (or each) that stops after N commands |
-    /// | `fatal=after:N` or `A-B` | controller fatal status |
+    /// | `fatal=after:N`, `once:N` or `A-B` | controller fatal status; `once`: with command N, and no more after a reset |
     /// | `disappear=after:N` or `A-B` | the device is gone: registers read all ones |
     /// | `slow-ready=TIME`, `never-ready` | time to CSTS.RDY |
     /// | `reorder`, `seed=N` | completions in a random order; seed of everything random |

@@ -70,6 +70,8 @@ pub enum Selector {
 pub enum Trigger {
     /// After this many I/O commands over all queues; 0 is as soon as it is enabled.
     After(u64),
+    /// With this I/O command over all queues, counting from one; a reset ends it for good.
+    Once(u64),
     /// At the first I/O command that touches one of these blocks.
     Blocks(RangeInclusive<u64>),
 }
@@ -191,6 +193,7 @@ impl fmt::Display for FaultPlan {
             match trigger {
                 None => {}
                 Some(Trigger::After(n)) => write!(f, ",{key}=after:{n}")?,
+                Some(Trigger::Once(n)) => write!(f, ",{key}=once:{n}")?,
                 Some(Trigger::Blocks(b)) => write!(f, ",{key}={}", blocks(b))?,
             }
         }
@@ -289,6 +292,7 @@ impl QueueFaults {
         let hit = |t: &Option<Trigger>| match t {
             None => false,
             Some(Trigger::After(n)) => nth > *n,
+            Some(Trigger::Once(n)) => nth == *n,
             Some(Trigger::Blocks(b)) => range.as_ref().is_some_and(|r| meet(r, b)),
         };
         if hit(&plan.disappear) {

@@ -71,7 +71,7 @@ const TIME: &str = "a time such as 500ns, 20us, 5ms or 1s";
 const NUMBER: &str = "a whole number";
 const BLOCKS: &str = "a block or a range of blocks such as 100 or 100-107";
 const SELECTOR: &str = "every:N, or a range of blocks such as 100-107";
-const TRIGGER: &str = "after:N, or a range of blocks such as 100-107";
+const TRIGGER: &str = "after:N, once:N, or a range of blocks such as 100-107";
 
 /// Splits at commas that no backslash escapes.
 fn fields(spec: &str) -> Vec<String> {
@@ -141,8 +141,11 @@ fn selector(text: &str) -> Option<Selector> {
 }
 
 fn trigger(text: &str) -> Option<Trigger> {
-    match text.strip_prefix("after:") {
-        Some(n) => number(n).map(Trigger::After),
+    if let Some(n) = text.strip_prefix("after:") {
+        return number(n).map(Trigger::After);
+    }
+    match text.strip_prefix("once:") {
+        Some(n) => number(n).map(Trigger::Once),
         None => range(text).map(Trigger::Blocks),
     }
 }
@@ -395,8 +398,13 @@ mod tests {
         let time = || (0u64..2_000_000_000).prop_map(Duration::from_nanos);
         let selector =
             || prop::option::of(prop_oneof![(1u64..99).prop_map(Selector::Every), range().prop_map(Selector::Blocks)]);
-        let trigger =
-            || prop::option::of(prop_oneof![(0u64..99).prop_map(Trigger::After), range().prop_map(Trigger::Blocks)]);
+        let trigger = || {
+            prop::option::of(prop_oneof![
+                (0u64..99).prop_map(Trigger::After),
+                (1u64..99).prop_map(Trigger::Once),
+                range().prop_map(Trigger::Blocks)
+            ])
+        };
         let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Both)];
         let media = (range(), access).prop_map(|(blocks, access)| MediaError { blocks, access });
         let latency = prop_oneof![

@@ -1,11 +1,15 @@
 //! A queue that the host submits to: what loaders use, and what shows that the driver works without any kernel.
 
+mod blocks;
+mod transfer;
+
 use super::admin::{load_completion, pause, store_command};
 use super::controller::{Controller, PAGE_BYTES, Ready};
 use super::error::io_name;
 use super::layout;
-use super::{Landing, Namespace, NvmeError, QueueOptions, QueueSet};
-use crate::memory::{DmaRegion, Place, Space};
+use super::recovery::{self, Pending};
+use super::{Landing, NvmeError, QueueOptions, QueueSet, RecoveryPolicy, RecoveryReport, Unfinished};
+use crate::memory::{DmaRegion, Space};
 use crate::wire::nvme::{CqEntry, SqEntry, csts, io, status};
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// How long a command may take unless told otherwise.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a command that was aborted gets to end.
-const ABORT_GRACE: Duration = Duration::from_secs(1);
 /// Polls between two looks at CSTS.
 const CSTS_EVERY: u32 = 4096;
 /// Staging of a queue whose own data lands directly: buffers, and bytes of each.
@@ -51,6 +53,13 @@ impl Set<'_> {
             Set::Borrowed(s) => s,
         }
     }
+
+    fn get_mut(&mut self) -> &mut QueueSet {
+        match self {
+            Set::Owned(s) => s,
+            Set::Borrowed(s) => s,
+        }
+    }
 }
 
 /// A buffer and a PRP list for each command.
@@ -76,7 +85,9 @@ enum Slot {
         asked: Option<Instant>,
     },
     /// Given up: the device may still write to its buffer.
-    GivenUp,
+    GivenUp {
+        entry: SqEntry,
+    },
 }
 
 /// One I/O queue pair driven by the host. Calls block, bounded by the deadline; several commands are in flight.
@@ -94,6 +105,7 @@ pub struct HostQueue<'a> {
     staging: Option<Staging>,
     done: VecDeque<CqEntry>,
     deadline: Duration,
+    policy: RecoveryPolicy,
 }
 
 // SAFETY: the addresses are of memory that the set and the staging keep; all access is by atomic words or copies of buffers
@@ -108,9 +120,8 @@ impl HostQueue<'static> {
         let options = QueueOptions {
             count: 1,
             depth: options.depth,
-            memory: Place::Host,
             landing: Landing::Bounce { bytes_per_slot },
-            first_ticket: 0,
+            ..QueueOptions::default()
         };
         let set = QueueSet::create(controller, &Space::cpu(), options, true)?;
         Self::over(Set::Owned(Box::new(set)), 0)
@@ -142,9 +153,12 @@ impl<'a> HostQueue<'a> {
             refuse("these rings are in GPU memory, where the host does not submit; create a host queue of its own")
         })?;
         // SAFETY: the set's rings have `ring.bytes` for each queue.
-        let sq = unsafe { rings.add(index as usize * ring.bytes) };
-        // SAFETY: as above.
-        let cq = unsafe { sq.add(ring.cq_offset) };
+        let cq = unsafe { rings.add(index as usize * ring.bytes + ring.cq_offset) };
+        let (submission, at) = s.submission_ring(index);
+        let submission =
+            submission.host().ok_or_else(|| refuse("its submission ring is where the host does not submit"))?;
+        // SAFETY: the ring lies at this offset of its memory.
+        let sq = unsafe { submission.add(at) };
         let staging = Self::staging(s, index)?;
         let slots = (staging.buffers.bytes / staging.bytes).min(s.depth() as usize - 1);
         Ok(Self {
@@ -159,6 +173,7 @@ impl<'a> HostQueue<'a> {
             staging: Some(staging),
             done: VecDeque::new(),
             deadline: DEFAULT_DEADLINE,
+            policy: RecoveryPolicy::default(),
             set,
         })
     }
@@ -224,7 +239,7 @@ impl<'a> HostQueue<'a> {
         buffer.min(self.set.get().max_transfer_bytes())
     }
 
-    /// Sets how long one command may take before it is aborted.
+    /// Sets how long one command may take before it is aborted; ten seconds unless told otherwise.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
@@ -324,14 +339,16 @@ impl<'a> HostQueue<'a> {
             let before = match self.slots.get_mut(usize::from(cid)) {
                 Some(slot @ Slot::InFlight { .. }) => std::mem::replace(slot, Slot::Reserved),
                 // Late: nobody waits for it any more, and its buffer is free again.
-                Some(slot @ Slot::GivenUp) => std::mem::replace(slot, Slot::Free),
+                Some(slot @ Slot::GivenUp { .. }) => std::mem::replace(slot, Slot::Free),
                 _ => Slot::Free,
             };
             self.set.get().ring(self.index, true, self.head & mask)?;
             match before {
                 Slot::InFlight { .. } => return Ok(Some(entry)),
-                Slot::GivenUp => {}
+                Slot::GivenUp { .. } => {}
                 Slot::Free | Slot::Reserved => {
+                    // A controller that answers what nobody asked is not believed any more: it might do so for ever.
+                    self.give_up_all();
                     let device = self.controller().name().to_owned();
                     return Err(NvmeError::StrayCompletion { device, queue: self.id, cid });
                 }
@@ -398,12 +415,13 @@ impl<'a> HostQueue<'a> {
         let controller = self.controller().clone();
         self.set.get().check().inspect_err(|_| self.give_up_all())?;
         let asked = self.abort_late();
+        let grace = self.policy.abort_grace;
         let mut polls = 0;
         let mut aborted = false;
         // Even a command that the controller says it did not abort may just have ended.
         while asked.is_ok()
             && !aborted
-            && matches!(self.slots[usize::from(cid)], Slot::InFlight { asked: Some(t), .. } if t.elapsed() < ABORT_GRACE)
+            && matches!(self.slots[usize::from(cid)], Slot::InFlight { asked: Some(t), .. } if t.elapsed() < grace)
         {
             while let Some(done) = self.next()? {
                 if done.cid() != cid {
@@ -426,7 +444,7 @@ impl<'a> HostQueue<'a> {
         if asked.is_err() || csts & csts::RDY == 0 {
             self.give_up_all();
         }
-        self.slots[usize::from(cid)] = if aborted { Slot::Free } else { Slot::GivenUp };
+        self.slots[usize::from(cid)] = if aborted { Slot::Free } else { Slot::GivenUp { entry: *entry } };
         Err(NvmeError::TimedOut {
             device: controller.name().to_owned(),
             queue: self.id,
@@ -441,31 +459,10 @@ impl<'a> HostQueue<'a> {
 
     fn give_up_all(&mut self) {
         for slot in &mut self.slots {
-            if matches!(slot, Slot::InFlight { .. }) {
-                *slot = Slot::GivenUp;
+            if let Slot::InFlight { entry, .. } = slot {
+                *slot = Slot::GivenUp { entry: *entry };
             }
         }
-    }
-
-    // --- transfers ---------------------------------------------------------------------------------------------------
-
-    /// Reads whole blocks from `lba` on.
-    pub fn read(&mut self, namespace: &Namespace, lba: u64, out: &mut [u8]) -> Result<(), NvmeError> {
-        self.transfer(namespace, lba, Transfer::Read(out))
-    }
-
-    /// Writes whole blocks from `lba` on. They are on the medium after a [`HostQueue::flush`].
-    pub fn write(&mut self, namespace: &Namespace, lba: u64, data: &[u8]) -> Result<(), NvmeError> {
-        self.transfer(namespace, lba, Transfer::Write(data))
-    }
-
-    /// Makes what was written stay.
-    pub fn flush(&mut self, namespace: &Namespace) -> Result<(), NvmeError> {
-        let cid = self.reserve().ok_or_else(|| self.full())?;
-        let entry = SqEntry::new(io::FLUSH, cid, namespace.id());
-        let done = self.execute(cid, entry);
-        self.release(cid);
-        self.judge(&entry, &done?)
     }
 
     fn full(&self) -> NvmeError {
@@ -486,102 +483,68 @@ impl<'a> HostQueue<'a> {
         })
     }
 
-    fn transfer(&mut self, namespace: &Namespace, lba: u64, mut data: Transfer<'_>) -> Result<(), NvmeError> {
-        let total = data.len();
-        let block = namespace.block_bytes();
-        let range = |reason: String| NvmeError::Range {
-            device: self.controller().name().to_owned(),
-            nsid: namespace.id(),
-            lba,
-            bytes: total,
-            reason,
-        };
-        if !total.is_multiple_of(block) {
-            return Err(range(format!("not whole blocks of {block} bytes")));
-        }
-        let blocks = (total / block) as u64;
-        if lba.checked_add(blocks).is_none_or(|end| end > namespace.blocks()) {
-            return Err(range(format!("the namespace has {} blocks", namespace.blocks())));
-        }
-        // Blocks of 4096 bytes and buffers of 512 do not go together; and a command counts at most 65,536 blocks.
-        let each = (self.max_transfer_bytes() / block).min(1 << 16) * block;
-        if each == 0 {
-            return Err(range(format!("one command of this queue moves {} bytes", self.max_transfer_bytes())));
-        }
-        let opcode = if matches!(data, Transfer::Read(_)) { io::READ } else { io::WRITE };
-        let (mut next, mut in_flight) = (0, 0usize);
-        let mut pieces = vec![(SqEntry::default(), 0, 0); self.slots.len()];
-        let mut failed: Option<NvmeError> = None;
-        loop {
-            while next < total && failed.is_none() {
-                let Some(cid) = self.reserve() else { break };
-                let bytes = each.min(total - next);
-                let mut entry = SqEntry::new(opcode, cid, namespace.id());
-                entry.set_range(lba + (next / block) as u64, (bytes / block) as u32);
-                (entry.prp1, entry.prp2) = self.data_pointers(cid, bytes);
-                let submitted = match &data {
-                    Transfer::Write(from) => self.fill_buffer(cid, &from[next..next + bytes]),
-                    Transfer::Read(_) => Ok(()),
-                }
-                .and_then(|()| self.submit(cid, entry));
-                match submitted {
-                    Ok(()) => {
-                        pieces[usize::from(cid)] = (entry, next, bytes);
-                        next += bytes;
-                        in_flight += 1;
-                    }
-                    Err(e) => failed = Some(e),
-                }
-            }
-            if in_flight == 0 {
-                break;
-            }
-            match self.wait() {
-                Ok(done) => {
-                    in_flight -= 1;
-                    let (entry, at, bytes) = pieces[usize::from(done.cid())];
-                    let outcome = self.judge(&entry, &done).and_then(|()| match &mut data {
-                        Transfer::Read(out) => self.take_buffer(done.cid(), &mut out[at..at + bytes]),
-                        Transfer::Write(_) => Ok(()),
-                    });
-                    self.release(done.cid());
-                    if let Err(e) = outcome {
-                        failed.get_or_insert(e);
-                    }
-                }
-                Err(e) => {
-                    failed.get_or_insert(e);
-                    in_flight =
-                        self.done.len() + self.slots.iter().filter(|s| matches!(s, Slot::InFlight { .. })).count();
-                }
+    // --- recovery ----------------------------------------------------------------------------------------------------
+
+    /// Sets what becomes of commands of [`HostQueue::read`], [`HostQueue::write`] and the others that move no slots of the
+    /// caller's: by default a command that is past its deadline fails.
+    pub fn set_recovery(&mut self, policy: RecoveryPolicy) {
+        self.policy = policy;
+    }
+
+    /// Makes the queue work again: see [`Controller::recover`]. Every slot is free afterwards and what was in flight has ended.
+    pub fn recover(&mut self) -> Result<RecoveryReport, NvmeError> {
+        let controller = self.controller().clone();
+        let id = self.id;
+        let mut commands = Vec::new();
+        for (cid, slot) in self.slots.iter().enumerate() {
+            if let Slot::InFlight { entry, .. } | Slot::GivenUp { entry } = slot {
+                commands.push(Unfinished { cid: cid as u16, ..Unfinished::new(id, entry) });
             }
         }
-        match failed {
-            Some(e) => Err(e),
-            None if next < total => Err(self.full()),
-            None => Ok(()),
+        let idle = commands.is_empty();
+        let pending = Pending { set: 0, index: self.index, head: self.head, commands };
+        let policy = self.policy;
+        let report = recovery::climb(&controller, &mut [self.set.get_mut()], vec![pending], idle, &policy);
+        match report {
+            Ok(report) if report.steps.is_empty() => Ok(report),
+            Ok(report) => {
+                self.start_over()?;
+                Ok(report)
+            }
+            Err(e) => {
+                self.give_up_all();
+                Err(e)
+            }
         }
     }
-}
 
-enum Transfer<'a> {
-    Read(&'a mut [u8]),
-    Write(&'a [u8]),
-}
+    /// The queue was created again: it is empty.
+    fn start_over(&mut self) -> Result<(), NvmeError> {
+        let set = self.set.get();
+        let ticket = set.idle_ticket(self.index)?.ok_or_else(|| NvmeError::Options {
+            device: set.controller().name().to_owned(),
+            reason: "the queue is not idle after a reset".to_owned(),
+        })?;
+        (self.tail, self.head) = (ticket, ticket);
+        self.slots.fill(Slot::Free);
+        self.done.clear();
+        Ok(())
+    }
 
-impl Transfer<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Self::Read(b) => b.len(),
-            Self::Write(b) => b.len(),
+    /// Creates the queue again if a reset of the controller ended it.
+    fn refresh(&mut self) -> Result<(), NvmeError> {
+        if self.set.get().is_stale() {
+            self.set.get_mut().reset()?;
+            self.start_over()?;
         }
+        Ok(())
     }
 }
 
 fn named(entry: &SqEntry) -> String {
     let name = io_name(entry.opcode());
     match entry.opcode() {
-        io::READ | io::WRITE => {
+        io::READ | io::WRITE | io::WRITE_ZEROES => {
             format!("{name} of {} block(s) at LBA {} of namespace {}", entry.blocks(), entry.slba(), entry.nsid)
         }
         _ => format!("{name} of namespace {}", entry.nsid),
@@ -596,7 +559,7 @@ impl fmt::Debug for HostQueue<'_> {
 
 impl Drop for HostQueue<'_> {
     fn drop(&mut self) {
-        let busy = self.slots.iter().any(|s| matches!(s, Slot::InFlight { .. } | Slot::GivenUp));
+        let busy = self.slots.iter().any(|s| matches!(s, Slot::InFlight { .. } | Slot::GivenUp { .. }));
         let Set::Borrowed(set) = &mut self.set else {
             // The set's own drop deletes the queue, which ends what is in flight.
             return;

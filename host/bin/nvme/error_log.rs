@@ -1,0 +1,80 @@
+//! `warpbell nvme error-log`: what has gone wrong lately, newest first.
+
+use super::look::{LookArgs, print};
+use crate::output::Failure;
+use serde::Serialize;
+use warpbell::wire::nvme::log::ErrorLogEntry;
+
+#[derive(Serialize)]
+struct Log {
+    /// Entries that the controller keeps.
+    capacity: u16,
+    errors: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    error_count: u64,
+    sqid: u16,
+    cmdid: u16,
+    status_field: u16,
+    status: String,
+    parm_error_location: u16,
+    lba: u64,
+    nsid: u32,
+    vs: u8,
+    cs: u64,
+}
+
+/// What an entry holds where the error belongs to no queue, no command or no place in it.
+const NONE: u16 = u16::MAX;
+
+pub fn run(args: &LookArgs) -> Result<(), Failure> {
+    let looked = args.open()?;
+    let controller = looked.open.controller();
+    let errors = controller.error_log()?.iter().map(Entry::new).collect();
+    let log = Log { capacity: controller.identify().error_log_entries(), errors };
+    print("nvme error-log", args, &log, |log| text(&args.device, log))
+}
+
+impl Entry {
+    fn new(e: &ErrorLogEntry) -> Self {
+        Self {
+            error_count: e.count,
+            sqid: e.sqid,
+            cmdid: e.cid,
+            status_field: e.status.0,
+            status: e.status.to_string(),
+            parm_error_location: e.parameter,
+            lba: e.lba,
+            nsid: e.nsid,
+            vs: e.vendor_log,
+            cs: e.command_specific,
+        }
+    }
+
+    fn line(&self) -> String {
+        let number = |n: u16| if n == NONE { "-".to_owned() } else { n.to_string() };
+        let mut line = format!(
+            "error {:>6}  queue {:>3}  command {:>5}  nsid {}  LBA {}  {}",
+            self.error_count,
+            number(self.sqid),
+            number(self.cmdid),
+            self.nsid,
+            self.lba,
+            self.status
+        );
+        if self.parm_error_location != NONE {
+            let (byte, bit) = (self.parm_error_location & 0xff, self.parm_error_location >> 8 & 7);
+            line += &format!("  byte {byte} bit {bit} of the command");
+        }
+        line
+    }
+}
+
+fn text(device: &str, log: &Log) -> Vec<String> {
+    let (entries, capacity) = (log.errors.len(), log.capacity);
+    let mut lines = vec![format!("Error Log Entries for device {device}: {entries} of at most {capacity}")];
+    lines.extend(log.errors.iter().map(Entry::line));
+    lines
+}

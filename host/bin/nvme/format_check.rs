@@ -1,0 +1,110 @@
+//! `warpbell nvme format-check`: which namespaces can be used as they are, why not the others, and what would change that.
+
+use super::look::{LookArgs, Looked, print};
+use crate::output::Failure;
+use serde::Serialize;
+use warpbell::bench::units::Bytes;
+use warpbell::nvme::check_format;
+use warpbell::pci::{Sysfs, nvme_listing};
+
+#[derive(Serialize)]
+struct Check {
+    namespaces: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    nsid: u32,
+    size_bytes: Option<u64>,
+    block_bytes: Option<u64>,
+    metadata_bytes: u16,
+    usable: bool,
+    /// Why not.
+    reason: Option<String>,
+    /// A format that would do, or would do better.
+    format: Option<Suggestion>,
+}
+
+#[derive(Serialize)]
+struct Suggestion {
+    lbaf: usize,
+    block_bytes: u64,
+    command: String,
+}
+
+pub fn run(args: &LookArgs) -> Result<(), Failure> {
+    let looked = args.open()?;
+    let mut rows = Vec::new();
+    for nsid in looked.namespaces()? {
+        rows.push(row(&looked, nsid)?);
+    }
+    let usable = rows.iter().any(|r| r.usable);
+    print("nvme format-check", args, &Check { namespaces: rows }, |check| text(check))?;
+    if usable { Ok(()) } else { Err(Failure::Error(format!("{}: no namespace can be used", args.device))) }
+}
+
+fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {
+    let controller = looked.open.controller();
+    let Some(identify) = controller.identify_namespace(nsid)? else {
+        // The error that names those that there are.
+        return Err(controller.namespace(nsid).map(drop).err().map_or_else(
+            || Failure::Error(format!("namespace {nsid} came while it was looked at; look again")),
+            Failure::from,
+        ));
+    };
+    let check = check_format(&identify);
+    let format = identify.format();
+    let formats = identify.formats();
+    let current = identify.format_index();
+    // Larger blocks only matter where the current format cannot be used.
+    let best = check.better.first().copied().filter(|&best| check.obstacle.is_some() && best != current);
+    let block_device = block_device(looked, nsid);
+    let suggestion = best.map(|lbaf| Suggestion {
+        lbaf,
+        block_bytes: formats[lbaf].data_bytes().unwrap_or(0),
+        command: format!("nvme format {block_device} --lbaf={lbaf} --ses=0"),
+    });
+    Ok(Row {
+        nsid,
+        size_bytes: format.data_bytes().and_then(|b| identify.blocks().checked_mul(b)),
+        block_bytes: format.data_bytes(),
+        metadata_bytes: format.metadata_bytes,
+        usable: check.obstacle.is_none(),
+        reason: check.obstacle,
+        format: suggestion,
+    })
+}
+
+/// What nvme-cli calls the namespace once the kernel's driver has the controller.
+fn block_device(looked: &Looked, nsid: u32) -> String {
+    let name = looked.open.controller().port().bdf().and_then(|bdf| {
+        let all = nvme_listing(&Sysfs::system());
+        all.into_iter().find(|c| c.address == bdf).and_then(|c| c.name)
+    });
+    format!("/dev/{}n{nsid}", name.as_deref().unwrap_or("nvmeX"))
+}
+
+fn text(check: &Check) -> Vec<String> {
+    let mut lines = Vec::new();
+    for r in &check.namespaces {
+        let size = r.size_bytes.map_or_else(|| "of unknown size".to_owned(), |b| Bytes(b).to_string());
+        let block = r.block_bytes.map_or_else(|| "?".to_owned(), |b| b.to_string());
+        let state = match &r.reason {
+            None => "usable".to_owned(),
+            Some(reason) => format!("cannot be used: {reason}"),
+        };
+        lines.push(format!("namespace {}  {size}  blocks of {block} + {} bytes  {state}", r.nsid, r.metadata_bytes));
+        match (&r.format, r.usable) {
+            (Some(s), _) => lines.push(format!(
+                "  {}  (blocks of {} bytes; erases the namespace; while the kernel's nvme driver has the controller)",
+                s.command, s.block_bytes
+            )),
+            (None, false) => lines.push("  none of its formats can be used".to_owned()),
+            (None, true) => {}
+        }
+    }
+    if lines.is_empty() {
+        lines.push("no namespace is active; create one with nvme create-ns and nvme attach-ns".to_owned());
+    }
+    lines
+}

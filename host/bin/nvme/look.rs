@@ -1,0 +1,103 @@
+//! What the commands that only look at a controller share.
+
+use crate::output::{Failure, line};
+use clap::Args;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::path::PathBuf;
+use warpbell::bench::report::SCHEMA;
+use warpbell::storage::{DriveSpec, OpenController};
+use warpbell::wire::nvme::fields::Field;
+
+#[derive(Args, Clone, Debug)]
+pub struct LookArgs {
+    /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
+    #[arg(value_name = "DEVICE")]
+    pub device: String,
+    #[command(flatten)]
+    pub json: JsonArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct JsonArgs {
+    /// Write JSON instead, to standard output or to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+}
+
+/// An open controller and what was asked of it.
+pub struct Looked {
+    pub spec: DriveSpec,
+    pub open: OpenController,
+}
+
+impl LookArgs {
+    pub fn open(&self) -> Result<Looked, Failure> {
+        let spec: DriveSpec = self.device.parse()?;
+        let open = spec.open_controller()?;
+        Ok(Looked { spec, open })
+    }
+}
+
+impl Looked {
+    /// The namespaces to speak of: the one that the device's name chooses, or all that are active.
+    pub fn namespaces(&self) -> Result<Vec<u32>, Failure> {
+        match self.spec.nsid() {
+            Some(nsid) => Ok(vec![nsid]),
+            None => Ok(self.open.controller().namespaces()?),
+        }
+    }
+}
+
+/// A report: JSON if that was asked for, otherwise lines.
+#[derive(Serialize)]
+struct Report<'a, T: Serialize> {
+    schema: u32,
+    command: &'static str,
+    device: &'a str,
+    #[serde(flatten)]
+    rest: &'a T,
+}
+
+/// Prints a report on one device as text, or writes it as JSON.
+pub fn print<T: Serialize>(
+    command: &'static str,
+    args: &LookArgs,
+    report: &T,
+    text: impl FnOnce(&T) -> Vec<String>,
+) -> Result<(), Failure> {
+    match &args.json.json {
+        Some(path) => {
+            let report = Report { schema: SCHEMA, command, device: &args.device, rest: report };
+            crate::output::write_json(&report, path)
+        }
+        None => text(report).iter().try_for_each(|l| line(format_args!("{l}"))),
+    }
+}
+
+/// The fields of a data structure, as a map in their order.
+pub struct Structure {
+    pub table: &'static [Field],
+    pub bytes: Vec<u8>,
+}
+
+impl Serialize for Structure {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut map = s.serialize_map(Some(self.table.len()))?;
+        for field in self.table {
+            map.serialize_entry(field.name, &field.value(&self.bytes))?;
+        }
+        map.end()
+    }
+}
+
+impl Structure {
+    /// `mdts      : 7  largest transfer, ...`: name, value and what the field says.
+    pub fn lines(&self) -> Vec<String> {
+        let value = |f: &Field| f.value(&self.bytes).to_string();
+        self.table
+            .iter()
+            .map(|f| format!("{:<9} : {:<22} {}", f.name, value(f), f.words).trim_end().to_owned())
+            .collect()
+    }
+}

@@ -1,0 +1,161 @@
+//! Commands that move no data of the caller's: Flush, Write Zeroes, Dataset Management.
+
+use super::transfer::MAX_COMMAND_BLOCKS;
+use super::{HostQueue, Slot};
+use crate::nvme::{InFlight, Namespace, NvmeError};
+use crate::wire::nvme::{SqEntry, io};
+use std::ops::Range;
+
+/// Write Zeroes: deallocate if that leaves zeros (NVM Command Set 1.1, 3.3.8, dword 12, DEAC).
+const DEALLOCATE_TOO: u32 = 1 << 25;
+/// Dataset Management: deallocate (NVM Command Set 1.1, 3.3.3, dword 11, AD).
+const DEALLOCATE: u32 = 1 << 2;
+/// Bytes of a range, and ranges in one command (NVM Command Set 1.1, 3.3.3).
+const RANGE_BYTES: usize = 16;
+const MAX_RANGES: usize = 256;
+
+impl HostQueue<'_> {
+    /// Makes what was written stay: a Flush, unless the controller has no volatile write cache or it is off, when nothing has
+    /// to be done ([`Controller::write_cache`](crate::nvme::Controller::write_cache)).
+    pub fn flush(&mut self, namespace: &Namespace) -> Result<(), NvmeError> {
+        if !self.controller().write_cache()?.needs_flush() {
+            return Ok(());
+        }
+        self.flush_always(namespace)
+    }
+
+    /// A Flush, whatever the controller says of its write cache.
+    pub fn flush_always(&mut self, namespace: &Namespace) -> Result<(), NvmeError> {
+        self.one(SqEntry::new(io::FLUSH, 0, namespace.id()), &[])
+    }
+
+    /// Makes blocks read as zeros. `deallocate` lets the controller give their space back, where that leaves zeros.
+    ///
+    /// Refused where the controller has no Write Zeroes; then write zeros.
+    pub fn write_zeroes(
+        &mut self,
+        namespace: &Namespace,
+        blocks: Range<u64>,
+        deallocate: bool,
+    ) -> Result<(), NvmeError> {
+        let controller = self.controller().clone();
+        let unsupported = |bit| NvmeError::Unsupported {
+            device: controller.name().to_owned(),
+            command: "Write Zeroes",
+            bit,
+            next: "write zeros instead",
+        };
+        if controller.quirks().no_write_zeroes {
+            return Err(unsupported("a quirk of this controller: its Write Zeroes is not to be used"));
+        }
+        if !controller.identify().write_zeroes() {
+            return Err(unsupported("ONCS bit 3"));
+        }
+        self.check_blocks(namespace, &blocks)?;
+        let most = controller.limits()?.write_zeroes_blocks(namespace).min(MAX_COMMAND_BLOCKS as u64).max(1);
+        let may = deallocate && namespace.identify().write_zeroes_deallocates();
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let count = (blocks.end - at).min(most);
+            let mut entry = SqEntry::new(io::WRITE_ZEROES, 0, namespace.id());
+            entry.set_range(at, count as u32);
+            entry.cdw12 |= if may { DEALLOCATE_TOO } else { 0 };
+            self.one(entry, &[])?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// Tells the controller that the contents of these ranges are not needed any more (`nvme dsm --ad`, TRIM). What they read
+    /// as afterwards is said by [`deallocated_reads_as`](crate::wire::nvme::identify::IdentifyNamespace::deallocated_reads_as).
+    ///
+    /// Refused where the controller has no Dataset Management.
+    pub fn deallocate(&mut self, namespace: &Namespace, ranges: &[Range<u64>]) -> Result<(), NvmeError> {
+        let controller = self.controller().clone();
+        if !controller.identify().dataset_management() {
+            return Err(NvmeError::Unsupported {
+                device: controller.name().to_owned(),
+                command: "Dataset Management",
+                bit: "ONCS bit 2",
+                next: "leave the blocks as they are, or write zeros",
+            });
+        }
+        ranges.iter().try_for_each(|r| self.check_blocks(namespace, r))?;
+        let limits = controller.limits()?;
+        let room = (self.max_transfer_bytes() / RANGE_BYTES).min(MAX_RANGES);
+        let at_once = limits.ranges().min(room).max(1);
+        let longest = limits.range_blocks();
+        // A command may be limited in its ranges, in each of them, and in all of them together.
+        let cut = ranges.iter().flat_map(|r| {
+            let step = usize::try_from(longest).unwrap_or(usize::MAX);
+            let end = r.end;
+            r.clone().step_by(step).map(move |first| first..end.min(first.saturating_add(longest)))
+        });
+        let (mut list, mut sum): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+        for range in cut {
+            let blocks = range.end - range.start;
+            if list.len() == at_once || (sum.saturating_add(blocks) > limits.deallocate_blocks() && !list.is_empty()) {
+                self.deallocate_now(namespace, &list)?;
+                list.clear();
+                sum = 0;
+            }
+            sum += blocks;
+            list.push(range);
+        }
+        if list.is_empty() { Ok(()) } else { self.deallocate_now(namespace, &list) }
+    }
+
+    fn deallocate_now(&mut self, namespace: &Namespace, ranges: &[Range<u64>]) -> Result<(), NvmeError> {
+        let mut data = Vec::with_capacity(ranges.len() * RANGE_BYTES);
+        for r in ranges {
+            // Context attributes: none.
+            data.extend(0u32.to_le_bytes());
+            data.extend(((r.end - r.start) as u32).to_le_bytes());
+            data.extend(r.start.to_le_bytes());
+        }
+        let mut entry = SqEntry::new(io::DATASET_MANAGEMENT, 0, namespace.id());
+        entry.cdw10 = ranges.len() as u32 - 1;
+        entry.cdw11 = DEALLOCATE;
+        self.one(entry, &data)
+    }
+
+    fn check_blocks(&self, namespace: &Namespace, blocks: &Range<u64>) -> Result<(), NvmeError> {
+        if blocks.start <= blocks.end && blocks.end <= namespace.blocks() {
+            return Ok(());
+        }
+        Err(NvmeError::Range {
+            device: self.controller().name().to_owned(),
+            nsid: namespace.id(),
+            lba: blocks.start,
+            bytes: usize::try_from(blocks.end.saturating_sub(blocks.start)).unwrap_or(usize::MAX),
+            reason: format!("to block {}, and the namespace has {} blocks", blocks.end, namespace.blocks()),
+        })
+    }
+
+    /// One command to its end, with what the controller reads of it, as often as the policy says.
+    fn one(&mut self, entry: SqEntry, data: &[u8]) -> Result<(), NvmeError> {
+        self.refresh()?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let cid = self.reserve().ok_or_else(|| self.full())?;
+            let mut entry = entry;
+            if !data.is_empty() {
+                self.fill_buffer(cid, data)?;
+                (entry.prp1, entry.prp2) = self.data_pointers(cid, data.len());
+            }
+            let done = self.execute(cid, entry);
+            self.release(cid);
+            match done {
+                Ok(done) => match self.judge(&entry, &done) {
+                    Err(e) if self.may_repeat(&e, tries) => {}
+                    other => return other,
+                },
+                Err(e) if self.policy.in_flight == InFlight::Fail || tries >= self.policy.attempts => return Err(e),
+                // Aborted, or recovered.
+                Err(_) if matches!(self.slots[usize::from(cid)], Slot::Free) => {}
+                Err(_) => self.recover().map(drop)?,
+            }
+        }
+    }
+}

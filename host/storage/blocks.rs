@@ -1,0 +1,141 @@
+//! What the host does to blocks without moving data: flush, zero, give back.
+
+use super::StorageError;
+use super::volume::{Volume, lock};
+use crate::nvme::{NvmeError, WriteCache};
+use std::ops::Range;
+
+/// Bytes of zeros that are written at a time where a controller has no Write Zeroes.
+const ZEROS: usize = 1 << 20;
+
+impl Volume {
+    /// Makes what was written stay: a Flush of every device that has a volatile write cache in use. On the others a write that has
+    /// ended is on the medium; [`Path::write_cache`](super::Path) says which kind they are.
+    pub fn flush(&self) -> Result<(), StorageError> {
+        (0..self.0.drives.len()).try_for_each(|device| self.with_queue(device, |q, ns| q.flush(ns)))
+    }
+
+    /// Makes blocks read as zeros, by Write Zeroes where the device has it and by writing zeros elsewhere. `deallocate` lets the
+    /// device give their space back where that leaves zeros. They are on the medium after [`Volume::flush`].
+    pub fn write_zeroes(&self, blocks: Range<u64>, deallocate: bool) -> Result<(), StorageError> {
+        self.for_each_device(blocks, |device, mine| {
+            let done = self.with_queue(device, |q, ns| q.write_zeroes(ns, mine.clone(), deallocate));
+            match done {
+                Err(StorageError::Nvme(NvmeError::Unsupported { .. })) => self.write_zeros(device, mine),
+                other => other,
+            }
+        })
+    }
+
+    fn write_zeros(&self, device: usize, blocks: Range<u64>) -> Result<(), StorageError> {
+        let at_once = (ZEROS >> self.block_shift()).max(1) as u64;
+        let zeros = vec![0; (at_once.min(blocks.end - blocks.start) << self.block_shift()) as usize];
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let count = at_once.min(blocks.end - at);
+            let bytes = (count << self.block_shift()) as usize;
+            self.with_queue(device, |q, ns| q.write(ns, at, &zeros[..bytes]))?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// Tells the devices that the contents of these blocks are not needed any more (`nvme dsm --ad`, TRIM). What they read as
+    /// afterwards depends on the device. Refused where a device has no Dataset Management.
+    pub fn deallocate(&self, blocks: Range<u64>) -> Result<(), StorageError> {
+        self.for_each_device(blocks, |device, mine| self.with_queue(device, |q, ns| q.deallocate(ns, &[mine.clone()])))
+    }
+
+    /// The pieces of a range, joined: blocks of a stripe that follow each other in the volume do so on each device too.
+    fn for_each_device(
+        &self,
+        blocks: Range<u64>,
+        work: impl Fn(usize, Range<u64>) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let count = blocks.end.checked_sub(blocks.start).filter(|_| blocks.end <= self.blocks());
+        let Some(count) = count else {
+            let (first, count) = (blocks.start, blocks.end.saturating_sub(blocks.start));
+            return Err(StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() });
+        };
+        for (device, pieces) in self.pieces_to_write(blocks.start, count).iter().enumerate() {
+            if let (Some(first), Some(last)) = (pieces.first(), pieces.last()) {
+                work(device, first.lba..last.lba + last.blocks)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The volatile write caches of the devices, in the volume's order.
+    pub fn write_caches(&self) -> Result<Vec<WriteCache>, StorageError> {
+        self.0.drives.iter().map(|d| Ok(lock(d).controller().write_cache()?)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::storage::Drive;
+
+    fn volume(specs: &[&str]) -> Volume {
+        Volume::on(&Engine::cpu().unwrap(), specs.iter().map(|s| Drive::open(s).unwrap())).chunk(4096).build().unwrap()
+    }
+
+    #[test]
+    fn zeroed_blocks_read_as_zeros_and_no_others() {
+        let three = &["soft:mem:512k", "soft:mem:512k", "soft:mem:512k"][..];
+        for (specs, replicated) in [(&["soft:mem:1M"][..], false), (three, false), (three, true)] {
+            let drives = specs.iter().map(|s| Drive::open(s).unwrap());
+            let builder = Volume::on(&Engine::cpu().unwrap(), drives).chunk(4096);
+            let v = builder.replicated(replicated).build().unwrap();
+            for (deallocate, range) in [(false, 3..700u64), (true, 100..101), (true, 5..5)] {
+                let data = vec![7u8; v.bytes() as usize];
+                v.write_blocks(0, &data).unwrap();
+                v.write_zeroes(range.clone(), deallocate).unwrap();
+                let mut back = vec![1; data.len()];
+                v.read_blocks(0, &mut back).unwrap();
+                for (block, bytes) in back.chunks(512).enumerate() {
+                    let expected = if range.contains(&(block as u64)) { 0 } else { 7 };
+                    assert!(bytes.iter().all(|b| *b == expected), "block {block} of {range:?} on {v}");
+                }
+            }
+            // The soft controller says that deallocated blocks read as zeros.
+            v.deallocate(8..16).unwrap();
+            let mut back = vec![1; 8 * 512];
+            v.read_blocks(8, &mut back).unwrap();
+            assert!(back.iter().all(|b| *b == 0));
+            assert!(v.write_zeroes(0..v.blocks() + 1, false).is_err() && v.deallocate(9..8).is_err());
+        }
+    }
+
+    #[test]
+    fn zeros_are_written_where_there_is_no_command_for_it() {
+        let v = volume(&["soft:mem:4M"]);
+        v.write_blocks(0, &vec![7; 4 << 20]).unwrap();
+        v.write_zeros(0, 1..4097).unwrap();
+        let mut back = vec![1; 4 << 20];
+        v.read_blocks(0, &mut back).unwrap();
+        assert!(back[..512].iter().all(|b| *b == 7) && back[512..4097 * 512].iter().all(|b| *b == 0));
+        assert!(back[4097 * 512..].iter().all(|b| *b == 7));
+    }
+
+    #[test]
+    fn a_flush_is_sent_only_where_there_is_something_to_flush() {
+        let v = volume(&["soft:mem:64k"]);
+        assert_eq!(v.write_caches().unwrap(), [WriteCache::None]);
+        v.flush().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.img");
+        std::fs::write(&path, vec![0; 65536]).unwrap();
+        let v = volume(&[&format!("soft:{}", path.display()), "soft:mem:64k"]);
+        assert_eq!(v.write_caches().unwrap(), [WriteCache::On, WriteCache::None]);
+        let controller = lock(&v.0.drives[0]).controller().clone();
+        controller.set_write_cache(false).unwrap();
+        assert_eq!(v.write_caches().unwrap()[0], WriteCache::Off);
+        v.write_blocks(0, &[9; 512]).unwrap();
+        v.flush().unwrap();
+        assert_eq!(&std::fs::read(&path).unwrap()[..512], [9; 512]);
+        let none = lock(&v.0.drives[1]).controller().set_write_cache(true).unwrap_err();
+        assert!(none.to_string().contains("no volatile write cache"), "{none}");
+    }
+}

@@ -1,0 +1,283 @@
+//! A volume after a run that ended with time-outs, or on a controller that failed: made usable again, with a report.
+
+use super::cache::Settled;
+use super::volume::{Volume, lock};
+use super::{StorageError, drive::Drive};
+use crate::nvme::{RecoveryPolicy, RecoveryReport};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How long kernels get to end once they were told to stop: their waits look at the flag every few microseconds.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// What [`Volume::recover`] found and did.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VolumeRecovery {
+    /// Runs were in flight and were told to stop.
+    pub stopped_runs: bool,
+    /// Each device, in the volume's order.
+    pub devices: Vec<RecoveryReport>,
+    /// Pages of caches whose read was dropped: they are read again.
+    pub pages_emptied: u64,
+    /// Pages of caches whose write was dropped: they are dirty again.
+    pub pages_dirty: u64,
+}
+
+impl VolumeRecovery {
+    /// Whether anything had to be done.
+    pub fn is_empty(&self) -> bool {
+        self.devices.iter().all(|d| d.steps.is_empty() && d.commands.is_empty())
+            && self.pages_emptied == 0
+            && self.pages_dirty == 0
+    }
+}
+
+impl fmt::Display for VolumeRecovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, device) in self.devices.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "; " };
+            write!(f, "{comma}{device}")?;
+        }
+        if self.pages_emptied + self.pages_dirty > 0 {
+            write!(f, "; {} cached pages emptied, {} dirty again", self.pages_emptied, self.pages_dirty)?;
+        }
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Sets what becomes of commands that the host itself has in flight when they get no completion. They are submitted again
+    /// unless told otherwise.
+    pub fn set_recovery(&self, policy: RecoveryPolicy) {
+        self.0.host.set_policy(policy);
+    }
+
+    /// Makes the volume usable again after a run that ended with time-outs, or after its controller failed: stops runs that are
+    /// in flight, then aborts the commands that have no completion, and goes on to new queues, a controller reset and a function
+    /// reset only where that is not enough. Pages of caches that were on their way are emptied, or dirty again.
+    ///
+    /// The run that failed may then be repeated: reads always, writes where writing the same once more does no harm. The reports
+    /// name each command that was in flight with its queue and its first logical block.
+    ///
+    /// Bounded: see [`Controller::recover`](crate::nvme::Controller::recover). Kernels in flight end with the outcome
+    /// [`Stopped`](crate::engine::Outcome::Stopped) within microseconds; whoever holds their run must finish or drop it.
+    pub fn recover(&self) -> Result<VolumeRecovery, StorageError> {
+        let stopped_runs = self.stop_runs()?;
+        let policy = self.0.host.policy();
+        let mut devices = Vec::new();
+        for (drive, set) in self.0.drives.iter().zip(&self.0.sets) {
+            let controller = lock(drive).controller().clone();
+            let mut set = lock(set);
+            devices.push(controller.recover(&mut [&mut set], &policy)?);
+        }
+        let settled = self.settle_caches()?;
+        let Settled { emptied: pages_emptied, dirty: pages_dirty } = settled;
+        Ok(VolumeRecovery { stopped_runs, devices, pages_emptied, pages_dirty })
+    }
+
+    /// Whether there was any.
+    fn stop_runs(&self) -> Result<bool, StorageError> {
+        let engine = &self.0.engine;
+        if engine.is_idle() {
+            return Ok(false);
+        }
+        engine.stop_runs()?;
+        let started = Instant::now();
+        while !engine.is_idle() {
+            if started.elapsed() > STOP_GRACE {
+                let reason = format!(
+                    "runs were told to stop and are not finished after {STOP_GRACE:?}; finish or drop every run first"
+                );
+                return Err(StorageError::NoPath {
+                    what: "recovery".to_owned(),
+                    device: self.name().to_owned(),
+                    reason,
+                });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(true)
+    }
+
+    fn settle_caches(&self) -> Result<Settled, StorageError> {
+        let caches: Vec<_> = {
+            let mut known = lock(&self.0.caches);
+            known.retain(|c| c.strong_count() > 0);
+            known.iter().filter_map(std::sync::Weak::upgrade).collect()
+        };
+        let mut sum = Settled::default();
+        for cache in caches {
+            let s = cache.settle()?;
+            sum = Settled { emptied: sum.emptied + s.emptied, dirty: sum.dirty + s.dirty };
+        }
+        Ok(sum)
+    }
+
+    /// Queues for kernels that went with a reset of their controller are created again, if nobody uses them now.
+    pub(super) fn revive(&self, device: usize) {
+        if !self.0.engine.is_idle() {
+            return;
+        }
+        let mut set = lock(&self.0.sets[device]);
+        if set.is_stale()
+            && let Err(e) = set.reset()
+        {
+            tracing::warn!(device = self.0.names[device], error = %e, "queues for kernels were not created again");
+        }
+    }
+}
+
+impl Drive {
+    /// Whether the controller is there and well.
+    pub fn check(&self) -> Result<(), StorageError> {
+        Ok(self.controller().check()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args;
+    use crate::engine::{Engine, Outcome, RunError};
+    use crate::nvme::{Ending, RecoveryAction};
+    use crate::storage::{Cache, Drive, LandingChoice};
+
+    const DEADLINE: Duration = Duration::from_millis(200);
+    const BLOCKS: u64 = 512;
+
+    fn volume(specs: &[&str]) -> Volume {
+        let drives = specs.iter().map(|s| Drive::open(s).unwrap());
+        let builder = Volume::on(&Engine::cpu().unwrap(), drives).chunk(4096).landing(LandingChoice::Bounce);
+        builder.queues(2).depth(16).deadline(DEADLINE).build().unwrap()
+    }
+
+    fn filled(specs: &[&str]) -> (Volume, Vec<u8>) {
+        let v = volume(specs);
+        let data: Vec<u8> = (0..BLOCKS << 9).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        v.write_blocks(0, &data).unwrap();
+        (v, data)
+    }
+
+    fn run(v: &Volume) -> Result<Vec<u8>, RunError> {
+        let buffer = v.allocate_data((BLOCKS << 9) as usize).unwrap();
+        let args = args!(v.lend(), 0u64, BLOCKS, 4u32, &buffer);
+        let run = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+        run.finish_within(Duration::from_secs(60))?;
+        let mut out = vec![0; (BLOCKS << 9) as usize];
+        buffer.read(0, &mut out).unwrap();
+        Ok(out)
+    }
+
+    #[test]
+    fn a_volume_that_is_well_is_left_alone() {
+        let (v, data) = filled(&["soft:mem:1M", "soft:mem:1M"]);
+        assert!(run(&v).unwrap() == data);
+        let done = v.recover().unwrap();
+        assert!(done.is_empty() && !done.stopped_runs && done.devices.len() == 2, "{done}");
+        assert!(run(&v).unwrap() == data);
+    }
+
+    #[test]
+    fn after_lost_completions_the_run_can_be_repeated() {
+        let (v, data) = filled(&["soft:mem:1M,lose-completion=1000-1000", "soft:mem:1M,lose-completion=every:400"]);
+        let failed = (0..20).find_map(|_| run(&v).err()).expect("every 400th is lost");
+        assert!(
+            matches!(&failed, RunError::Operations { errors, .. }
+            if errors.iter().any(|e| e.outcome == Outcome::TimedOut)),
+            "{failed}"
+        );
+        let done = v.recover().unwrap();
+        let text = done.to_string();
+        assert!(done.devices[0].commands.is_empty(), "{text}");
+        let lost = &done.devices[1].commands;
+        assert!(!lost.is_empty() && lost.iter().all(|c| c.lba.is_some() && c.blocks > 0), "{text}");
+        assert!(lost.iter().any(|c| c.ending == Ending::QueueDeleted), "{text}");
+        assert_eq!(done.devices[1].last_action(), Some(RecoveryAction::RebuildQueues), "{text}");
+        v.check().unwrap();
+        assert!((0..20).filter_map(|_| run(&v).ok()).next().is_some_and(|d| d == data));
+    }
+
+    #[test]
+    fn a_fatal_status_is_reset_and_the_data_is_there() {
+        let (v, data) = filled(&["soft:mem:1M,fatal=900-900"]);
+        let buffer = v.allocate_data(4096).unwrap();
+        let args = args!(v.lend(), 900u64, 8u64, 8u32, &buffer);
+        let failed = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+        assert!(failed.finish_within(Duration::from_secs(60)).is_err());
+        assert!(v.check().unwrap_err().to_string().contains("fatal"));
+        let done = v.recover().unwrap();
+        let report = &done.devices[0];
+        assert!(report.cause.as_ref().unwrap().contains("fatal"), "{done}");
+        assert_eq!(report.last_action(), Some(RecoveryAction::ResetController), "{done}");
+        assert!(report.commands.iter().any(|c| c.ending == Ending::ControllerReset && c.lba == Some(900)), "{done}");
+        v.check().unwrap();
+        assert!(run(&v).unwrap() == data);
+    }
+
+    #[test]
+    fn a_device_that_left_is_told_apart_from_one_that_failed() {
+        let (v, _) = filled(&["soft:mem:1M,disappear=900-900"]);
+        let buffer = v.allocate_data(4096).unwrap();
+        let args = args!(v.lend(), 900u64, 8u64, 8u32, &buffer);
+        let failed = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+        assert!(failed.finish_within(Duration::from_secs(60)).is_err());
+        let e = v.recover().unwrap_err();
+        let StorageError::Nvme(e) = &e else { panic!("{e}") };
+        assert!(e.is_gone() && e.to_string().contains("LBA 900"), "{e}");
+    }
+
+    #[test]
+    fn a_run_in_flight_is_stopped_and_ends_with_an_outcome() {
+        let (v, data) = filled(&["soft:mem:1M,lose-completion=900-900"]);
+        v.set_deadline(Duration::from_secs(600)).unwrap();
+        let buffer = v.allocate_data(4096).unwrap();
+        std::thread::scope(|scope| {
+            let args = args!(v.lend(), 900u64, 8u64, 8u32, &buffer);
+            let run = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+            let waiting = scope.spawn(move || run.finish_within(Duration::from_secs(60)));
+            let done = v.recover().unwrap();
+            assert!(done.stopped_runs);
+            match waiting.join().unwrap() {
+                Err(RunError::Operations { errors, .. }) => {
+                    assert!(errors.iter().all(|e| e.outcome == Outcome::Stopped), "{errors:?}");
+                }
+                // It may have been told to stop before it began to wait.
+                Ok(_) => {}
+                Err(other) => panic!("{other}"),
+            }
+        });
+        assert!(run(&v).unwrap() == data);
+    }
+
+    #[test]
+    fn pages_on_their_way_are_emptied_or_dirty_again() {
+        let (v, data) = filled(&["soft:mem:1M,lose-completion=every:150"]);
+        let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
+        let mut recovered = 0;
+        let mut passes = 0;
+        let mut buffer = v.engine().allocate(crate::memory::Place::Host, data.len()).unwrap();
+        while passes < 6 {
+            let args = args!(cache.lend(), 0u64, data.len() as u64, &buffer);
+            match cache.run("wb_cache_read", args) {
+                Ok(()) => {
+                    passes += 1;
+                    assert!(buffer.get_slice::<u8>(0, data.len()).unwrap() == data);
+                }
+                Err(e) => {
+                    recovered += 1;
+                    assert!(recovered < 50, "{e}");
+                    let done = v.recover().unwrap();
+                    assert!(!done.is_empty());
+                    let o = cache.occupancy().unwrap();
+                    assert_eq!((o.busy, o.pinned), (0, 0), "{done}");
+                }
+            }
+            buffer.fill(0, data.len(), 0).unwrap();
+        }
+        assert!(recovered > 0, "every 150th completion is lost");
+        let _ = &mut buffer;
+    }
+}

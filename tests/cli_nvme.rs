@@ -1,0 +1,146 @@
+//! `warpbell nvme` as people and scripts use it, on the software controller and on QEMU's.
+#![cfg(feature = "cli")]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+fn warpbell(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    command.arg("nvme").args(args).env_remove("RUST_LOG");
+    command.output().unwrap()
+}
+
+fn text(args: &[&str]) -> String {
+    let out = warpbell(args);
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let all: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+    serde_json::from_str(&text(&all)).unwrap()
+}
+
+fn error(args: &[&str]) -> (Option<i32>, String) {
+    let out = warpbell(args);
+    (out.status.code(), String::from_utf8(out.stderr).unwrap())
+}
+
+/// A QEMU with a namespace of 512-byte blocks, one with metadata and one of 4096-byte blocks; `None` where there is no QEMU.
+fn qemu(folder: &TempDir) -> Option<String> {
+    let file = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        path.display().to_string()
+    };
+    let (a, b, c) = (file("a.img"), file("b.img"), file("c.img"));
+    let spec = format!("qtest:{a},file={b},metadata=8,file={c},block=4096,ram=64M,serial=S-1");
+    let (_, stderr) = error(&["id", &spec]);
+    if stderr.contains("no QEMU") {
+        assert!(std::env::var_os("WARPBELL_REQUIRE_QEMU").is_none(), "{stderr}");
+        println!("SKIP: {stderr}");
+        return None;
+    }
+    Some(spec)
+}
+
+#[test]
+fn a_controller_says_what_it_is() {
+    let out = text(&["id", "soft:mem:1M,namespaces=2,queues=5"]);
+    for line in ["mn        : warpbell software controller", "nn        : 2 ", "queues    : 5 ", "cache     : none"] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    assert!(
+        out.contains("NVMe Identify Namespace 2:") && out.contains("lbaf  0   : ms:0   lbads:9  rp:0x0 best (in use)")
+    );
+    // One namespace where one is chosen.
+    assert!(!text(&["id-ctrl", "soft:mem:1M,namespaces=2,nsid=1"]).contains("Namespace 2:"));
+    let v = json(&["id", "soft:mem:1M,block=4096"]);
+    assert_eq!((v["command"].as_str(), v["device"].as_str()), (Some("nvme id"), Some("soft:mem:1M,block=4096")));
+    assert_eq!(v["controller"]["mdts"], 9);
+    assert_eq!(v["driver"]["max_transfer_bytes"], 2 << 20);
+    assert_eq!((&v["namespaces"][0]["nsze"], &v["namespaces"][0]["lbafs"][0]["ds"]), (&256.into(), &12.into()));
+}
+
+#[test]
+fn health_and_errors_are_told_by_nvme_clis_names() {
+    let v = json(&["smart", "soft:mem:1M"]);
+    assert_eq!((&v["critical_warning"], &v["temperature"], &v["avail_spare"]), (&0.into(), &300.into(), &100.into()));
+    let out = text(&["smart-log", "soft:mem:1M"]);
+    assert!(out.starts_with("Smart Log for NVMe device soft:mem:1M:"), "{out}");
+    assert!(out.contains("temperature                         : 27 C (300 K)"), "{out}");
+    assert!(out.contains("firmware slot 1                     : 0.1.0 (active)"), "{out}");
+    let out = text(&["error-log", "soft:mem:1M"]);
+    assert_eq!(out, "Error Log Entries for device soft:mem:1M: 0 of at most 64\n");
+    assert_eq!(json(&["error-log", "soft:mem:1M"])["errors"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn lists_have_what_was_named() {
+    let v = json(&["list", "--device", "soft:mem:2M,block=4096", "--device", "soft:mem:1M"]);
+    assert_eq!(v["command"], "nvme list");
+    assert_eq!(v["devices"][0]["namespaces"][0]["size_bytes"], 2 << 20);
+    assert_eq!(v["devices"][1]["model"], "warpbell software controller");
+    assert!(v["controllers"].is_array());
+    let out = text(&["list", "--device", "soft:mem:1M"]);
+    assert!(out.lines().any(|l| l.starts_with("soft:mem:1M") && l.ends_with("open")), "{out}");
+    // To a file, too.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("list.json");
+    text(&["list", "--json", &file.display().to_string()]);
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(Path::new(&file)).unwrap()).unwrap();
+    assert_eq!(written["devices"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn formats_are_checked_on_a_controller_that_has_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(spec) = qemu(&dir) else { return };
+    let out = text(&["format-check", &spec]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[0].starts_with("namespace 1  4 MiB  blocks of 512 + 0 bytes  usable"), "{out}");
+    assert!(
+        lines[1].contains("blocks of 512 + 8 bytes  cannot be used: its blocks carry 8 bytes of metadata"),
+        "{out}"
+    );
+    assert!(lines[2].starts_with("  nvme format /dev/nvmeXn2 --lbaf=4 "), "{out}");
+    assert!(lines[3].contains("blocks of 4096 + 0 bytes  usable"), "{out}");
+    let v = json(&["format-check", &spec]);
+    let usable: Vec<bool> = v["namespaces"].as_array().unwrap().iter().map(|n| n["usable"] == true).collect();
+    assert_eq!(usable, [true, false, true]);
+    assert_eq!(
+        (&v["namespaces"][1]["format"]["lbaf"], &v["namespaces"][1]["format"]["block_bytes"]),
+        (&4.into(), &4096.into())
+    );
+    let (code, stderr) = error(&["format-check", &format!("{spec},nsid=2")]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("no namespace can be used"), "{stderr}");
+    let v = json(&["id", &spec]);
+    assert_eq!((&v["controller"]["sn"], &v["driver"]["pci_id"]), (&"S-1".into(), &"1b36:0010".into()));
+    assert!(text(&["smart", &spec]).contains("50 C (323 K)"));
+}
+
+#[test]
+fn bench_is_bench_nvme() {
+    let out = text(&["bench", "soft:mem", "--runtime", "50ms", "--engine", "cpu", "--bs", "512"]);
+    assert!(out.contains("device soft:mem") && out.contains("bs 512") && out.contains("IOPS="), "{out}");
+}
+
+#[test]
+fn what_cannot_be_opened_is_one_line() {
+    for (args, code, words) in [
+        (&["id", "soft:mem"][..], 1, "soft:mem:1G"),
+        (&["id", "soft:mem:1M,nsid=7"], 1, "no active namespace 7; active are [1]"),
+        (&["format-check", "soft:mem:1M,nsid=7"], 1, "no active namespace 7"),
+        (&["smart", "edges.img"], 1, "names no kind of device"),
+        (&["smart"], 2, "<DEVICE>"),
+        (&["smart", "soft:mem:1M,never-ready,ready-timeout=500ms"], 1, "did not become ready within 500ms"),
+    ] {
+        let (got, stderr) = error(args);
+        assert_eq!(got, Some(code), "{args:?}: {stderr}");
+        assert!(stderr.contains(words), "{args:?}: {stderr}");
+        assert!(code == 2 || stderr.lines().count() == 1, "{args:?}: {stderr}");
+    }
+}
