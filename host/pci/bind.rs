@@ -2,7 +2,7 @@
 //!
 //! Everything is a short list of writes below /sys, which is printed as it is for whoever wants to see it first.
 
-use super::holder;
+use super::holder::vfio_holder;
 use super::usage::{InUse, in_use};
 use super::{Bdf, IommuGroup, Sysfs, is_vfio};
 use std::fmt;
@@ -240,7 +240,7 @@ pub fn plan_unbind(sysfs: &Sysfs, bdf: Bdf) -> Result<BindPlan, BindError> {
         if !is_vfio(driver) {
             return Err(BindError::NotVfio { bdf, driver: driver.clone() });
         }
-        if let Some(holder) = vfio_holder(sysfs, bdf) {
+        if let Some(holder) = vfio_holder(sysfs, bdf, None) {
             return Err(BindError::Open { bdf, holder });
         }
     }
@@ -250,14 +250,6 @@ pub fn plan_unbind(sysfs: &Sysfs, bdf: Bdf) -> Result<BindPlan, BindError> {
     }
     plan.write(PROBE, bdf.to_string());
     Ok(plan)
-}
-
-/// Which processes have the device open through VFIO, by group or by device file.
-fn vfio_holder(sysfs: &Sysfs, bdf: Bdf) -> Option<String> {
-    let group = sysfs.link_name(device(bdf, "iommu_group"));
-    let by_group = group.into_iter().flat_map(|g| [format!("/dev/vfio/{g}"), format!("/dev/vfio/noiommu-{g}")]);
-    let by_file = sysfs.names(device(bdf, "vfio-dev")).into_iter().map(|n| format!("/dev/vfio/devices/{n}"));
-    by_group.chain(by_file).find_map(|node| holder::processes(sysfs, node.as_ref()))
 }
 
 #[cfg(test)]
