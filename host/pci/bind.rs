@@ -29,7 +29,7 @@ pub enum BindError {
         bdf: Bdf,
     },
     /// The system uses it, or it holds something.
-    #[error("{bdf} {}, refusing to unbind it", .reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; it "))]
+    #[error("{bdf} {}, refusing to unbind it{}", together(.reasons), remedies(.reasons))]
     InUse {
         /// Address.
         bdf: Bdf,
@@ -75,6 +75,18 @@ pub enum BindError {
         /// The one that it has.
         driver: Option<String>,
     },
+}
+
+fn together(reasons: &[InUse]) -> String {
+    reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+/// The commands that clear the way, where there are some for all that is in it.
+fn remedies(reasons: &[InUse]) -> String {
+    match reasons.iter().map(InUse::remedy).collect::<Option<Vec<_>>>() {
+        Some(all) if !all.is_empty() => format!("; if it is not needed: {}", all.join(" && ")),
+        _ => String::new(),
+    }
 }
 
 /// One write below /sys.
@@ -316,6 +328,13 @@ mod tests {
         tree.write("proc/self/mountinfo", "29 1 259:0 / / rw - ext4 /dev/root rw\n");
         let text = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err().to_string();
         assert_eq!(text, "0000:65:00.0 is the controller of /, refusing to unbind it");
+        tree.partition("nvme0n1", "nvme0n1p1", "259:1");
+        tree.write("proc/self/mountinfo", "");
+        let text = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "0000:65:00.0 has partitions (nvme0n1: nvme0n1p1), refusing to unbind it; if it is not needed: wipefs --all /dev/nvme0n1"
+        );
     }
 
     #[test]
