@@ -6,6 +6,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
+//! | [`doctor`] | what this machine can do, and what mends it |
 //! | [`graph`] | graph import, generators, BFS, components, PageRank, shortest paths, verifiers |
 //! | [`mod@bench`] | measuring programs and their reports |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
@@ -26,6 +27,7 @@ extern crate self as warpbell;
 
 pub mod bench;
 pub mod cuda;
+pub mod doctor;
 pub mod engine;
 pub mod graph;
 pub mod memory;

@@ -86,7 +86,14 @@ fn kernels_get_doorbells_of_their_own_and_rings_anywhere() {
         (Place::Device, Landing::Bounce { bytes_per_slot: 8192 }),
         (Place::Device, Landing::Direct),
     ] {
-        let options = QueueOptions { count: 3, depth: 16, memory, landing, first_ticket: 0u32.wrapping_sub(64) };
+        let options = QueueOptions {
+            count: 3,
+            depth: 16,
+            memory,
+            landing,
+            first_ticket: 0u32.wrapping_sub(64),
+            ..QueueOptions::default()
+        };
         let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
         assert_eq!((set.doorbell(), set.doorbell_note()), (DoorbellPath::Kernel, None));
         assert_eq!((set.memory(), set.landing()), (memory, landing));

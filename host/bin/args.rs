@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
+use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
 
 /// GPU kernels that do their own I/O.
@@ -30,6 +31,8 @@ pub enum Command {
     Nvme(NvmeCommand),
     /// Say what this machine has and which paths are open
     Info(InfoArgs),
+    /// Say what keeps this machine from better paths, and what mends it
+    Doctor(DoctorArgs),
     /// Print the folder with the device library's headers
     IncludeDir,
 }
@@ -149,6 +152,10 @@ pub struct EngineArgs {
     pub deadline: Duration,
 }
 
+/// The rungs of the mapping ladder.
+const MAPPINGS: [&str; 8] =
+    ["auto", "gdrdrv", "dma-buf-mmap", "iommufd", "libnvm", "dmabuf-import", "iommu-map-pa", "host"];
+
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
     /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
@@ -166,9 +173,15 @@ pub struct DeviceArgs {
     /// Where data lands: where the kernel wants it, or in a host buffer that kernels copy from
     #[arg(long, value_name = "auto|direct|bounce", default_value = "auto", value_parser = ["auto", "direct", "bounce"])]
     pub landing: String,
-    /// Where queues are
-    #[arg(long, value_name = "auto|host|gpu", default_value = "auto", value_parser = ["auto", "host", "gpu"])]
+    /// Where queues are; cmb puts submission queues into the controller's own memory
+    #[arg(long, value_name = "auto|host|gpu|cmb", default_value = "auto", value_parser = ["auto", "host", "gpu", "cmb"])]
     pub queue_memory: String,
+    /// Who rings: kernels on the GPU, or a host thread for them
+    #[arg(long, value_name = "auto|gpu|cpu", default_value = "auto", value_parser = ["auto", "gpu", "cpu"])]
+    pub doorbell: String,
+    /// How devices reach GPU memory: the first way that works, or this one
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = MAPPINGS)]
+    pub mapping: String,
     /// I/O queue pairs on each device [default: as the engine needs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub queues: Option<u32>,
@@ -278,6 +291,20 @@ pub struct InfoArgs {
     /// Write the report as JSON to this file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// Exit with 1 unless this is possible: a GPU that kernels run on, an NVMe controller that can be driven, a way from the
+    /// controller to GPU memory; several with commas
+    #[arg(long, value_name = "gpu|nvme|p2p", value_delimiter = ',')]
+    pub require: Vec<Require>,
+    /// Write the report as JSON to this file, or to standard output with - or without a name
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+    /// Look at a recorded tree with sys, proc and dev below this folder; no driver is asked
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub root: Option<PathBuf>,
 }
 
 /// Which engine was asked for.

@@ -5,6 +5,7 @@ use crate::output::{Failure, Text};
 use warpbell::bench::report::PathReport;
 use warpbell::bench::units::Bytes;
 use warpbell::engine::Engine;
+use warpbell::memory::ladder::RungChoice;
 use warpbell::storage::{Consent, Drive, DriveSpec, Plan, Volume};
 
 /// Opens the devices, together large enough for `plan`, and puts queues on them for commands of `transfer` bytes.
@@ -50,7 +51,9 @@ fn build(args: &DeviceArgs, engine: &Engine, drives: Vec<Drive>, transfer: Bytes
         .replicated(args.replicate)
         .transfer(page(transfer))
         .landing(args.landing.parse()?)
-        .queue_memory(args.queue_memory.parse()?);
+        .queue_memory(args.queue_memory.parse()?)
+        .doorbell(args.doorbell.parse()?)
+        .mapping(args.mapping.parse::<RungChoice>().map_err(|e| Failure::Usage(e.to_string()))?);
     if let Some(n) = args.queues {
         builder = builder.queues(n);
     }
@@ -125,6 +128,7 @@ pub fn path(volume: &Volume) -> PathReport {
 pub fn announce(volume: &Volume, rest: &str, verbose: bool, text: &Text) -> Result<(), Failure> {
     text.line(format_args!("{}  {} x {} entries{rest}", volume.path(), volume.queues(), volume.depth()))?;
     if verbose {
+        text.line(format_args!("  order {}", volume.path().order))?;
         for note in &volume.path().notes {
             text.line(format_args!("  {note}"))?;
         }

@@ -66,7 +66,8 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
             let bar1 = Bytes(l.bar1_bytes);
             say!("               BAR1 {bar1}  PCIe generation {} x{}", l.pcie_generation, l.pcie_width)?;
         }
-        if !info.image_archs.is_empty() && !runs_on(&info.image_archs, d.generation()) {
+        let archs: Vec<u32> = info.image_archs.iter().filter_map(|a| a.parse().ok()).collect();
+        if !archs.is_empty() && !warpbell::doctor::runs_on(&archs, d.generation()) {
             say!("               the image has no code for sm_{}: build with WARPBELL_CUDA_ARCHS", d.generation())?;
         }
     }
@@ -91,15 +92,8 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     if info.nvme.is_empty() {
         say!("device nvme    none")?;
     }
-    say!("headers        {}", info.headers)
-}
-
-/// Whether machine code, or PTX of the newest generation, serves this one: code runs on its own major generation from its minor
-/// upwards, PTX on everything newer.
-fn runs_on(archs: &[&str], generation: u32) -> bool {
-    let archs: Vec<u32> = archs.iter().filter_map(|a| a.parse().ok()).collect();
-    let newest = archs.iter().max();
-    archs.iter().any(|a| a / 10 == generation / 10 && *a <= generation) || newest.is_some_and(|n| *n <= generation)
+    say!("headers        {}", info.headers)?;
+    say!("               `warpbell doctor` says what keeps this machine from better paths")
 }
 
 fn gather() -> Info {

@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod device;
+mod doctor;
 mod engine;
 mod graph;
 mod info;
@@ -30,6 +31,7 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Bench(command) => bench::run(command, interrupt),
         Command::Nvme(command) => nvme::run(command, interrupt),
         Command::Info(args) => info::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),
     }
 }

@@ -57,6 +57,8 @@ table! {
     cuMemGetInfo_v2: fn(*mut usize, *mut usize);
     cuMemAlloc_v2: fn(*mut CUdeviceptr, usize);
     cuMemFree_v2: fn(CUdeviceptr);
+    // CUDA 11.7.
+    cuMemGetHandleForAddressRange: fn(*mut c_void, CUdeviceptr, usize, c_int, u64);
     cuMemHostAlloc: fn(*mut *mut c_void, usize, c_uint);
     cuMemFreeHost: fn(*mut c_void);
     cuMemHostRegister_v2: fn(*mut c_void, usize, c_uint);

@@ -3,51 +3,115 @@
 use super::context::{Context, Garbage};
 use super::driver::{CUdeviceptr, call};
 use super::error::{CudaError, code, next_step};
+use super::io_memory::IoMemoryFacts;
 use cudarc::driver::sys;
 use std::any::Any;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// GPU memory. From `cuMemAlloc`, so that devices on the bus can be given its address (memory of a pool cannot).
+/// Bytes of a GPU page: devices on the bus get access to GPU memory in these units.
+pub const GPU_PAGE: usize = 64 << 10;
+
+/// GPU memory. From `cuMemAlloc`, so that devices on the bus can be given its address (memory of a pool cannot), in whole GPU
+/// pages, so that they are given nothing else with it.
 ///
 /// Dropped while kernels run, it is freed when the last of them has ended.
 #[derive(Debug)]
 pub struct DeviceMemory {
     context: Arc<Context>,
+    /// What the driver gave, which is what it takes back.
+    allocation: CUdeviceptr,
     address: CUdeviceptr,
+    bytes: usize,
 }
 
 impl DeviceMemory {
-    /// Allocates and clears `bytes` bytes, at least one.
+    /// Allocates and clears `bytes` bytes, rounded up to whole pages of [`GPU_PAGE`] and aligned to one.
     pub fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self, CudaError> {
+        let bytes = bytes.max(1).next_multiple_of(GPU_PAGE);
         let this = {
             let _current = context.current()?;
-            let mut address: CUdeviceptr = 0;
-            let driver = context.driver();
-            // SAFETY: writes one address; the context is current.
-            let answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, bytes.max(1)) };
-            if answer == code::OUT_OF_MEMORY {
-                let free = context.memory().map_or(0, |(free, _)| free);
-                let next = format!("{free} bytes are free; {}", next_step(answer));
-                return Err(driver.failed(answer, "cuMemAlloc_v2", "allocating GPU memory", next).into());
+            let exact = Self::allocate(context, bytes, bytes)?;
+            if exact.address.is_multiple_of(GPU_PAGE as u64) {
+                exact
+            } else {
+                // The driver packs small allocations more closely.
+                drop(exact);
+                let mut roomy = Self::allocate(context, bytes + GPU_PAGE, bytes)?;
+                roomy.address = roomy.allocation.next_multiple_of(GPU_PAGE as u64);
+                roomy
             }
-            driver.check(answer, "cuMemAlloc_v2", "allocating GPU memory")?;
-            Self { context: context.clone(), address }
         };
         context.fill(this.address, bytes, 0)?;
         Ok(this)
+    }
+
+    fn allocate(context: &Arc<Context>, room: usize, bytes: usize) -> Result<Self, CudaError> {
+        let mut address: CUdeviceptr = 0;
+        let driver = context.driver();
+        // SAFETY: writes one address; the context is current.
+        let answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, room) };
+        if answer == code::OUT_OF_MEMORY {
+            let free = context.memory().map_or(0, |(free, _)| free);
+            let next = format!("{free} bytes are free; {}", next_step(answer));
+            return Err(driver.failed(answer, "cuMemAlloc_v2", "allocating GPU memory", next).into());
+        }
+        driver.check(answer, "cuMemAlloc_v2", "allocating GPU memory")?;
+        Ok(Self { context: context.clone(), allocation: address, address, bytes })
     }
 
     /// Address of the first byte, on the GPU.
     pub fn address(&self) -> u64 {
         self.address
     }
+
+    /// Length in bytes: whole pages of [`GPU_PAGE`].
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Never true.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// A dma-buf of all of it: a file that stands for the memory and keeps it where it is while it is open or attached to.
+    pub fn export_dma_buf(&self) -> Result<OwnedFd, CudaError> {
+        const WHAT: &str = "exporting GPU memory as dma-buf";
+        const CALL: &str = "cuMemGetHandleForAddressRange";
+        /// CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD (cuda.h).
+        const DMA_BUF_FD: c_int = 1;
+        let driver = self.context.driver();
+        if !self.context.info().dma_buf {
+            let next = "use the open kernel modules of the driver (nvidia-open)";
+            return Err(driver.failed(code::NOT_SUPPORTED, CALL, WHAT, next).into());
+        }
+        let _current = self.context.current()?;
+        let mut fd: c_int = -1;
+        // SAFETY: writes one descriptor; the range is this allocation's, in whole pages.
+        let answer = unsafe {
+            (driver.cuMemGetHandleForAddressRange)(
+                std::ptr::from_mut(&mut fd).cast(),
+                self.address,
+                self.bytes,
+                DMA_BUF_FD,
+                0,
+            )
+        };
+        driver.check(answer, CALL, WHAT)?;
+        if fd < 0 {
+            return Err(driver.failed(code::UNKNOWN, CALL, WHAT, "the driver gave no descriptor").into());
+        }
+        // SAFETY: a new descriptor that nobody else knows.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
 }
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        self.context.release(Garbage::Device(self.address));
+        self.context.release(Garbage::Device(self.allocation));
     }
 }
 
@@ -139,7 +203,8 @@ impl RegisteredMemory {
         // SAFETY: the caller promises that the range is mapped and stays so.
         let answer = unsafe { (driver.cuMemHostRegister_v2)(base.as_ptr().cast(), bytes, flags) };
         if answer != code::SUCCESS {
-            let next = register_hint(answer, io, base.as_ptr() as usize, bytes);
+            let facts = io.then(|| IoMemoryFacts::of_this_process(context.info().driver_version.as_deref()));
+            let next = register_hint(answer, facts.as_ref(), base.as_ptr() as usize, bytes);
             return Err(driver.failed(answer, "cuMemHostRegister_v2", what, next).into());
         }
         let mut this = Self { context: context.clone(), base, address: 0, keep };
@@ -155,19 +220,15 @@ impl RegisteredMemory {
 }
 
 /// Why a registration is refused, as the driver's source has it (open-gpu-kernel-modules, osmemdesc.c and os-mlock.c).
-fn register_hint(answer: i32, io: bool, base: usize, bytes: usize) -> String {
+fn register_hint(answer: i32, io: Option<&IoMemoryFacts>, base: usize, bytes: usize) -> String {
     const PAGE: usize = 4096;
     if !base.is_multiple_of(PAGE) || !bytes.is_multiple_of(PAGE) {
         return format!("{base:#x} + {bytes} bytes are not whole pages of {PAGE} bytes");
     }
     match (io, answer) {
-        (true, code::NOT_PERMITTED | code::INVALID_VALUE | code::NOT_SUPPORTED) => {
-            "run as root, or let the driver do it for users: options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" \
-             in /etc/modprobe.d, rebuild the initramfs, reboot; or use the cpu doorbell"
-                .to_owned()
-        }
-        (false, code::OUT_OF_MEMORY) => "the locked-memory limit may be too low: ulimit -l unlimited".to_owned(),
-        _ => next_step(answer).to_owned(),
+        (Some(facts), _) => facts.advice(answer),
+        (None, code::OUT_OF_MEMORY) => "the locked-memory limit may be too low: ulimit -l unlimited".to_owned(),
+        (None, _) => next_step(answer).to_owned(),
     }
 }
 
@@ -189,11 +250,12 @@ mod tests {
 
     #[test]
     fn refused_registers_name_the_driver_option() {
-        for answer in [code::NOT_PERMITTED, code::INVALID_VALUE, code::NOT_SUPPORTED] {
-            let hint = register_hint(answer, true, 0x1000, 4096);
-            assert!(hint.contains("PeerMappingOverride") && hint.contains("root"), "{hint}");
+        let facts = IoMemoryFacts::default();
+        for answer in [code::NOT_PERMITTED, code::INVALID_VALUE] {
+            let hint = register_hint(answer, Some(&facts), 0x1000, 4096);
+            assert!(hint.contains("PeerMappingOverride") || hint.contains("follow_pfnmap"), "{hint}");
         }
-        assert!(register_hint(code::OUT_OF_MEMORY, false, 0x1000, 4096).contains("ulimit"));
-        assert!(register_hint(code::INVALID_VALUE, false, 0x1010, 4096).contains("whole pages"));
+        assert!(register_hint(code::OUT_OF_MEMORY, None, 0x1000, 4096).contains("ulimit"));
+        assert!(register_hint(code::INVALID_VALUE, None, 0x1010, 4096).contains("whole pages"));
     }
 }

@@ -2,6 +2,7 @@
 
 mod first_fit;
 mod iommu;
+pub mod ladder;
 mod region;
 mod space;
 
@@ -32,6 +33,12 @@ pub enum MemoryError {
         /// The driver's answer.
         source: crate::cuda::CudaError,
     },
+    /// Only GPU memory has a dma-buf.
+    #[error("{bytes} bytes of host memory have no dma-buf: only GPU memory is exported")]
+    NoDmaBuf {
+        /// Length of the memory.
+        bytes: usize,
+    },
     /// An access outside the region.
     #[error("bytes {offset}..{} of a region of {len}", offset + bytes)]
     OutOfBounds {
@@ -54,6 +61,9 @@ pub enum DmaError {
     /// The IOMMU.
     #[error(transparent)]
     Iommu(#[from] IommuError),
+    /// No way to GPU memory, or not the one that was asked for.
+    #[error(transparent)]
+    Ladder(#[from] ladder::LadderError),
     /// The device cannot reach this memory.
     #[error("{device} cannot address this memory: {reason}")]
     Unreachable {

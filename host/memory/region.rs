@@ -6,6 +6,7 @@ use bytemuck::Pod;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub struct Region {
 enum Owner {
     Heap(Layout),
     Gpu {
-        _memory: cuda::DeviceMemory,
+        memory: cuda::DeviceMemory,
     },
     Pinned {
         _memory: cuda::PinnedMemory,
@@ -44,7 +45,10 @@ unsafe impl Sync for Region {}
 
 impl Region {
     pub(super) fn allocate(space: &Space, place: Place, bytes: usize) -> Result<Self, MemoryError> {
-        let bytes = bytes.max(1).next_multiple_of(ALIGN);
+        let page = if space.gpu_context().is_some() && place == Place::Device { cuda::GPU_PAGE } else { ALIGN };
+        let bytes = bytes.max(1).checked_next_multiple_of(page);
+        let bytes = bytes
+            .ok_or_else(|| MemoryError::Host { bytes: usize::MAX, source: std::io::ErrorKind::OutOfMemory.into() })?;
         let (address, host, owner) = match (space.gpu_context(), place) {
             (None, _) => {
                 let layout = Layout::from_size_align(bytes, ALIGN)
@@ -61,7 +65,7 @@ impl Region {
                     bytes,
                     source,
                 })?;
-                (m.address(), None, Owner::Gpu { _memory: m })
+                (m.address(), None, Owner::Gpu { memory: m })
             }
             (Some(context), Place::Host) => {
                 let m = cuda::PinnedMemory::zeroed(context, bytes).map_err(|source| MemoryError::Cuda {
@@ -125,6 +129,17 @@ impl Region {
     /// The address space that it belongs to.
     pub fn space(&self) -> &Space {
         &self.space
+    }
+
+    /// A dma-buf of all of it: a file that stands for the memory. Only GPU memory has one.
+    pub fn export_dma_buf(&self) -> Result<OwnedFd, MemoryError> {
+        let what = "exporting a dma-buf";
+        match &self.owner {
+            Owner::Gpu { memory } => {
+                memory.export_dma_buf().map_err(|source| MemoryError::Cuda { what, bytes: self.bytes, source })
+            }
+            _ => Err(MemoryError::NoDmaBuf { bytes: self.bytes }),
+        }
     }
 
     fn check(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {

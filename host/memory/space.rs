@@ -43,7 +43,7 @@ impl Space {
         self.0.gpu.as_ref()
     }
 
-    /// Zeroed memory, aligned to at least 4 KiB.
+    /// Zeroed memory, aligned to at least 4 KiB; in the GPU, whole and aligned pages of 64 KiB.
     pub fn allocate(&self, place: Place, bytes: usize) -> Result<Region, MemoryError> {
         Region::allocate(self, place, bytes)
     }

@@ -3,7 +3,8 @@
 use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
 use super::error::{gone, no_longer_ready};
 use super::queue_ids::QueueIds;
-use super::{Attachment, CommandLimits, DmaSpace, NvmeError, Port, Quirks, WriteCache};
+use super::{Attachment, CommandLimits, DmaSpace, MemoryBuffer, NvmeError, Port, Quirks, WriteCache};
+use crate::memory::ladder::Ladder;
 use crate::memory::{DmaRegion, Region, Space};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
 use crate::wire::nvme::{Cap, cc, csts, register};
@@ -45,6 +46,10 @@ pub struct Ready {
     generation: AtomicU32,
     /// The volatile write cache, once somebody has asked for it.
     write_cache: Mutex<Option<WriteCache>>,
+    /// The way to GPU memory, once somebody has asked for one.
+    pub(super) ladder: OnceLock<Ladder>,
+    /// The controller memory buffer, once somebody has asked for it.
+    pub(super) buffer: Mutex<Option<Arc<MemoryBuffer>>>,
     pub(super) limits: OnceLock<CommandLimits>,
 }
 
@@ -292,6 +297,8 @@ impl Controller<Disabled> {
             windows: Mutex::new(Vec::new()),
             generation: AtomicU32::new(0),
             write_cache: Mutex::new(None),
+            ladder: OnceLock::new(),
+            buffer: Mutex::new(None),
             limits: OnceLock::new(),
         };
         let mut ready = Controller { core: self.core, state };
@@ -406,6 +413,7 @@ impl Controller<Ready> {
             let (device, asked) = (self.core.device.clone(), self.granted_queues());
             return Err(NvmeError::TooManyQueues { device, asked, granted, used: 0 });
         }
+        self.restore_buffer()?;
         self.state.queues.find_lost();
         Ok(())
     }

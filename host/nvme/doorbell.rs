@@ -31,6 +31,18 @@ impl fmt::Display for DoorbellPath {
     }
 }
 
+/// Who is to ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoorbellChoice {
+    /// Kernels where their stores reach the device, a host thread otherwise.
+    #[default]
+    Auto,
+    /// Kernels, or it is an error.
+    Kernel,
+    /// A host thread, though kernels might.
+    Forwarded,
+}
+
 /// Bytes of a queue's mailbox: a line of its own, submission tail first, then completion head.
 const MAILBOX_BYTES: usize = 64;
 const CQ_WORD: usize = 4;

@@ -296,6 +296,22 @@ pub enum NvmeError {
         /// Bytes in the window.
         window: usize,
     },
+    /// The controller memory buffer cannot be used.
+    #[error("{device}: no controller memory buffer for queues: {reason}")]
+    NoMemoryBuffer {
+        /// Which device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Kernels were to ring, and cannot.
+    #[error("{device}: kernels cannot ring its doorbells: {reason}")]
+    NoKernelDoorbell {
+        /// Which device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The thread that forwards doorbells could not be started, or a register write of it failed.
     #[error("{device}: doorbells are not forwarded: {reason}; drop the queues and create them again")]
     Forwarder {

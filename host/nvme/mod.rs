@@ -4,6 +4,7 @@
 //! [`Controller::create_queues`] gives a [`QueueSet`] that kernels submit to; [`HostQueue`] submits from the host.
 
 mod admin;
+mod cmb;
 mod commands;
 mod controller;
 mod doorbell;
@@ -15,6 +16,7 @@ mod layout;
 mod limits;
 mod logs;
 mod namespace;
+mod peer;
 mod port;
 pub mod qtest;
 mod queue_ids;
@@ -25,14 +27,16 @@ mod recovery;
 mod tests;
 pub mod vfio;
 
+pub use cmb::MemoryBuffer;
 pub use controller::{Controller, Disabled, Ready};
-pub use doorbell::DoorbellPath;
+pub use doorbell::{DoorbellChoice, DoorbellPath};
 pub use error::NvmeError;
 pub use features::WriteCache;
 pub use host_io::{HostQueue, HostQueueOptions};
 pub use limits::CommandLimits;
 pub use namespace::{FormatCheck, Namespace, check_format};
-pub use port::{Attachment, DmaSpace, DoorbellWindow, Notice, Port, PortError};
+pub use peer::MappingReport;
+pub use port::{Attachment, DmaSpace, DoorbellWindow, MemoryWindow, Notice, Port, PortError};
 pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};
 pub use recovery::{Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryReport, RecoveryStep, Unfinished};

@@ -64,6 +64,22 @@ pub struct DoorbellWindow {
     pub io_memory: bool,
 }
 
+/// Memory of the device, mapped into this process.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryWindow {
+    /// Host address of the first byte of the base address register.
+    pub base: NonNull<u8>,
+    /// Bytes from there.
+    pub bytes: usize,
+    /// Memory on the bus (to be registered with a GPU as I/O memory), or ordinary memory of a device made of software.
+    pub io_memory: bool,
+}
+
+// SAFETY: the window is only an address; whoever stores through it uses volatile or atomic stores.
+unsafe impl Send for MemoryWindow {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryWindow {}
+
 // SAFETY: the window is only an address; whoever stores through it uses volatile or atomic stores.
 unsafe impl Send for DoorbellWindow {}
 // SAFETY: as above.
@@ -102,6 +118,11 @@ pub trait Port: Send + Sync + fmt::Debug {
     /// the controller is disabled and its queues are gone.
     fn reset_function(&self) -> Result<(), PortError> {
         Err(PortError::Reset { device: self.name(), reason: "this kind of device has none".to_owned() })
+    }
+    /// The device's memory behind base address register `bar`, mapped for as long as the port lives; `None` where it has none or
+    /// this process cannot reach it.
+    fn memory(&self, _bar: u8) -> Option<MemoryWindow> {
+        None
     }
     /// The PCI function, if it is one of this machine.
     fn bdf(&self) -> Option<Bdf> {

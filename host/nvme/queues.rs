@@ -2,7 +2,7 @@
 
 use super::NvmeError;
 use super::controller::{Controller, PAGE_BYTES, PAGE_SHIFT, Ready};
-use super::doorbell::{DoorbellPath, Forwarder};
+use super::doorbell::{DoorbellChoice, DoorbellPath, Forwarder};
 use super::layout::{self, Arrays, DEPTHS, Idle, KernelWords};
 use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
@@ -42,8 +42,12 @@ pub struct QueueOptions {
     pub depth: u32,
     /// Where the rings are. `Device` needs a device that reaches the kernels' memory.
     pub memory: Place,
+    /// Submission rings go to the controller memory buffer; completion rings stay where `memory` says.
+    pub submission_in_buffer: bool,
     /// Where data lands.
     pub landing: Landing,
+    /// Who is to ring.
+    pub doorbell: DoorbellChoice,
     /// The first ticket that kernels take, a multiple of twice the depth: the device starts at slot 0 with phase 1, and
     /// the phase that kernels expect follows from the ticket's lap, which must be even. Anything but 0 is for tests
     /// of the wrap-around.
@@ -56,6 +60,8 @@ impl Default for QueueOptions {
             count: 1,
             depth: 256,
             memory: Place::Host,
+            submission_in_buffer: false,
+            doorbell: DoorbellChoice::Auto,
             landing: Landing::Bounce { bytes_per_slot: PAGE_BYTES },
             first_ticket: 0,
         }
@@ -82,6 +88,8 @@ enum Pair {
 #[derive(Debug)]
 struct DeviceMemory {
     rings: DmaRegion,
+    /// Submission rings in the controller memory buffer; those in `rings` are not used then.
+    submission: Option<DmaRegion>,
     bounce: Option<DmaRegion>,
     lists: Option<DmaRegion>,
 }
@@ -194,8 +202,11 @@ impl QueueSet {
         let memory = Self::device_memory(controller, space, &options, max_transfer)?;
         let places = Arrays::new(options.count, options.depth);
         let arrays = space.allocate(Place::Device, places.bytes)?;
-        let (doorbells, doorbell_note) =
-            if host_only { (Doorbells::Host, None) } else { Self::doorbells(controller, space, &taken.ids)? };
+        let (doorbells, doorbell_note) = if host_only {
+            (Doorbells::Host, None)
+        } else {
+            Self::doorbells(controller, space, &taken.ids, options.doorbell)?
+        };
         let ids = std::mem::take(&mut taken.ids);
         let mut set = Self {
             controller: controller.clone(),
@@ -235,13 +246,20 @@ impl QueueSet {
             Place::Host => dma.allocate(space, ring_bytes)?,
             Place::Device => {
                 let region = Arc::new(space.allocate(Place::Device, ring_bytes)?);
-                let mapped = dma.map(&region)?;
+                let mapped = controller.map_memory(&region)?;
                 if !mapped.iova.is_multiple_of(PAGE_BYTES as u64) {
                     let reason = format!("the device's address {:#x} of the rings is not page aligned", mapped.iova);
                     return Err(DmaError::Unreachable { device: controller.name().to_owned(), reason }.into());
                 }
                 mapped
             }
+        };
+        let submission = match options.submission_in_buffer {
+            true => {
+                let bytes = total(layout::rings(options.depth).cq_offset)?;
+                Some(controller.memory_buffer()?.allocate(controller.name(), space, bytes)?)
+            }
+            false => None,
         };
         let bounce = match options.landing {
             Landing::Direct => None,
@@ -260,15 +278,20 @@ impl QueueSet {
                 lists.region.set_slice(lists.offset + slot * PAGE_BYTES, &list)?;
             }
         }
-        Ok(DeviceMemory { rings, bounce, lists })
+        Ok(DeviceMemory { rings, submission, bounce, lists })
     }
 
     fn doorbells(
         controller: &Controller<Ready>,
         space: &Space,
         ids: &[u16],
+        choice: DoorbellChoice,
     ) -> Result<(Doorbells, Option<String>), NvmeError> {
         let stride = controller.cap().doorbell_stride();
+        if choice == DoorbellChoice::Forwarded {
+            let forwarder = Forwarder::start(controller.name(), controller.port().clone(), space, ids, stride)?;
+            return Ok((Doorbells::Forwarder(forwarder), None));
+        }
         let note = match controller.doorbell_window(space) {
             Ok(Some(window)) => {
                 for &id in ids {
@@ -283,6 +306,9 @@ impl QueueSet {
             Ok(None) => "the device has no doorbells that a store reaches".to_owned(),
             Err(e) => format!("the doorbells cannot be mapped for kernels: {e}"),
         };
+        if choice == DoorbellChoice::Kernel {
+            return Err(NvmeError::NoKernelDoorbell { device: controller.name().to_owned(), reason: note });
+        }
         tracing::debug!(device = controller.name(), reason = note, "a host thread forwards doorbells");
         let forwarder = Forwarder::start(controller.name(), controller.port().clone(), space, ids, stride)?;
         Ok((Doorbells::Forwarder(forwarder), Some(note)))
@@ -316,8 +342,9 @@ impl QueueSet {
         let (bounce, bounce_iova) = part(&self.memory.bounce, bounce_bytes);
         let (prp_list, prp_list_iova) = part(&self.memory.lists, PAGE_BYTES);
         let array = |offset: usize| self.arrays.address() + offset as u64;
+        let submission = self.submission_ring(index);
         abi::Queue {
-            sq: rings,
+            sq: submission.0.address() + submission.1 as u64,
             cq: rings + ring.cq_offset as u64,
             sq_doorbell,
             cq_doorbell,
@@ -393,7 +420,8 @@ impl QueueSet {
             let at = i * ring.bytes;
             self.controller.create_cq(id, self.options.depth, &self.memory.rings, at + ring.cq_offset)?;
             self.pairs[i] = Pair::Completion;
-            self.controller.create_sq(id, self.options.depth, &self.memory.rings, at)?;
+            let (ring, at) = self.submission_ring(i as u32);
+            self.controller.create_sq(id, self.options.depth, ring, at)?;
             self.pairs[i] = Pair::Whole;
         }
         Ok(())
@@ -458,9 +486,14 @@ impl QueueSet {
         self.options.depth
     }
 
-    /// Where the rings are.
+    /// Where the rings are; with [`submission_in_buffer`](Self::submission_in_buffer) the completion rings alone.
     pub fn memory(&self) -> Place {
         self.options.memory
+    }
+
+    /// Whether the submission rings are in the controller memory buffer.
+    pub fn submission_in_buffer(&self) -> bool {
+        self.options.submission_in_buffer
     }
 
     /// Where data lands.
@@ -544,6 +577,15 @@ impl QueueSet {
         let id = self.ids[index as usize];
         let register = if completion { register::cq_head(id, stride) } else { register::sq_tail(id, stride) };
         Ok(self.controller.port().write32(register, value)?)
+    }
+
+    /// Where the submission ring of the queue at `index` is, and its offset there.
+    pub(super) fn submission_ring(&self, index: u32) -> (&DmaRegion, usize) {
+        let ring = layout::rings(self.options.depth);
+        match &self.memory.submission {
+            Some(buffer) => (buffer, index as usize * ring.cq_offset),
+            None => (&self.memory.rings, index as usize * ring.bytes),
+        }
     }
 
     pub(super) fn ring_memory(&self) -> &DmaRegion {

@@ -402,12 +402,11 @@ impl QueueSet {
     fn pending(&self, set: usize, index: u32) -> Result<Pending, NvmeError> {
         let words = self.kernel_words(index)?;
         let queue = self.queue_id(index).ok_or_else(|| self.no_queue(index))?;
-        let ring = layout::rings(self.depth());
-        let rings = self.ring_memory();
+        let (ring, first) = self.submission_ring(index);
         let mut commands = Vec::new();
         for slot in words.in_flight() {
-            let at = rings.offset + index as usize * ring.bytes + slot as usize * size_of::<SqEntry>();
-            let entry: SqEntry = rings.region.get(at)?;
+            let at = ring.offset + first + slot as usize * size_of::<SqEntry>();
+            let entry: SqEntry = ring.region.get(at)?;
             commands.push(Unfinished { cid: slot as u16, ..Unfinished::new(queue, &entry) });
         }
         Ok(Pending { set, index, head: words.head, commands })

@@ -1,17 +1,20 @@
 //! How a volume is put together: which path, how many queues, and why not a better one.
 
+use super::choose::{self, Way};
 use super::drive::Drive;
 use super::error::size;
 use super::host_io::HostSide;
-use super::path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches};
+use super::path::{
+    Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
+};
 use super::stats::Counters;
 use super::stripe::Stripe;
 use super::volume::{Inner, Volume};
 use super::{StorageError, Windows};
-use crate::cuda::WritesOrdering;
 use crate::engine::{Engine, abi};
-use crate::memory::{DmaError, Place};
-use crate::nvme::{DoorbellPath, Landing, NvmeError, QueueOptions, QueueSet};
+use crate::memory::Place;
+use crate::memory::ladder::RungChoice;
+use crate::nvme::{self, DoorbellPath, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,15 +37,17 @@ const MAX_COMMAND_BLOCKS: usize = 1 << 16;
 #[derive(Debug)]
 #[must_use = "nothing happens before build"]
 pub struct VolumeBuilder {
-    engine: Engine,
-    drives: Vec<Drive>,
+    pub(super) engine: Engine,
+    pub(super) drives: Vec<Drive>,
     queues: Option<u32>,
     depth: Option<u32>,
     chunk: u64,
     replicated: bool,
     transfer: Option<usize>,
-    landing: LandingChoice,
-    queue_memory: QueueMemoryChoice,
+    pub(super) landing: LandingChoice,
+    pub(super) queue_memory: QueueMemoryChoice,
+    doorbell: DoorbellChoice,
+    pub(super) mapping: RungChoice,
     deadline: Option<Duration>,
 }
 
@@ -58,6 +63,8 @@ impl VolumeBuilder {
             transfer: None,
             landing: LandingChoice::Auto,
             queue_memory: QueueMemoryChoice::Auto,
+            doorbell: DoorbellChoice::Auto,
+            mapping: RungChoice::Auto,
             deadline: None,
         }
     }
@@ -105,6 +112,18 @@ impl VolumeBuilder {
         self
     }
 
+    /// Who should ring doorbells.
+    pub fn doorbell(mut self, choice: DoorbellChoice) -> Self {
+        self.doorbell = choice;
+        self
+    }
+
+    /// Which way devices should get addresses for GPU memory. Only of use with kernels on a GPU.
+    pub fn mapping(mut self, choice: RungChoice) -> Self {
+        self.mapping = choice;
+        self
+    }
+
     /// How long one wait inside a kernel, and one command of the host, may last. For the whole engine.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -130,14 +149,17 @@ impl VolumeBuilder {
             });
         }
         let mut notes = Vec::new();
-        let landing = self.choose_landing(&mut notes)?;
-        let place = self.choose_queue_memory(&mut notes)?;
+        let doorbell = self.choose_doorbell()?;
+        let way = self.choose_way(&mut notes)?;
+        let landing = way.landing;
         let bounce = self.transfer.unwrap_or(DEFAULT_BOUNCE).max(block as usize);
         self.check_transfer(bounce)?;
         let options = QueueOptions {
             count: 0,
             depth: 0,
-            memory: if place == QueueMemory::Gpu { Place::Device } else { Place::Host },
+            memory: way.completions,
+            submission_in_buffer: way.queues == QueueMemory::Cmb,
+            doorbell,
             landing: match landing {
                 LandingPath::Direct => Landing::Direct,
                 LandingPath::Bounce => Landing::Bounce { bytes_per_slot: bounce },
@@ -150,28 +172,39 @@ impl VolumeBuilder {
         let mut sets = Vec::with_capacity(self.drives.len());
         for drive in &self.drives {
             let set = drive.controller().create_queues(self.engine.space(), options.clone());
-            sets.push(set.map_err(|e| self.explain(e, place))?);
+            sets.push(set.map_err(|e| self.explain(e, way.queues))?);
         }
-        self.finish(host, sets, Layout { stripe, block_shift, blocks, landing, place, notes })
+        self.finish(host, sets, Layout { stripe, block_shift, blocks, way, notes })
     }
 
     fn finish(self, host: HostSide, sets: Vec<QueueSet>, layout: Layout) -> Result<Volume, StorageError> {
-        let Layout { stripe, block_shift, blocks, landing, place, mut notes } = layout;
+        let Layout { stripe, block_shift, blocks, way, mut notes } = layout;
         let forwarded = sets.iter().any(|s| s.doorbell() == DoorbellPath::Forwarded);
         notes.extend(sets.iter().filter_map(|s| s.doorbell_note().map(|n| format!("doorbell cpu: {n}"))));
+        if self.doorbell == DoorbellChoice::Cpu {
+            notes.push("doorbell cpu: it was asked for".to_owned());
+        }
+        let mapping: Vec<MappingReport> = self.drives.iter().map(|d| d.controller().mapping()).collect();
+        let mapping = if mapping.iter().all(|m| m.attempts.is_empty()) { Vec::new() } else { mapping };
+        notes.extend(mapping.iter().flat_map(|m| &m.attempts).map(|a| format!("mapping {a}")));
+        let gpu = self.engine.space().gpu_context().map(|c| c.info().writes_ordering);
+        let unordered = || self.no_path("landing direct", "nothing keeps this GPU's data before its completions");
+        let order = choose::order(gpu, way.completions).ok_or_else(unordered)?;
         notes.dedup();
         let write_cache =
             WriteCaches::of(self.drives.iter().map(|d| d.controller().write_cache()).collect::<Result<Vec<_>, _>>()?);
         let path = Path {
             device: self.name(),
-            queues: place,
-            landing,
+            queues: way.queues,
+            landing: way.landing,
             doorbell: match (forwarded, self.engine.kind()) {
                 (true, _) => Doorbell::Cpu,
                 (false, "gpu") => Doorbell::Gpu,
                 (false, _) => Doorbell::CpuEngine,
             },
             engine: self.engine.kind(),
+            order,
+            mapping,
             write_cache,
             notes,
         };
@@ -253,62 +286,18 @@ impl VolumeBuilder {
         Ok(shift)
     }
 
-    fn no_path(&self, what: impl Into<String>, reason: impl Into<String>) -> StorageError {
+    pub(super) fn no_path(&self, what: impl Into<String>, reason: impl Into<String>) -> StorageError {
         StorageError::NoPath { what: what.into(), device: self.name(), reason: reason.into() }
     }
 
-    /// Whether every device reaches the memory that this engine's kernels prefer; the reason if not.
-    fn probe_direct(&self) -> Result<(), String> {
-        if let Some(gpu) = self.engine.space().gpu_context()
-            && gpu.info().writes_ordering < WritesOrdering::Owner
-        {
-            return Err("this GPU does not promise that a device's writes are in order for its kernels \
-                        (GPU_DIRECT_RDMA_WRITES_ORDERING is none)"
-                .to_owned());
-        }
-        let page = Arc::new(self.engine.allocate(Place::Device, 1).map_err(|e| e.to_string())?);
-        for drive in &self.drives {
-            let dma = drive.controller().dma();
-            match dma.map(&page) {
-                Ok(_) => {}
-                // A device that gives memory of its own serves as well, if it is the only one.
-                Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && self.engine.kind() == "cpu" => {
-                    dma.allocate(self.engine.space(), 1).map_err(|e| e.to_string())?;
-                }
-                Err(e) => return Err(e.to_string()),
+    fn choose_doorbell(&self) -> Result<nvme::DoorbellChoice, StorageError> {
+        match (self.doorbell, self.engine.kind()) {
+            (DoorbellChoice::Gpu, "gpu") => Ok(nvme::DoorbellChoice::Kernel),
+            (DoorbellChoice::Gpu, _) => {
+                Err(self.no_path("doorbell gpu", "the engine is cpu, whose threads ring themselves: use --engine gpu"))
             }
-        }
-        Ok(())
-    }
-
-    fn choose_landing(&self, notes: &mut Vec<String>) -> Result<LandingPath, StorageError> {
-        if self.landing == LandingChoice::Bounce {
-            return Ok(LandingPath::Bounce);
-        }
-        match self.probe_direct() {
-            Ok(()) => Ok(LandingPath::Direct),
-            Err(reason) if self.landing == LandingChoice::Direct => Err(self.no_path("landing direct", reason)),
-            Err(reason) => {
-                notes.push(format!("landing bounce: {reason}"));
-                Ok(LandingPath::Bounce)
-            }
-        }
-    }
-
-    fn choose_queue_memory(&self, notes: &mut Vec<String>) -> Result<QueueMemory, StorageError> {
-        match (self.queue_memory, self.engine.kind()) {
-            (QueueMemoryChoice::Host, _) | (QueueMemoryChoice::Auto, "cpu") => Ok(QueueMemory::Host),
-            (QueueMemoryChoice::Gpu, "cpu") => {
-                Err(self.no_path("queues gpu", "the engine is cpu, which has no GPU memory: use --engine gpu"))
-            }
-            (QueueMemoryChoice::Gpu, _) => Ok(QueueMemory::Gpu),
-            (QueueMemoryChoice::Auto, _) => Ok(match self.probe_direct() {
-                Ok(()) => QueueMemory::Gpu,
-                Err(reason) => {
-                    notes.push(format!("queues host: {reason}"));
-                    QueueMemory::Host
-                }
-            }),
+            (DoorbellChoice::Cpu, _) => Ok(nvme::DoorbellChoice::Forwarded),
+            (DoorbellChoice::Auto, _) => Ok(nvme::DoorbellChoice::Auto),
         }
     }
 
@@ -351,6 +340,8 @@ impl VolumeBuilder {
     fn explain(&self, e: NvmeError, place: QueueMemory) -> StorageError {
         match (e, place) {
             (NvmeError::Dma(e), QueueMemory::Gpu) => self.no_path("queues gpu", e.to_string()),
+            (NvmeError::NoMemoryBuffer { reason, .. }, _) => self.no_path("queues cmb", reason),
+            (NvmeError::NoKernelDoorbell { reason, .. }, _) => self.no_path("doorbell gpu", reason),
             (e, _) => e.into(),
         }
     }
@@ -360,8 +351,7 @@ struct Layout {
     stripe: Stripe,
     block_shift: u32,
     blocks: u64,
-    landing: LandingPath,
-    place: QueueMemory,
+    way: Way,
     notes: Vec<String>,
 }
 

@@ -9,6 +9,7 @@ mod blocks;
 mod builder;
 mod cache;
 mod checksum;
+mod choose;
 mod drive;
 mod error;
 mod geometry;
@@ -34,7 +35,10 @@ pub use load::{Plan, VolumeWriter};
 pub use manifest::{
     ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, NAME_BYTES,
 };
-pub use path::{Doorbell, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches};
+pub use path::{
+    Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
+    WritesOrder,
+};
 pub use recover::VolumeRecovery;
 pub use stats::Stats;
 pub use target::Consent;

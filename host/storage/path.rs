@@ -1,7 +1,7 @@
 //! Which way data takes: asked for, chosen, printed.
 
 use super::StorageError;
-use crate::nvme::WriteCache;
+use crate::nvme::{MappingReport, WriteCache};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -52,7 +52,20 @@ choices! {
     /// In host memory that kernels reach.
     Host = "host",
     /// In GPU memory.
-    Gpu = "gpu"
+    Gpu = "gpu",
+    /// Submission queues in the controller's own memory; completion queues where data lands.
+    Cmb = "cmb"
+}
+
+choices! {
+    /// Who should ring.
+    DoorbellChoice:
+    /// Kernels where they can; the path says who.
+    Auto = "auto",
+    /// Kernels on a GPU.
+    Gpu = "gpu",
+    /// A host thread that forwards what kernels store.
+    Cpu = "cpu"
 }
 
 choices! {
@@ -61,7 +74,23 @@ choices! {
     /// In host memory that kernels reach.
     Host = "host",
     /// In GPU memory.
-    Gpu = "gpu"
+    Gpu = "gpu",
+    /// Submission queues in the controller's own memory; completion queues where data lands.
+    Cmb = "cmb"
+}
+
+choices! {
+    /// What keeps a device's data before its completion, as kernels see them.
+    WritesOrder:
+    /// Kernels run on processors, which see a device's writes in their order.
+    Processor = "processor",
+    /// Both land in host memory, and the bus keeps their order there.
+    HostMemory = "host-memory",
+    /// Both land in GPU memory, and the GPU promises their order to its own kernels
+    /// (GPU_DIRECT_RDMA_WRITES_ORDERING is owner).
+    GpuOwner = "gpu-owner",
+    /// The same, to kernels of every GPU.
+    GpuAll = "gpu-all"
 }
 
 choices! {
@@ -119,6 +148,12 @@ pub struct Path {
     pub doorbell: Doorbell,
     /// `cpu` or `gpu`.
     pub engine: &'static str,
+    /// What keeps data before its completion.
+    pub order: WritesOrder,
+    /// How each device got addresses for GPU memory, or why it did not: every rung of the mapping ladder that was tried. Empty
+    /// where no device looked for one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mapping: Vec<MappingReport>,
     /// Whether what was written needs a Flush to stay.
     pub write_cache: WriteCaches,
     /// Why a better path was not taken, where `auto` had to choose.
@@ -144,6 +179,8 @@ mod tests {
             landing: LandingPath::Direct,
             doorbell: Doorbell::CpuEngine,
             engine: "cpu",
+            order: WritesOrder::Processor,
+            mapping: Vec::new(),
             write_cache: WriteCaches::of([WriteCache::None, WriteCache::Off]),
             notes: Vec::new(),
         };
@@ -151,6 +188,7 @@ mod tests {
         let json = serde_json::to_value(&path).unwrap();
         assert_eq!(json["doorbell"], "cpu-engine");
         assert_eq!(json["landing"], "direct");
+        assert_eq!((&json["order"], json.get("mapping")), (&"processor".into(), None));
         assert_eq!(json["write_cache"], "off");
     }
 

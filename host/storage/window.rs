@@ -115,7 +115,7 @@ impl Volume {
         let maps = match self.path().landing {
             LandingPath::Bounce => Vec::new(),
             LandingPath::Direct => {
-                self.0.drives.iter().map(|d| lock(d).controller().dma().map(region)).collect::<Result<_, _>>()?
+                self.0.drives.iter().map(|d| lock(d).controller().map_memory(region)).collect::<Result<_, _>>()?
             }
         };
         self.open_window(region.clone(), maps)

@@ -30,6 +30,14 @@ pub mod register {
     pub const ACQ: u32 = 0x30;
     /// Controller Ready Timeouts (3.1.4.21).
     pub const CRTO: u32 = 0x68;
+    /// Controller Memory Buffer Location (3.1.4.11).
+    pub const CMBLOC: u32 = 0x38;
+    /// Controller Memory Buffer Size (3.1.4.12).
+    pub const CMBSZ: u32 = 0x3c;
+    /// Controller Memory Buffer Memory Space Control, 64 bits (3.1.4.16).
+    pub const CMBMSC: u32 = 0x50;
+    /// Controller Memory Buffer Status (3.1.4.17).
+    pub const CMBSTS: u32 = 0x58;
     /// First doorbell (PCIe Transport 1.1, 3.1.2).
     pub const DOORBELLS: u32 = 0x1000;
 
@@ -75,6 +83,10 @@ impl Cap {
     /// The controller supports an NVM subsystem reset (NSSRS).
     pub const fn subsystem_reset(self) -> bool {
         self.0 >> 36 & 1 != 0
+    }
+    /// There may be a controller memory buffer, whose registers CMBMSC.CRE shows (CMBS).
+    pub const fn memory_buffer(self) -> bool {
+        self.0 >> 57 & 1 != 0
     }
     /// log2 of the smallest memory page (MPSMIN + 12).
     pub const fn min_page_shift(self) -> u32 {

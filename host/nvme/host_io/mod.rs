@@ -9,7 +9,7 @@ use super::error::io_name;
 use super::layout;
 use super::recovery::{self, Pending};
 use super::{Landing, NvmeError, QueueOptions, QueueSet, RecoveryPolicy, RecoveryReport, Unfinished};
-use crate::memory::{DmaRegion, Place, Space};
+use crate::memory::{DmaRegion, Space};
 use crate::wire::nvme::{CqEntry, SqEntry, csts, io, status};
 use std::collections::VecDeque;
 use std::fmt;
@@ -120,9 +120,8 @@ impl HostQueue<'static> {
         let options = QueueOptions {
             count: 1,
             depth: options.depth,
-            memory: Place::Host,
             landing: Landing::Bounce { bytes_per_slot },
-            first_ticket: 0,
+            ..QueueOptions::default()
         };
         let set = QueueSet::create(controller, &Space::cpu(), options, true)?;
         Self::over(Set::Owned(Box::new(set)), 0)
@@ -154,9 +153,12 @@ impl<'a> HostQueue<'a> {
             refuse("these rings are in GPU memory, where the host does not submit; create a host queue of its own")
         })?;
         // SAFETY: the set's rings have `ring.bytes` for each queue.
-        let sq = unsafe { rings.add(index as usize * ring.bytes) };
-        // SAFETY: as above.
-        let cq = unsafe { sq.add(ring.cq_offset) };
+        let cq = unsafe { rings.add(index as usize * ring.bytes + ring.cq_offset) };
+        let (submission, at) = s.submission_ring(index);
+        let submission =
+            submission.host().ok_or_else(|| refuse("its submission ring is where the host does not submit"))?;
+        // SAFETY: the ring lies at this offset of its memory.
+        let sq = unsafe { submission.add(at) };
         let staging = Self::staging(s, index)?;
         let slots = (staging.buffers.bytes / staging.bytes).min(s.depth() as usize - 1);
         Ok(Self {

@@ -1,6 +1,8 @@
 //! The driver against registers and admin behaviour that real controllers seldom show.
 
+mod buffer;
 mod fake;
+mod peer;
 
 use super::{
     Controller, Disabled, DoorbellPath, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, QueueSet, Ready,

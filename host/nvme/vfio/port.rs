@@ -4,12 +4,13 @@ use super::bar::Bar;
 use super::device::VfioDevice;
 use super::error::VfioError;
 use super::uapi::vfio::VFIO_PCI_BAR0_REGION_INDEX;
-use crate::nvme::{DoorbellWindow, Notice, PciId, Port, PortError};
+use crate::nvme::{DoorbellWindow, MemoryWindow, Notice, PciId, Port, PortError};
 use crate::pci::Bdf;
 use crate::wire::nvme::register;
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex};
 
 /// What a read of a device that has left the bus gives.
 const ALL_ONES: u32 = u32::MAX;
@@ -18,6 +19,8 @@ const ALL_ONES: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct VfioPort {
     bar: Bar,
+    /// Other BARs that hold memory of the device, mapped when they are first asked for.
+    others: Mutex<BTreeMap<u8, Bar>>,
     device: Arc<VfioDevice>,
     name: String,
 }
@@ -31,7 +34,7 @@ impl VfioPort {
             return Err(VfioError::Registers { device: device.bdf().to_string(), reason });
         }
         let name = format!("nvme:{}", device.bdf());
-        Ok(Self { bar, device, name })
+        Ok(Self { bar, others: Mutex::default(), device, name })
     }
 
     fn lost(&self, offset: u32, e: &io::Error) -> PortError {
@@ -78,6 +81,26 @@ impl Port for VfioPort {
         let (base, bytes) = self.bar.window(register::DOORBELLS.into())?;
         Bar::touch(base, bytes);
         Some(DoorbellWindow { base, bytes, io_memory: true })
+    }
+
+    fn memory(&self, bar: u8) -> Option<MemoryWindow> {
+        const BARS: u8 = 6;
+        let window = |bar: &Bar| {
+            let (base, bytes) = bar.window(0)?;
+            Bar::touch(base, bytes);
+            Some(MemoryWindow { base, bytes, io_memory: true })
+        };
+        if bar == 0 {
+            return window(&self.bar);
+        }
+        let mut others = self.others.lock().unwrap_or_else(|e| e.into_inner());
+        if bar < BARS && !others.contains_key(&bar) {
+            match Bar::map(&self.device, VFIO_PCI_BAR0_REGION_INDEX + u32::from(bar)) {
+                Ok(mapped) => _ = others.insert(bar, mapped),
+                Err(error) => tracing::debug!(device = self.name, bar, %error, "its memory is not mapped"),
+            }
+        }
+        others.get(&bar).and_then(window)
     }
 
     fn name(&self) -> String {

@@ -1,0 +1,22 @@
+//! `warpbell doctor`: what this machine can do, and what mends it.
+
+use crate::args::DoctorArgs;
+use crate::output::{Failure, say};
+use warpbell::doctor::{GpuFacts, examine};
+use warpbell::pci::Sysfs;
+
+pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    let (sysfs, facts) = match &args.root {
+        Some(root) => (Sysfs::at(root), GpuFacts::none("a recorded tree")),
+        None => (Sysfs::system(), GpuFacts::gather()),
+    };
+    let report = examine(&sysfs, &facts, &args.require);
+    match &args.json {
+        Some(to) => crate::output::write_json(&report, to)?,
+        None => say!("{report}")?,
+    }
+    match report.unmet() {
+        Some(reason) => Err(Failure::Error(reason)),
+        None => Ok(()),
+    }
+}

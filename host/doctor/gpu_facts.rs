@@ -1,0 +1,217 @@
+//! What the CUDA driver and NVML say about the GPUs, gathered in one place.
+
+use super::paths::Tried;
+use crate::cuda::{DeviceInfo, WritesOrdering};
+use crate::engine::Engine;
+use crate::memory::Place;
+use crate::memory::ladder::{DriverDmaBuf, Linux, Outcome, Rung, Syscalls, TRIAL_BYTES, survey};
+use crate::pci::Bdf;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// How a GPU is shared between virtual machines, in NVML's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Virtualization {
+    /// The machine's own GPU.
+    Bare,
+    /// Given to this virtual machine as a whole.
+    Passthrough,
+    /// A share of a GPU, in a virtual machine.
+    Vgpu,
+    /// A GPU of a host that deals out shares.
+    VgpuHost,
+}
+
+/// A GPU that the CUDA driver shows. What the driver does not tell is `None`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gpu {
+    /// Position in the driver's list, from 0.
+    pub ordinal: usize,
+    /// Name, as in `NVIDIA H200`.
+    pub name: String,
+    /// PCI address.
+    #[serde(serialize_with = "as_text")]
+    pub bdf: Option<Bdf>,
+    /// Generation as compilers name it: 90 for compute capability 9.0.
+    pub generation: u32,
+    /// CUDA version of the driver: major, minor.
+    pub cuda_version: (u32, u32),
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of the window through which other devices reach its memory.
+    pub bar1_bytes: Option<u64>,
+    /// For whom a device's writes to its memory are in order.
+    pub writes_ordering: Option<WritesOrdering>,
+    /// Its memory can be exported as dma-buf.
+    pub dma_buf: Option<bool>,
+    /// Other devices can read and write its memory.
+    pub gpu_direct_rdma: Option<bool>,
+    /// Host memory can be registered with it.
+    pub host_register: Option<bool>,
+    /// It is cut into instances.
+    pub mig: Option<bool>,
+    /// How it is shared.
+    pub virtualization: Option<Virtualization>,
+    /// Whether this program's kernels load, and why not; `None` where it was not tried.
+    #[serde(serialize_with = "as_answer")]
+    pub kernels: Option<Result<(), String>>,
+}
+
+fn as_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::Ok, S::Error> {
+    match bdf {
+        Some(b) => s.collect_str(b),
+        None => s.serialize_none(),
+    }
+}
+
+/// `loads`, the reason, or null.
+fn as_answer<S: serde::Serializer>(answer: &Option<Result<(), String>>, s: S) -> Result<S::Ok, S::Error> {
+    match answer {
+        Some(Ok(())) => s.serialize_str("loads"),
+        Some(Err(reason)) => s.serialize_str(reason),
+        None => s.serialize_none(),
+    }
+}
+
+impl Gpu {
+    fn new(info: DeviceInfo, kernels: Option<Result<(), String>>) -> Self {
+        Self {
+            ordinal: info.ordinal,
+            bdf: info.bdf,
+            generation: info.generation(),
+            cuda_version: info.cuda_version,
+            memory_bytes: Some(info.memory_bytes as u64),
+            bar1_bytes: None,
+            writes_ordering: Some(info.writes_ordering),
+            dma_buf: Some(info.dma_buf),
+            gpu_direct_rdma: Some(info.gpu_direct_rdma),
+            host_register: Some(info.host_register),
+            mig: None,
+            virtualization: None,
+            kernels,
+            name: info.name,
+        }
+    }
+
+    /// Whether it is one whose kernels are known to load.
+    pub fn is_usable(&self) -> bool {
+        self.kernels == Some(Ok(()))
+    }
+}
+
+/// All that is known about GPUs without looking at files.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuFacts {
+    /// GPUs by their ordinals, or why the CUDA driver shows none.
+    pub gpus: Result<Vec<Gpu>, String>,
+    /// GPU generations in the image of this build, as in 90; empty without one.
+    pub image_archs: Vec<u32>,
+    /// What came of trying the rungs of the mapping ladder with memory of the first GPU; empty where that was not done.
+    pub tried: Vec<Tried>,
+}
+
+impl GpuFacts {
+    /// Asks the driver, and loads the kernels on every GPU that the image has code for.
+    pub fn gather() -> Self {
+        let image_archs: Vec<u32> =
+            crate::engine::IMAGE_ARCHS.split_whitespace().filter_map(|a| a.parse().ok()).collect();
+        let mut tried = Vec::new();
+        let gpus = match DeviceInfo::all() {
+            Ok(all) if all.is_empty() => Err("the CUDA driver finds no GPU".to_owned()),
+            Ok(all) => Ok(all
+                .into_iter()
+                .map(|info| {
+                    let engine = (!image_archs.is_empty()).then(|| Engine::gpu(info.ordinal));
+                    if let (true, Some(Ok(engine))) = (tried.is_empty(), &engine) {
+                        tried = try_rungs(engine);
+                    }
+                    Gpu::new(info, engine.map(|e| e.map(drop).map_err(|e| e.to_string())))
+                })
+                .collect()),
+            Err(e) => Err(e.to_string()),
+        };
+        let mut this = Self { gpus, image_archs, tried };
+        this.ask_nvml();
+        this
+    }
+
+    /// For a recorded tree: no driver is asked.
+    pub fn none(reason: impl Into<String>) -> Self {
+        Self { gpus: Err(reason.into()), image_archs: Vec::new(), tried: Vec::new() }
+    }
+
+    /// GPUs that the driver shows.
+    pub fn shown(&self) -> &[Gpu] {
+        self.gpus.as_deref().unwrap_or_default()
+    }
+
+    #[cfg(feature = "nvml")]
+    fn ask_nvml(&mut self) {
+        use nvml_wrapper::enum_wrappers::device::GpuVirtualizationMode as Mode;
+        let (Ok(gpus), Ok(nvml)) = (&mut self.gpus, nvml_wrapper::Nvml::init()) else { return };
+        for gpu in gpus {
+            let Some(device) = gpu.bdf.and_then(|b| nvml.device_by_pci_bus_id(b.to_string()).ok()) else { continue };
+            gpu.bar1_bytes = device.bar1_memory_info().ok().map(|m| m.total);
+            // A GPU that cannot be cut answers "not supported", which is also a no.
+            gpu.mig = match device.mig_mode() {
+                Ok(mode) => Some(mode.current != 0),
+                Err(nvml_wrapper::error::NvmlError::NotSupported) => Some(false),
+                Err(_) => None,
+            };
+            gpu.virtualization = device.virtualization_mode().ok().map(|mode| match mode {
+                Mode::Bare => Virtualization::Bare,
+                Mode::PassThrough => Virtualization::Passthrough,
+                Mode::Vgpu => Virtualization::Vgpu,
+                Mode::HostVgpu | Mode::HostVsga => Virtualization::VgpuHost,
+            });
+        }
+    }
+
+    #[cfg(not(feature = "nvml"))]
+    fn ask_nvml(&mut self) {}
+}
+
+/// Tries the rungs that reach GPU memory as far as they go without a controller; none where there is no memory to try them with.
+fn try_rungs(engine: &Engine) -> Vec<Tried> {
+    let Ok(trial) = engine.allocate(Place::Device, TRIAL_BYTES) else { return Vec::new() };
+    let system: Arc<dyn Syscalls> = Arc::new(Linux);
+    let attempts = survey(&system, &DriverDmaBuf, Some(&Arc::new(trial))).into_iter().filter(|a| a.rung != Rung::Host);
+    attempts
+        .map(|a| Tried {
+            name: a.rung.name().to_owned(),
+            works: a.outcome != Outcome::PassedOver,
+            reason: a.reason,
+            next: a.next,
+        })
+        .collect()
+}
+
+/// Whether an image serves a generation: machine code runs on its own major generation from its minor upwards, and the PTX of
+/// the newest on everything newer.
+pub fn runs_on(archs: &[u32], generation: u32) -> bool {
+    let same = archs.iter().any(|a| a / 10 == generation / 10 && *a <= generation);
+    same || archs.iter().max().is_some_and(|newest| *newest <= generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_and_ptx_serve_what_they_can() {
+        let archs = [80, 90, 100];
+        for (generation, serves) in [(80, true), (86, true), (90, true), (75, false), (103, true), (120, true)] {
+            assert_eq!(runs_on(&archs, generation), serves, "sm_{generation}");
+        }
+        assert!(!runs_on(&[], 90));
+    }
+
+    #[test]
+    fn gathering_never_panics() {
+        match GpuFacts::gather().gpus {
+            Ok(all) => assert!(!all.is_empty()),
+            Err(reason) => assert!(!reason.is_empty()),
+        }
+    }
+}

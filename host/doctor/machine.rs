@@ -1,0 +1,297 @@
+//! What the kernel says about the machine: version, IOMMU, virtual or not, containers, memory.
+
+use super::nvidia;
+use super::process::Process;
+use crate::pci::{Bdf, Sysfs, Topology};
+use std::collections::BTreeMap;
+
+/// Whether the machine has an IOMMU that the kernel uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IommuState {
+    /// There are groups.
+    On,
+    /// There is none, or it is off.
+    Off,
+    /// `/sys` does not tell.
+    Unknown,
+}
+
+/// A group of functions that share one translation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// `DMA`, `DMA-FQ`, `identity` and others (Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups).
+    pub kind: Option<String>,
+    /// Made by VFIO's mode without an IOMMU.
+    pub without_iommu: bool,
+    /// Functions in it.
+    pub members: Vec<Bdf>,
+}
+
+impl Group {
+    /// Whether the kernel's own mappings of its functions are translated; `None` where that is not known.
+    pub fn translates(&self) -> Option<bool> {
+        match self.kind.as_deref()? {
+            "identity" => Some(false),
+            kind if kind.starts_with("DMA") => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// Huge pages of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugePages {
+    /// Bytes of a page.
+    pub bytes: u64,
+    /// Pages reserved.
+    pub total: u64,
+    /// Of these, free.
+    pub free: u64,
+}
+
+/// Who made the processor, which decides how its IOMMU is switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    /// Intel: VT-d.
+    Intel,
+    /// AMD: AMD-Vi.
+    Amd,
+    /// Another, or the kernel does not tell.
+    Other,
+}
+
+/// A machine as its files tell it. What they do not tell is `None`.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Kernel release, as in `6.12.9-amd64`.
+    pub kernel: Option<String>,
+    /// Arguments on the kernel's command line.
+    pub arguments: Option<Vec<String>>,
+    /// IOMMUs by the kernel's names for them.
+    pub iommus: Vec<String>,
+    /// IOMMU groups by number.
+    pub groups: BTreeMap<u32, Group>,
+    /// Whether there is an IOMMU.
+    pub iommu: IommuState,
+    /// Lockdown mode: `none`, `integrity`, `confidentiality`.
+    pub lockdown: Option<String>,
+    /// Whether this is a virtual machine.
+    pub is_virtual: Option<bool>,
+    /// The container that this process is in, in a word.
+    pub container: Option<String>,
+    /// Who made the processor.
+    pub vendor: Vendor,
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Bytes that the container or service may use, where less than all.
+    pub memory_limit: Option<u64>,
+    /// Huge pages.
+    pub huge_pages: Vec<HugePages>,
+    /// This process.
+    pub process: Process,
+    /// NVIDIA's kernel module.
+    pub nvidia: nvidia::Module,
+    /// The PCI tree.
+    pub topology: Topology,
+}
+
+impl Machine {
+    /// Reads everything.
+    pub fn read(sysfs: &Sysfs) -> Self {
+        let groups = groups(sysfs);
+        let iommus = sysfs.names("/sys/class/iommu");
+        let iommu = if groups.values().any(|g| !g.without_iommu) {
+            IommuState::On
+        } else if sysfs.exists("/sys/kernel") || sysfs.exists("/sys/bus/pci") {
+            IommuState::Off
+        } else {
+            IommuState::Unknown
+        };
+        let processor = sysfs.text("/proc/cpuinfo").ok();
+        Self {
+            kernel: sysfs.text("/proc/sys/kernel/osrelease").ok().filter(|t| !t.is_empty()),
+            arguments: sysfs.text("/proc/cmdline").ok().map(|t| t.split_whitespace().map(str::to_owned).collect()),
+            iommus,
+            groups,
+            iommu,
+            lockdown: sysfs.text("/sys/kernel/security/lockdown").ok().and_then(|t| chosen(&t)),
+            is_virtual: is_virtual(sysfs, processor.as_deref()),
+            container: container(sysfs),
+            vendor: vendor(processor.as_deref()),
+            memory_bytes: sysfs.text("/proc/meminfo").ok().and_then(|t| kib(&t, "MemTotal")),
+            memory_limit: memory_limit(sysfs),
+            huge_pages: huge_pages(sysfs),
+            process: Process::read(sysfs),
+            nvidia: nvidia::Module::read(sysfs),
+            topology: Topology::read(sysfs),
+        }
+    }
+
+    /// Major and minor number of the kernel.
+    pub fn kernel_version(&self) -> Option<(u32, u32)> {
+        let mut numbers = self.kernel.as_deref()?.split(|c: char| !c.is_ascii_digit());
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+
+    /// The group that a function is in.
+    pub fn group_of(&self, bdf: Bdf) -> Option<&Group> {
+        self.groups.get(&self.topology.get(bdf)?.iommu_group?)
+    }
+
+    /// Whether the kernel translates what this function's own driver maps. Without an IOMMU it does not.
+    pub fn translates(&self, bdf: Bdf) -> Option<bool> {
+        match self.iommu {
+            IommuState::Off => Some(false),
+            IommuState::Unknown => None,
+            IommuState::On => match self.group_of(bdf) {
+                Some(group) => group.translates(),
+                None => Some(false),
+            },
+        }
+    }
+
+    /// Whether the command line has one of these arguments; the first that it has.
+    pub fn argument(&self, any: &[&str]) -> Option<&str> {
+        self.arguments.as_ref()?.iter().find(|a| any.contains(&a.as_str())).map(String::as_str)
+    }
+}
+
+fn groups(sysfs: &Sysfs) -> BTreeMap<u32, Group> {
+    let names = sysfs.names("/sys/kernel/iommu_groups");
+    let numbers = names.iter().filter_map(|n| n.parse::<u32>().ok());
+    numbers
+        .map(|n| {
+            let file = |name: &str| format!("/sys/kernel/iommu_groups/{n}/{name}");
+            let group = Group {
+                kind: sysfs.text(file("type")).ok().filter(|t| !t.is_empty()),
+                // Linux, drivers/vfio/group.c, vfio_noiommu_group_alloc.
+                without_iommu: sysfs.text(file("name")).is_ok_and(|t| t == "vfio-noiommu"),
+                members: sysfs.names(file("devices")).iter().filter_map(|n| n.parse().ok()).collect(),
+            };
+            (n, group)
+        })
+        .collect()
+}
+
+/// The word in brackets, as in `none [integrity] confidentiality`.
+fn chosen(text: &str) -> Option<String> {
+    Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
+}
+
+fn is_virtual(sysfs: &Sysfs, processor: Option<&str>) -> Option<bool> {
+    if sysfs.exists("/sys/hypervisor/type") {
+        return Some(true);
+    }
+    // Only x86 lists flags.
+    let flags = processor?.lines().find(|l| l.starts_with("flags"))?;
+    Some(flags.split_whitespace().any(|f| f == "hypervisor"))
+}
+
+fn vendor(processor: Option<&str>) -> Vendor {
+    let line = processor.and_then(|t| t.lines().find(|l| l.starts_with("vendor_id"))).unwrap_or_default();
+    match line.rsplit(':').next().unwrap_or_default().trim() {
+        "GenuineIntel" => Vendor::Intel,
+        "AuthenticAMD" => Vendor::Amd,
+        _ => Vendor::Other,
+    }
+}
+
+/// Files that container engines leave, and words in the names of their control groups.
+fn container(sysfs: &Sysfs) -> Option<String> {
+    for (file, name) in [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")] {
+        if sysfs.exists(file) {
+            return Some(name.to_owned());
+        }
+    }
+    if let Ok(name) = sysfs.text("/run/systemd/container")
+        && !name.is_empty()
+    {
+        return Some(name);
+    }
+    let groups = sysfs.text("/proc/self/cgroup").unwrap_or_default();
+    ["kubepods", "docker", "libpod", "containerd", "lxc"].iter().find(|w| groups.contains(*w)).map(|w| match *w {
+        "kubepods" => "kubernetes".to_owned(),
+        other => other.to_owned(),
+    })
+}
+
+fn kib(meminfo: &str, name: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    value.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The limit of this process's own control group: version 2, then version 1, whose "no limit" is a huge number.
+fn memory_limit(sysfs: &Sysfs) -> Option<u64> {
+    let total = sysfs.text("/proc/meminfo").ok().and_then(|t| kib(&t, "MemTotal")).unwrap_or(u64::MAX);
+    let of_process = sysfs.text("/proc/self/cgroup").ok().and_then(|t| {
+        let path = t.lines().find_map(|l| l.strip_prefix("0::"))?.to_owned();
+        sysfs.number(format!("/sys/fs/cgroup{path}/memory.max"))
+    });
+    let files = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    of_process.or_else(|| files.iter().find_map(|f| sysfs.number(f))).filter(|n| *n < total)
+}
+
+fn huge_pages(sysfs: &Sysfs) -> Vec<HugePages> {
+    const FOLDER: &str = "/sys/kernel/mm/hugepages";
+    let mut all: Vec<_> = sysfs
+        .names(FOLDER)
+        .iter()
+        .filter_map(|name| {
+            let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let number = |file| sysfs.number(format!("{FOLDER}/{name}/{file}"));
+            let bytes = kib.checked_mul(1024)?;
+            Some(HugePages { bytes, total: number("nr_hugepages")?, free: number("free_hugepages")? })
+        })
+        .collect();
+    all.sort_by_key(|p| p.bytes);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pci::recorded::{Device, Recorded};
+
+    #[test]
+    fn groups_and_their_modes_are_read() {
+        let tree = Recorded::new();
+        let device = |group| Device { group: Some(group), ..Device::default() };
+        tree.pci("pci0000:00/0000:00:01.0", &device(1)).pci("pci0000:00/0000:00:02.0", &device(2));
+        tree.group_type(1, "DMA-FQ").group_type(2, "identity");
+        tree.file("/proc/sys/kernel/osrelease", "6.19.0-rc1\n").file("/proc/cmdline", "quiet iommu=pt\n");
+        let m = Machine::read(&Sysfs::at(tree.root()));
+        let bdf = |t: &str| t.parse().unwrap();
+        assert_eq!(m.iommu, IommuState::On);
+        assert_eq!((m.translates(bdf("00:01.0")), m.translates(bdf("00:02.0"))), (Some(true), Some(false)));
+        assert_eq!(m.kernel_version(), Some((6, 19)));
+        assert_eq!((m.argument(&["iommu=pt"]), m.argument(&["intel_iommu=on"])), (Some("iommu=pt"), None));
+    }
+
+    #[test]
+    fn groups_without_an_iommu_are_no_iommu() {
+        let tree = Recorded::new();
+        tree.pci("pci0000:00/0000:00:01.0", &Device { group: Some(0), ..Device::default() });
+        tree.file("/sys/kernel/iommu_groups/0/name", "vfio-noiommu\n");
+        assert_eq!(Machine::read(&Sysfs::at(tree.root())).iommu, IommuState::Off);
+    }
+
+    #[test]
+    fn containers_and_limits_are_seen() {
+        let tree = Recorded::new();
+        tree.file("/proc/self/cgroup", "0::/kubepods.slice/pod1\n").file("/proc/meminfo", "MemTotal: 1048576 kB\n");
+        tree.file("/sys/fs/cgroup/memory.max", "536870912\n");
+        let m = Machine::read(&Sysfs::at(tree.root()));
+        assert_eq!(m.container.as_deref(), Some("kubernetes"));
+        assert_eq!((m.memory_bytes, m.memory_limit), (Some(1 << 30), Some(512 << 20)));
+        tree.file("/sys/fs/cgroup/kubepods.slice/pod1/memory.max", "max\n");
+        assert_eq!(Machine::read(&Sysfs::at(tree.root())).memory_limit, Some(512 << 20));
+    }
+
+    #[test]
+    fn an_empty_tree_is_unknown() {
+        let m = Machine::read(&Sysfs::at("/nowhere"));
+        assert_eq!((m.iommu, m.is_virtual, m.kernel, m.container), (IommuState::Unknown, None, None, None));
+        assert_eq!(chosen("none [integrity] confidentiality").as_deref(), Some("integrity"));
+        assert_eq!(chosen("]["), None);
+    }
+}

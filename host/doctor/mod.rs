@@ -1,0 +1,229 @@
+//! What this machine can do: GPUs, the PCI tree, NVMe controllers, each with the rung that it is on, the reason, and what mends it.
+//!
+//! Two sources, both replaceable: files under `/sys`, `/proc` and `/dev` through [`Sysfs`], and what the CUDA driver and NVML
+//! say in [`GpuFacts`]. What neither tells is unknown, and is said to be.
+
+mod check;
+mod gpu;
+mod gpu_facts;
+mod host;
+mod machine;
+mod nvidia;
+mod nvme;
+mod paths;
+mod pci;
+mod process;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use check::{Area, Check, Status};
+pub use gpu_facts::{Gpu, GpuFacts, Virtualization, runs_on};
+pub use nvme::{Controller, Reach};
+pub use paths::{Rung, State, StoragePath, Tried};
+pub use pci::Pair;
+
+use crate::bench::report::SCHEMA;
+use crate::pci::Sysfs;
+use machine::Machine;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// Something that has to be possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Require {
+    /// A GPU on which this program's kernels load.
+    Gpu,
+    /// A real NVMe controller that this process can drive.
+    Nvme,
+    /// A way for such a controller to reach GPU memory: a rung that is ready.
+    P2p,
+}
+
+impl fmt::Display for Require {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gpu => "gpu",
+            Self::Nvme => "nvme",
+            Self::P2p => "p2p",
+        })
+    }
+}
+
+/// A word that names nothing that can be required.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` cannot be required; there are gpu, nvme and p2p")]
+pub struct UnknownRequirement(String);
+
+impl FromStr for Require {
+    type Err = UnknownRequirement;
+
+    fn from_str(word: &str) -> Result<Self, UnknownRequirement> {
+        match word {
+            "gpu" => Ok(Self::Gpu),
+            "nvme" => Ok(Self::Nvme),
+            "p2p" => Ok(Self::P2p),
+            other => Err(UnknownRequirement(other.to_owned())),
+        }
+    }
+}
+
+/// Whether something that was required is possible.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Requirement {
+    /// What.
+    pub require: Require,
+    /// Whether it is.
+    pub possible: bool,
+    /// The check that says why not, its detail and its remedy.
+    pub because: Option<String>,
+}
+
+/// All that was found out. Prints as text for people; serialises with stable keys.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// `doctor`.
+    pub command: &'static str,
+    /// Version of this crate.
+    pub version: &'static str,
+    /// Kernel, kind of machine, container, user.
+    pub host: String,
+    /// GPUs that the CUDA driver shows.
+    pub gpus: Vec<Gpu>,
+    /// Why there are none.
+    pub no_gpu: Option<String>,
+    /// NVMe controllers on the PCI bus.
+    pub nvme: Vec<Controller>,
+    /// Every GPU with every controller and GPU.
+    pub distances: Vec<Pair>,
+    /// Every check, by area and subject.
+    pub checks: Vec<Check>,
+    /// The rungs of the mapping ladder, best first.
+    pub rungs: Vec<Rung>,
+    /// The path that a volume would get.
+    pub storage: StoragePath,
+    /// What was required.
+    pub requirements: Vec<Requirement>,
+    #[serde(skip)]
+    machine: Machine,
+    #[serde(skip)]
+    seats: Vec<pci::Seat>,
+}
+
+impl Report {
+    fn gpus(&self) -> &[Gpu] {
+        &self.gpus
+    }
+
+    /// What was required and is not possible, with the check that says why; `None` when all is well.
+    pub fn unmet(&self) -> Option<String> {
+        let all: Vec<String> = self
+            .requirements
+            .iter()
+            .filter_map(|r| Some(format!("{} is required and not possible: {}", r.require, r.because.as_ref()?)))
+            .collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+/// Looks at everything.
+pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report {
+    let machine = Machine::read(sysfs);
+    let controllers = Controller::all(sysfs, &machine);
+    let seats = pci::seats(&machine, facts);
+    let pairs = pci::pairs(sysfs, &machine, &seats, &controllers);
+    let mut checks = Vec::new();
+    gpu::check(sysfs, &machine, facts, &mut checks);
+    nvme::check(sysfs, &machine, &controllers, &mut checks);
+    pci::check(sysfs, &machine, &seats, &controllers, &pairs, &mut checks);
+    host::check(sysfs, &machine, &controllers, &mut checks);
+    let site =
+        paths::Site { sysfs, machine: &machine, facts, controllers: &controllers, pairs: &pairs, checks: &checks };
+    let rungs = site.rungs();
+    let storage = site.storage(&rungs);
+    let mut requirements: Vec<Requirement> = Vec::new();
+    for &require in required {
+        if requirements.iter().all(|r| r.require != require) {
+            let because = blocker(require, &site, &rungs);
+            requirements.push(Requirement { require, possible: because.is_none(), because });
+        }
+    }
+    paths::check(&rungs, &mut checks);
+    Report {
+        schema: SCHEMA,
+        command: "doctor",
+        version: env!("CARGO_PKG_VERSION"),
+        host: host_line(&machine),
+        gpus: facts.shown().to_vec(),
+        no_gpu: facts.gpus.as_ref().err().cloned(),
+        nvme: controllers,
+        distances: pairs,
+        checks,
+        rungs,
+        storage,
+        requirements,
+        machine,
+        seats,
+    }
+}
+
+/// Why something is not possible; `None` when it is.
+fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<String> {
+    let words = |c: &Check| {
+        let fix = c.fix.as_ref().map(|f| format!("; {f}")).unwrap_or_default();
+        format!("{}: {}{fix}", c.title(), c.detail)
+    };
+    let nvme = || {
+        let locked = site.checks.iter().find(|c| c.name == "memlock" && c.status == Status::Fail);
+        match (site.controllers.iter().any(Controller::is_drivable), locked) {
+            (true, None) => None,
+            (true, Some(check)) => Some(words(check)),
+            (false, _) => Some(site.nvme_blocker().map_or("nvme: no controller can be driven".to_owned(), words)),
+        }
+    };
+    let gpu = || {
+        if site.facts.shown().iter().any(Gpu::is_usable) {
+            return None;
+        }
+        let of = |status: Status, names: &[&str]| {
+            site.checks.iter().find(|c| c.area == Area::Gpu && c.status == status && names.contains(&c.name))
+        };
+        let found = of(Status::Fail, &["driver", "kernels"]).or_else(|| of(Status::Skip, &["kernels", "driver"]));
+        Some(found.map_or("gpu: none can be used".to_owned(), words))
+    };
+    match require {
+        Require::Gpu => gpu(),
+        Require::Nvme => nvme(),
+        Require::P2p => gpu().or_else(nvme).or_else(|| {
+            let direct: Vec<&Rung> = rungs.iter().filter(|r| r.reaches_gpu_memory).collect();
+            if direct.iter().any(|r| matches!(r.state, State::Open | State::Ready)) {
+                return None;
+            }
+            let first = direct.first()?;
+            let fix = first.fix.as_ref().map(|f| format!("; {f}")).unwrap_or_default();
+            Some(format!("path {}: {}{fix} (and {} more rungs)", first.name, first.reason, direct.len() - 1))
+        }),
+    }
+}
+
+/// `Linux 6.12.9  bare metal  container docker  uid 1000`.
+fn host_line(machine: &Machine) -> String {
+    let mut parts = vec![machine.kernel.as_ref().map_or("kernel unknown".to_owned(), |k| format!("Linux {k}"))];
+    match machine.is_virtual {
+        Some(true) => parts.push("virtual machine".to_owned()),
+        Some(false) => parts.push("bare metal".to_owned()),
+        None => {}
+    }
+    if let Some(container) = &machine.container {
+        parts.push(format!("container {container}"));
+    }
+    if let Some(uid) = machine.process.uid {
+        parts.push(format!("uid {uid}"));
+    }
+    parts.join("  ")
+}

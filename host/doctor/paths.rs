@@ -1,0 +1,414 @@
+//! The rungs of the mapping ladder on this machine, the path that a volume would get, and why no better.
+
+use super::check::{Area, Check, Checks, Status};
+use super::gpu_facts::{Gpu, GpuFacts};
+use super::machine::{IommuState, Machine};
+use super::nvme::{Controller, Reach, libnvm_nodes};
+use super::pci::{Pair, nearest};
+use super::process::Access;
+use crate::cuda::WritesOrdering;
+use crate::pci::Sysfs;
+use serde::Serialize;
+
+/// Whether a rung could be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It works.
+    Open,
+    /// What it needs is there; only a controller that writes through it can show that it works, which opening a volume does.
+    Ready,
+    /// Something that it needs is missing.
+    Closed,
+    /// The kernel does not tell.
+    Unknown,
+}
+
+/// A way for a device to get an address for memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rung {
+    /// Name, as the mapping ladder has it.
+    pub name: &'static str,
+    /// Whether queues and data can be in GPU memory.
+    pub reaches_gpu_memory: bool,
+    /// Whether it could be taken.
+    pub state: State,
+    /// Why.
+    pub reason: String,
+    /// What would open it.
+    pub fix: Option<String>,
+}
+
+/// What was found out about a rung by trying its steps with GPU memory and without a controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// The rung's name.
+    pub name: String,
+    /// Whether every step that needs no controller worked.
+    pub works: bool,
+    /// What was seen.
+    pub reason: String,
+    /// What to do about it; empty when nothing helps.
+    pub next: String,
+}
+
+/// The path that a volume on this machine would get, as far as can be told without opening one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StoragePath {
+    /// `--device` for it.
+    pub device: String,
+    /// `vfio group`, `vfio cdev`, `soft`.
+    pub by: &'static str,
+    /// `gpu` or `cpu`.
+    pub engine: &'static str,
+    /// `host`, or `gpu` where a rung is ready.
+    pub queues: &'static str,
+    /// `bounce`, `direct`.
+    pub landing: &'static str,
+    /// `gpu`, `cpu-engine`, `cpu`.
+    pub doorbell: &'static str,
+    /// Why no better: one sentence for each axis that could be.
+    pub why: Vec<String>,
+}
+
+/// A rung's need that is not met.
+struct Missing {
+    state: State,
+    reason: String,
+    fix: Option<String>,
+}
+
+impl Missing {
+    fn closed(reason: impl Into<String>, fix: impl Into<Option<String>>) -> Self {
+        Self { state: State::Closed, reason: reason.into(), fix: fix.into() }
+    }
+}
+
+/// All that a rung is judged by.
+pub(super) struct Site<'a> {
+    pub sysfs: &'a Sysfs,
+    pub machine: &'a Machine,
+    pub facts: &'a GpuFacts,
+    pub controllers: &'a [Controller],
+    pub pairs: &'a [Pair],
+    pub checks: &'a [Check],
+}
+
+impl Site<'_> {
+    /// The controller that a volume would be opened on: one that can be driven, the nearest to a GPU first.
+    fn controller(&self) -> Option<&Controller> {
+        let distance = |c: &Controller| nearest(self.pairs, c).and_then(|p| p.distance).map_or(u8::MAX, |d| d as u8);
+        self.controllers.iter().filter(|c| c.is_drivable()).min_by_key(|c| distance(c))
+    }
+
+    /// The GPU that kernels would run on.
+    fn gpu(&self) -> Option<&Gpu> {
+        self.facts.shown().iter().find(|g| g.is_usable())
+    }
+
+    fn node(&self, name: &str, get: &str) -> Result<(), Missing> {
+        match self.machine.process.access(self.sysfs, name) {
+            Access::Allowed => Ok(()),
+            Access::Missing => Err(Missing::closed(format!("there is no {name}"), get.to_owned())),
+            Access::Denied => {
+                Err(Missing::closed(format!("this user may not open {name}"), format!("chown $USER {name}")))
+            }
+        }
+    }
+
+    /// A GPU whose memory other devices can be given.
+    fn peer(&self) -> Result<&Gpu, Missing> {
+        let Some(gpu) = self.facts.shown().first() else {
+            return Err(Missing::closed("there is no GPU that the CUDA driver shows", None));
+        };
+        match (gpu.gpu_direct_rdma, gpu.dma_buf) {
+            (Some(false), Some(false)) => {
+                Err(Missing::closed("this GPU gives other devices no access to its memory", None))
+            }
+            (None, None) => Err(Missing {
+                state: State::Unknown,
+                reason: "whether other devices may reach this GPU's memory is not told".into(),
+                fix: None,
+            }),
+            _ => Ok(gpu),
+        }
+    }
+
+    fn dma_buf(&self) -> Result<(), Missing> {
+        match self.peer()?.dma_buf {
+            Some(false) => Err(Missing::closed(
+                "the driver exports no dma-buf",
+                "install the open kernel modules (nvidia-open) and reboot".to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A controller that this process reaches in one of these ways; the option that is needed because opening it would try
+    /// another way first.
+    fn reached(&self, ways: &[Reach], words: &str) -> Result<Option<String>, Missing> {
+        let of = |c: &&Controller| c.reach.iter().any(|r| ways.contains(r));
+        if self.controllers.iter().filter(of).any(|c| c.reach.first().is_some_and(|r| ways.contains(r))) {
+            return Ok(None);
+        }
+        if let Some(c) = self.controllers.iter().find(of) {
+            let api = if ways.contains(&Reach::Group) { "group" } else { "cdev" };
+            return Ok(Some(format!("--device nvme:{},api={api}", c.bdf)));
+        }
+        let free = self.controllers.iter().find(|c| !c.is_vfio() && c.uses.as_ref().is_ok_and(Vec::is_empty));
+        let fix =
+            free.filter(|_| self.machine.iommu == IommuState::On).map(|c| format!("warpbell nvme bind {}", c.bdf));
+        Err(Missing::closed(format!("no controller {words}"), fix))
+    }
+
+    fn by_group(&self) -> Result<Option<String>, Missing> {
+        self.reached(&[Reach::Group], "can be driven through a VFIO group")
+    }
+
+    /// Modules that give bus addresses are of use where a controller uses them as they are.
+    fn untranslated(&self) -> Result<Option<String>, Missing> {
+        let reason = "it gives bus addresses, and through VFIO the IOMMU translates what a controller uses";
+        Err(Missing::closed(reason, "only without an IOMMU: --device nvme:ADDRESS,unsafe-no-iommu".to_owned()))
+    }
+
+    /// What trying the rung's steps with GPU memory showed, where that was done.
+    fn tried(&self, name: &str) -> Option<Result<(), Missing>> {
+        let tried = self.facts.tried.iter().find(|t| t.name == name)?;
+        Some(if tried.works {
+            Ok(())
+        } else {
+            Err(Missing::closed(tried.reason.clone(), Some(tried.next.clone()).filter(|n| !n.is_empty())))
+        })
+    }
+
+    /// A rung's own need, by trying it or else by looking at files; then what it needs of a controller.
+    fn judge(
+        &self,
+        name: &'static str,
+        by_files: impl FnOnce() -> Result<(), Missing>,
+        controller: impl FnOnce() -> Result<Option<String>, Missing>,
+    ) -> Rung {
+        let own = self.tried(name).unwrap_or_else(by_files);
+        match own.and_then(|()| controller()) {
+            Ok(option) => Rung {
+                name,
+                reaches_gpu_memory: true,
+                state: State::Ready,
+                reason: "what it needs is here; it is tried, and read back, when a volume is opened".into(),
+                fix: option,
+            },
+            Err(m) => Rung { name, reaches_gpu_memory: true, state: m.state, reason: m.reason, fix: m.fix },
+        }
+    }
+
+    /// Every rung, best first.
+    pub(super) fn rungs(&self) -> Vec<Rung> {
+        let mut all = vec![
+            self.judge(
+                "gdrdrv",
+                || {
+                    self.peer()?;
+                    self.node("/dev/gdrdrv", "install GDRCopy's kernel module: modprobe gdrdrv")
+                },
+                || self.by_group(),
+            ),
+            self.judge("dma-buf-mmap", || self.dma_buf().and_then(|()| self.mappable()), || self.by_group()),
+            self.judge(
+                "iommufd",
+                || {
+                    self.dma_buf()?;
+                    self.node("/dev/iommu", "modprobe iommufd")
+                },
+                || {
+                    self.importer()?;
+                    self.reached(&[Reach::Cdev], "can be driven through /dev/vfio/devices")
+                },
+            ),
+            self.judge("libnvm", || self.peer().and_then(|_| self.libnvm()), || self.untranslated()),
+            self.judge(
+                "dmabuf-import",
+                || {
+                    self.dma_buf()?;
+                    self.node("/dev/dmabuf_import", "install uPCIe's dmabuf-import-dkms: modprobe dmabuf_import")
+                },
+                || self.untranslated(),
+            ),
+            self.judge(
+                "iommu-map-pa",
+                || {
+                    self.dma_buf()?;
+                    self.node("/dev/iommu_map_pa", "install uPCIe's iommu-map-pa-dkms: modprobe iommu_map_pa")
+                },
+                || self.reached(&[Reach::Group, Reach::Cdev], "can be driven through VFIO"),
+            ),
+        ];
+        all.push(self.host());
+        all.push(Rung {
+            name: "soft",
+            reaches_gpu_memory: false,
+            state: State::Open,
+            reason: "the software controller needs nothing".into(),
+            fix: None,
+        });
+        all
+    }
+
+    /// Drivers up to 580 refuse to let their dma-bufs be mapped by a process.
+    fn mappable(&self) -> Result<(), Missing> {
+        const REFUSES: u32 = 580;
+        match self.machine.nvidia.release().and_then(|r| r.first().copied()) {
+            Some(major) if major <= REFUSES => {
+                Err(Missing::closed(format!("driver {major} does not let a process map its dma-bufs"), None))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether iommufd takes dma-bufs at all.
+    fn importer(&self) -> Result<(), Missing> {
+        match self.machine.kernel_version() {
+            Some(v) if v < super::host::KERNEL_DMABUF => {
+                let fix = "run Linux 6.19 or later".to_owned();
+                Err(Missing::closed(format!("Linux {}.{} maps no dma-bufs through iommufd", v.0, v.1), fix))
+            }
+            Some(_) => {
+                Err(Missing::closed("Linux maps dma-bufs of vfio-pci devices alone so far, not a GPU driver's", None))
+            }
+            None => {
+                Err(Missing { state: State::Unknown, reason: "the kernel's version is not told".into(), fix: None })
+            }
+        }
+    }
+
+    fn libnvm(&self) -> Result<(), Missing> {
+        let nodes = libnvm_nodes(self.sysfs);
+        match nodes.first() {
+            Some(first) => self.node(first, ""),
+            None => Err(Missing::closed(
+                "there is no /dev/libnvm0",
+                "build BaM's libnvm module with CUDA support and load it, with the IOMMU off or in pass-through"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Pinned host memory: needs nothing but a controller.
+    fn host(&self) -> Rung {
+        let of = |state, reason, fix| Rung { name: "host", reaches_gpu_memory: false, state, reason, fix };
+        if let Some(c) = self.controller() {
+            return of(State::Open, format!("{} maps pinned host memory through {}", c.bdf, by(c)), None);
+        }
+        let need = self.nvme_blocker();
+        match need {
+            Some(check) => of(State::Closed, format!("{}: {}", check.title(), check.detail), check.fix.clone()),
+            None => of(State::Closed, "there is no NVMe controller".into(), None),
+        }
+    }
+
+    /// The check that keeps every controller from being driven: what is wrong with the machine first, then with the controller
+    /// that is nearest to being usable.
+    pub(super) fn nvme_blocker(&self) -> Option<&Check> {
+        let of = |area, name, status| {
+            self.checks.iter().find(move |c| c.area == area && c.name == name && c.status == status)
+        };
+        of(Area::Host, "iommu", Status::Fail)
+            .or_else(|| of(Area::Nvme, "rights", Status::Fail))
+            .or_else(|| {
+                of(Area::Host, "vfio", Status::Fail).filter(|_| self.controllers.iter().any(|c| c.nodes().len() > 1))
+            })
+            .or_else(|| {
+                of(Area::Nvme, "group", Status::Fail).filter(|_| self.controllers.iter().any(|c| !c.nodes().is_empty()))
+            })
+            .or_else(|| of(Area::Nvme, "driver", Status::Warn))
+            .or_else(|| of(Area::Nvme, "driver", Status::Skip))
+            .or_else(|| of(Area::Host, "memlock", Status::Fail))
+    }
+
+    /// The path that a volume would get.
+    pub(super) fn storage(&self, rungs: &[Rung]) -> StoragePath {
+        let gpu = self.gpu();
+        let engine = if gpu.is_some() { "gpu" } else { "cpu" };
+        let mut why = Vec::new();
+        let Some(controller) = self.controller() else {
+            if let Some(host) = rungs.iter().find(|r| r.name == "host") {
+                why.push(format!("no real controller: {}", host.reason));
+            }
+            let (landing, doorbell) = if gpu.is_some() { ("bounce", "gpu") } else { ("direct", "cpu-engine") };
+            return StoragePath {
+                device: "soft:mem".into(),
+                by: "soft",
+                engine,
+                queues: "host",
+                landing,
+                doorbell,
+                why,
+            };
+        };
+        let doorbell_check = self.checks.iter().find(|c| {
+            c.area == Area::Gpu && c.name == "doorbell" && gpu.is_some_and(|g| c.subject == super::gpu::subject(g))
+        });
+        let doorbell = match (gpu, doorbell_check) {
+            (None, _) => "cpu-engine",
+            (Some(_), Some(Check { status: Status::Ok, .. })) => "gpu",
+            (Some(_), check) => {
+                let reason = check.map_or("unknown", |c| c.detail.as_str());
+                why.push(format!("the doorbell is forwarded by a host thread: {reason}"));
+                "cpu"
+            }
+        };
+        let mut direct = rungs.iter().filter(|r| r.reaches_gpu_memory);
+        // One with a remedy is not taken unless that is followed.
+        let ready = direct.clone().find(|r| matches!(r.state, State::Open | State::Ready) && r.fix.is_none());
+        let (queues, landing) = match (gpu, ready) {
+            (None, _) => ("host", "direct"),
+            (Some(gpu), Some(rung)) => {
+                let otherwise = "if its read-back succeeds, else in host memory with bounce landing";
+                why.push(format!("queues in GPU memory through {} {otherwise}", rung.name));
+                if gpu.writes_ordering.is_some_and(|o| o >= WritesOrdering::Owner) {
+                    ("gpu", "direct")
+                } else {
+                    why.push("landing is bounce: the GPU does not keep a device's writes in order".to_owned());
+                    ("gpu", "bounce")
+                }
+            }
+            (Some(_), None) => {
+                let first = direct.next().map(|r| format!("{}: {}", r.name, r.reason)).unwrap_or_default();
+                why.push(format!("GPU memory is closed: {first}"));
+                ("host", "bounce")
+            }
+        };
+        StoragePath {
+            device: format!("nvme:{}", controller.bdf),
+            by: by(controller),
+            engine,
+            queues,
+            landing,
+            doorbell,
+            why,
+        }
+    }
+}
+
+fn by(controller: &Controller) -> &'static str {
+    match controller.reach.first() {
+        Some(Reach::Group) => "vfio group",
+        Some(Reach::Cdev) => "vfio cdev",
+        None => "nothing",
+    }
+}
+
+/// One check for each rung.
+pub(super) fn check(rungs: &[Rung], all: &mut Vec<Check>) {
+    for rung in rungs {
+        let mut c = Checks::of(Area::Path, "", all);
+        match rung.state {
+            State::Open => c.ok(rung.name, rung.reason.clone()),
+            State::Ready => c.skip(rung.name, format!("ready: {}", rung.reason)),
+            State::Unknown => c.unknown(rung.name, &rung.reason),
+            State::Closed => c.skip(rung.name, format!("closed: {}", rung.reason)),
+        }
+        if let Some(last) = all.last_mut() {
+            last.fix = rung.fix.clone();
+        }
+    }
+}

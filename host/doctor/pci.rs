@@ -1,0 +1,208 @@
+//! Checks of the PCI tree between GPUs and controllers.
+
+use super::check::{Area, Check, Checks};
+use super::gpu::is_gpu;
+use super::gpu_facts::GpuFacts;
+use super::machine::{IommuState, Machine};
+use super::nvme::Controller;
+use crate::pci::{AcsPath, Bdf, Distance, Link, Sysfs};
+use serde::Serialize;
+
+/// A GPU's place: how it is called, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seat {
+    /// `gpu 0`, or an address for one that the driver does not show.
+    pub name: String,
+    pub bdf: Bdf,
+}
+
+/// GPUs whose place is known, those of the driver first.
+pub(super) fn seats(machine: &Machine, facts: &GpuFacts) -> Vec<Seat> {
+    let shown = facts.shown().iter().filter_map(|g| Some(Seat { name: format!("gpu {}", g.ordinal), bdf: g.bdf? }));
+    let mut all: Vec<Seat> = shown.collect();
+    for f in machine.topology.functions().filter(|f| is_gpu(f)) {
+        if all.iter().all(|s| s.bdf != f.bdf) {
+            all.push(Seat { name: format!("gpu {}", f.bdf), bdf: f.bdf });
+        }
+    }
+    all
+}
+
+/// One cell of the matrix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pair {
+    /// The GPU, as in `gpu 0`.
+    pub gpu: String,
+    /// Its address.
+    #[serde(serialize_with = "as_text")]
+    pub gpu_bdf: Bdf,
+    /// The other device: a controller's address, or a GPU as in `gpu 1`.
+    pub peer: String,
+    /// How far, in `nvidia-smi topo -m`'s letters; `None` where it is not known.
+    pub distance: Option<Distance>,
+    /// The nearest bridge that both lie below.
+    #[serde(serialize_with = "as_optional_text")]
+    pub common_bridge: Option<Bdf>,
+    /// What access control does on the way, between a GPU and a controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acs: Option<AcsPath>,
+}
+
+fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(bdf)
+}
+
+fn as_optional_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::Ok, S::Error> {
+    match bdf {
+        Some(b) => s.collect_str(b),
+        None => s.serialize_none(),
+    }
+}
+
+/// Every GPU with every controller, and with every GPU.
+pub(super) fn pairs(sysfs: &Sysfs, machine: &Machine, seats: &[Seat], controllers: &[Controller]) -> Vec<Pair> {
+    let mut all = Vec::new();
+    for gpu in seats {
+        for controller in controllers {
+            let way = machine.topology.way(gpu.bdf, controller.bdf);
+            all.push(Pair {
+                gpu: gpu.name.clone(),
+                gpu_bdf: gpu.bdf,
+                peer: controller.bdf.to_string(),
+                distance: way.distance,
+                common_bridge: way.common,
+                acs: Some(AcsPath::read(sysfs, &way.ports)),
+            });
+        }
+        for other in seats {
+            let way = machine.topology.way(gpu.bdf, other.bdf);
+            all.push(Pair {
+                gpu: gpu.name.clone(),
+                gpu_bdf: gpu.bdf,
+                peer: other.name.clone(),
+                distance: way.distance,
+                common_bridge: way.common,
+                acs: None,
+            });
+        }
+    }
+    all
+}
+
+/// The GPU nearest to a controller.
+pub(super) fn nearest<'a>(pairs: &'a [Pair], controller: &Controller) -> Option<&'a Pair> {
+    let peer = controller.bdf.to_string();
+    pairs.iter().filter(|p| p.peer == peer).min_by_key(|p| p.distance.map_or(u8::MAX, |d| d as u8))
+}
+
+pub(super) fn check(
+    sysfs: &Sysfs,
+    machine: &Machine,
+    seats: &[Seat],
+    controllers: &[Controller],
+    pairs: &[Pair],
+    all: &mut Vec<Check>,
+) {
+    if machine.topology.functions().next().is_none() {
+        let mut c = Checks::of(Area::Pci, "", all);
+        return c.unknown("tree", "/sys/bus/pci/devices is empty");
+    }
+    for seat in seats {
+        let mut c = Checks::of(Area::Pci, seat.name.clone(), all);
+        link(sysfs, seat, &mut c);
+    }
+    for controller in controllers {
+        let Some(pair) = nearest(pairs, controller) else { continue };
+        let mut c = Checks::of(Area::Pci, format!("{} {}", pair.gpu, pair.peer), all);
+        distance(machine, pair, &mut c);
+        acs(machine, pair, &mut c);
+    }
+}
+
+/// GPUs slow their links down while idle, so only the width counts.
+fn link(sysfs: &Sysfs, seat: &Seat, c: &mut Checks<'_>) {
+    let link = Link::read(sysfs, seat.bdf);
+    let (Some(now), Some(max)) = (link.now, link.max) else {
+        return c.unknown("link", "the kernel does not tell, as in many virtual machines");
+    };
+    if link.is_narrow() {
+        let fix = format!("move the GPU to a slot with {} lanes, or seat it again", max.width);
+        return c.warn("link", format!("{now}, of {max} that it can do"), fix);
+    }
+    let idle = if link.is_slow() { format!(" now, {max} under load") } else { String::new() };
+    c.ok("link", format!("{now}{idle}"));
+}
+
+fn distance(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
+    let Some(distance) = pair.distance else {
+        return c.unknown("distance", "the kernel names no NUMA node, or hides the tree");
+    };
+    let detail = format!("{distance}: {}", distance.meaning());
+    if distance.shares_switch() {
+        return c.ok("distance", detail);
+    }
+    if machine.is_virtual == Some(true) {
+        let detail = format!("{detail}, in this virtual machine; the host's tree may differ");
+        return c.warn("distance", detail, "ask on the host: nvidia-smi topo -m, lspci -tv".to_owned());
+    }
+    let checked = machine.nvidia.parameters.as_ref().and_then(|p| p.number("GrdmaPciTopoCheckOverride"));
+    let topology = match checked {
+        Some(1) => "",
+        _ => "; if the driver refuses the peer, NVreg_GrdmaPciTopoCheckOverride=1",
+    };
+    let fix =
+        format!("move the drive below the GPU's switch for direct landing{topology}; bounce landing does not care");
+    c.warn(
+        "distance",
+        format!("{detail}; they share no switch, so peer traffic loads the processor's root complex"),
+        fix,
+    );
+}
+
+fn acs(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
+    let (Some(acs), Some(distance)) = (&pair.acs, pair.distance) else {
+        return c.unknown("acs", "the way between them is not known");
+    };
+    let list = |all: &[Bdf]| all.iter().map(Bdf::to_string).collect::<Vec<_>>();
+    if !distance.shares_switch() {
+        return c.skip("acs", "they share no switch: peer traffic goes through the root complex in any case");
+    }
+    if !acs.redirecting.is_empty() {
+        let (spaced, joined) = (list(&acs.redirecting).join(" "), list(&acs.redirecting).join(";"));
+        let detail = format!("redirects at {spaced}: peer traffic goes up to the root complex and back");
+        let off = format!(
+            "pci=disable_acs_redir={joined} on the kernel command line and reboot; until then, as root: for p in {spaced}; do setpci -s $p ECAP_ACS+6.w=0; done"
+        );
+        // Through VFIO a device sends addresses that only the root complex can translate.
+        let translated = machine.iommu == IommuState::On;
+        return if translated {
+            let detail = format!("{detail}, as VFIO's translation needs it");
+            c.warn("acs", detail, format!("only for module rungs with iommu=pt: {off}"));
+        } else {
+            c.warn("acs", detail, off);
+        };
+    }
+    if !acs.hidden.is_empty() {
+        let hidden = list(&acs.hidden).join(" ");
+        return c.unknown("acs", format_args!("the kernel shows the registers of {hidden} to root alone"));
+    }
+    c.ok("acs", "off at every port of the way: peers reach each other through the switch");
+}
+
+/// The matrix as lines, for a person.
+pub(super) fn matrix(seats: &[Seat], controllers: &[Controller], pairs: &[Pair]) -> Vec<String> {
+    let columns: Vec<String> =
+        controllers.iter().map(|c| c.bdf.to_string()).chain(seats.iter().map(|s| s.name.clone())).collect();
+    let first = seats.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    let mut lines = vec![format!("{:first$}  {}", "", columns.join("  "))];
+    for seat in seats {
+        let mut line = format!("{:first$}", seat.name);
+        for column in &columns {
+            let pair = pairs.iter().find(|p| p.gpu_bdf == seat.bdf && p.peer == *column);
+            let letters = pair.and_then(|p| p.distance).map_or("?".to_owned(), |d| d.to_string());
+            line += &format!("  {letters:<width$}", width = column.len());
+        }
+        lines.push(line.trim_end().to_owned());
+    }
+    lines
+}

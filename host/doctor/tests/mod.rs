@@ -1,0 +1,446 @@
+//! Recorded machines of several shapes: what is found, what is said to mend it, and what is not claimed.
+
+mod shapes;
+mod text;
+
+use super::{Area, Check, GpuFacts, Report, Require, State, Status, examine};
+use crate::pci::recorded::{Config, Device, Recorded};
+use crate::pci::{Distance, Sysfs};
+use shapes::*;
+
+const ALL: [Require; 3] = [Require::Gpu, Require::Nvme, Require::P2p];
+
+fn look(shape: &(Recorded, GpuFacts)) -> Report {
+    examine(&Sysfs::at(shape.0.root()), &shape.1, &ALL)
+}
+
+fn find<'a>(report: &'a Report, area: Area, subject: &str, name: &str) -> &'a Check {
+    let found = report.checks.iter().find(|c| c.area == area && c.subject == subject && c.name == name);
+    found.unwrap_or_else(|| panic!("no {area} {subject} {name} in {:#?}", report.checks))
+}
+
+/// Expects a check with a status, words in its detail, and words in its remedy (none: no remedy).
+#[track_caller]
+fn expect(report: &Report, (area, subject, name): (Area, &str, &str), status: Status, detail: &str, fix: Option<&str>) {
+    let c = find(report, area, subject, name);
+    assert_eq!(c.status, status, "{c:#?}");
+    assert!(c.detail.contains(detail), "no `{detail}` in {c:#?}");
+    match (fix, &c.fix) {
+        (None, found) => assert_eq!(*found, None),
+        (Some(words), found) => assert!(found.as_ref().is_some_and(|f| f.contains(words)), "no `{words}` in {c:#?}"),
+    }
+}
+
+fn possible(report: &Report) -> Vec<bool> {
+    report.requirements.iter().map(|r| r.possible).collect()
+}
+
+use Area::{Gpu as GPU, Host, Nvme, Path, Pci};
+use Status::{Fail, Ok, Skip, Warn};
+
+#[test]
+fn a_laptop_lacks_everything_and_fails_nothing() {
+    let r = look(&laptop());
+    assert!(r.checks.iter().all(|c| c.status != Fail), "{:#?}", r.checks);
+    expect(&r, (GPU, "", "driver"), Skip, "no NVIDIA GPU on the PCI bus", None);
+    expect(&r, (Nvme, "", "driver"), Skip, "no NVMe controller", None);
+    expect(&r, (Host, "", "iommu"), Skip, "no NVMe controller that would need it", None);
+    expect(&r, (Host, "", "memlock"), Warn, "8 MiB", Some("/etc/security/limits.d"));
+    expect(&r, (Path, "", "soft"), Ok, "needs nothing", None);
+    assert_eq!((r.storage.device.as_str(), r.storage.engine, r.storage.doorbell), ("soft:mem", "cpu", "cpu-engine"));
+    assert_eq!(possible(&r), [false, false, false]);
+    let unmet = r.unmet().unwrap();
+    assert!(unmet.starts_with("gpu is required and not possible: gpu driver: no NVIDIA GPU"), "{unmet}");
+}
+
+#[test]
+fn a_workstation_keeps_its_boot_drive_and_learns_what_its_card_lacks() {
+    let r = look(&workstation());
+    expect(&r, (GPU, "0", "driver"), Warn, "570.86.15, proprietary", Some("nvidia-open"));
+    expect(&r, (GPU, "0", "kernels"), Ok, "sm_80 sm_90 sm_100, loads", None);
+    expect(&r, (GPU, "0", "peer memory"), Warn, "GPUDirect RDMA no, dma-buf no", None);
+    expect(&r, (GPU, "0", "ordering"), Warn, "landing stays bounce", None);
+    expect(
+        &r,
+        (GPU, "0", "BAR1"),
+        Warn,
+        "256 MiB",
+        Some("Resizable BAR in the firmware setup (this GPU offers 32 GiB)"),
+    );
+    expect(
+        &r,
+        (GPU, "0", "doorbell"),
+        Fail,
+        "PeerMappingOverride is 0",
+        Some("options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\"  in /etc/modprobe.d/nvidia.conf"),
+    );
+    expect(&r, (Nvme, "0000:02:00.0", "driver"), Skip, "nvme; it is the controller of /", None);
+    expect(&r, (Nvme, "0000:02:00.0", "rights"), Skip, "not bound", None);
+    expect(&r, (Host, "", "iommu"), Fail, "off", Some("remove amd_iommu=off in GRUB_CMDLINE_LINUX"));
+    expect(&r, (Pci, "gpu 0", "link"), Warn, "Gen1 x8, of Gen4 x16", Some("16 lanes"));
+    expect(&r, (Pci, "gpu 0 0000:02:00.0", "distance"), Warn, "PHB", Some("below the GPU's switch"));
+    expect(&r, (Pci, "gpu 0 0000:02:00.0", "acs"), Skip, "share no switch", None);
+    assert!(
+        r.checks.iter().all(|c| !c.fix.as_deref().unwrap_or_default().contains("nvme bind")),
+        "a boot drive is not offered"
+    );
+    assert_eq!((r.storage.by, r.storage.engine, r.storage.landing), ("soft", "gpu", "bounce"));
+    assert_eq!(possible(&r), [true, false, false]);
+}
+
+#[test]
+fn a_server_has_a_path_and_is_told_about_access_control() {
+    let r = look(&server());
+    for gpu in ["0", "1"] {
+        expect(&r, (GPU, gpu, "driver"), Ok, "580.159.04, open kernel modules, CUDA 13.0", None);
+        expect(&r, (GPU, gpu, "BAR1"), Ok, "256 GiB, covers all", None);
+        expect(&r, (GPU, gpu, "doorbell"), Ok, "PeerMappingOverride is 1", None);
+        expect(&r, (GPU, gpu, "peer remap"), Ok, "DmaRemapPeerMmio is 1", None);
+    }
+    expect(&r, (Nvme, "0000:04:00.0", "driver"), Ok, "vfio-pci", None);
+    expect(&r, (Nvme, "0000:04:00.0", "group"), Ok, "IOMMU group 15, alone", None);
+    expect(&r, (Nvme, "0000:04:00.0", "rights"), Ok, "/dev/vfio/15 can be opened", None);
+    expect(
+        &r,
+        (Nvme, "0000:84:00.0", "driver"),
+        Warn,
+        "it is free: not mounted",
+        Some("warpbell nvme bind 0000:84:00.0"),
+    );
+    expect(&r, (Pci, "gpu 0 0000:04:00.0", "distance"), Ok, "PIX", None);
+    expect(
+        &r,
+        (Pci, "gpu 0 0000:04:00.0", "acs"),
+        Warn,
+        "redirects at 0000:02:00.0 0000:02:01.0",
+        Some(
+            "only for module rungs with iommu=pt: pci=disable_acs_redir=0000:02:00.0;0000:02:01.0 on the kernel command line",
+        ),
+    );
+    expect(&r, (Pci, "gpu 1 0000:84:00.0", "distance"), Ok, "PIX", None);
+    expect(&r, (Host, "", "iommu"), Ok, "on (dmar0 dmar1), 12 groups, translating", None);
+    expect(&r, (Host, "", "memlock"), Ok, "without limit", None);
+    expect(&r, (Path, "", "gdrdrv"), Skip, "there is no /dev/gdrdrv", Some("modprobe gdrdrv"));
+    expect(&r, (Path, "", "dma-buf-mmap"), Skip, "driver 580 does not let", None);
+    expect(&r, (Path, "", "iommufd"), Skip, "this user may not open /dev/iommu", Some("chown $USER /dev/iommu"));
+    expect(&r, (Path, "", "host"), Ok, "0000:04:00.0 maps pinned host memory through vfio group", None);
+    assert_eq!(r.storage.device, "nvme:0000:04:00.0");
+    assert_eq!((r.storage.queues, r.storage.landing, r.storage.doorbell), ("host", "bounce", "gpu"));
+    assert_eq!(r.storage.why, ["GPU memory is closed: gdrdrv: there is no /dev/gdrdrv"]);
+    let across = r.distances.iter().find(|p| p.gpu == "gpu 0" && p.peer == "0000:84:00.0").unwrap();
+    assert_eq!(across.distance, Some(Distance::Sys));
+    assert_eq!(possible(&r), [true, true, false]);
+    let unmet =
+        "p2p is required and not possible: path gdrdrv: there is no /dev/gdrdrv; install GDRCopy's kernel module";
+    assert!(r.unmet().unwrap().contains(unmet), "{:?}", r.unmet());
+}
+
+#[test]
+fn a_server_with_gdrdrv_is_ready_for_peers_and_claims_no_more() {
+    let shape = server();
+    shape.0.node("/dev/gdrdrv", 0o666);
+    let r = look(&shape);
+    expect(&r, (Path, "", "gdrdrv"), Skip, "ready: what it needs is here; it is tried", None);
+    assert_eq!((r.storage.queues, r.storage.landing), ("gpu", "direct"));
+    assert!(r.storage.why[0].contains("if its read-back succeeds"), "{:?}", r.storage.why);
+    assert_eq!(possible(&r), [true, true, true]);
+    assert_eq!(r.unmet(), None);
+}
+
+#[test]
+fn what_was_tried_outweighs_what_files_suggest() {
+    let mut shape = server();
+    shape.0.node("/dev/gdrdrv", 0o666);
+    let refused = super::Tried {
+        name: "gdrdrv".into(),
+        works: false,
+        reason: "/dev/gdrdrv: Operation not permitted".into(),
+        next: "modprobe gdrdrv".into(),
+    };
+    shape.1.tried.push(refused);
+    let r = look(&shape);
+    expect(&r, (Path, "", "gdrdrv"), Skip, "closed: /dev/gdrdrv: Operation not permitted", Some("modprobe gdrdrv"));
+    assert_eq!(possible(&r), [true, true, false]);
+}
+
+#[test]
+fn a_guest_without_an_iommu_is_told_how_to_get_one() {
+    let r = look(&guest());
+    expect(&r, (GPU, "0", "vgpu"), Ok, "passed through", None);
+    expect(&r, (GPU, "0", "doorbell"), Ok, "CAP_SYS_ADMIN", None);
+    expect(&r, (GPU, "0", "peer remap"), Ok, "does not translate", None);
+    expect(&r, (Host, "", "iommu"), Fail, "off", Some("-device intel-iommu,intremap=on,caching-mode=on"));
+    expect(&r, (Host, "", "vfio"), Fail, "vfio-pci is not loaded", Some("modprobe vfio-pci"));
+    expect(&r, (Nvme, "0000:00:07.0", "group"), Skip, "no IOMMU", None);
+    expect(&r, (Nvme, "0000:00:07.0", "link"), Skip, "unknown: ", None);
+    expect(&r, (Pci, "gpu 0 0000:00:07.0", "distance"), Warn, "the host's tree may differ", Some("nvidia-smi topo -m"));
+    expect(&r, (Path, "", "iommufd"), Skip, "there is no /dev/iommu", Some("modprobe iommufd"));
+    assert_eq!((r.storage.by, r.storage.landing, r.storage.doorbell), ("soft", "bounce", "gpu"));
+    assert_eq!(possible(&r), [true, false, false]);
+    assert!(r.requirements[1].because.as_ref().unwrap().starts_with("host iommu: off"), "{:?}", r.requirements);
+}
+
+#[test]
+fn a_container_is_told_what_was_not_passed_in() {
+    let r = look(&container());
+    expect(&r, (Host, "", "vfio"), Fail, "this container has no /dev/vfio/vfio", Some("--device /dev/vfio/vfio"));
+    expect(&r, (Host, "", "memlock"), Fail, "64 KiB", Some("--ulimit memlock=-1"));
+    expect(
+        &r,
+        (Host, "", "container"),
+        Warn,
+        "docker, memory limited to 8 GiB of 62.5 GiB, /dev/vfio/15, /dev/vfio/vfio not passed in",
+        Some("--device /dev/vfio/15 --device /dev/vfio/vfio"),
+    );
+    expect(&r, (Nvme, "0000:04:00.0", "rights"), Fail, "has no /dev/vfio/15", Some("--device /dev/vfio/15"));
+    expect(&r, (Nvme, "0000:84:00.0", "driver"), Warn, "cannot tell whether the host uses it", Some("--dry-run"));
+    assert_eq!(possible(&r), [true, false, false]);
+    assert!(r.unmet().unwrap().contains("--device /dev/vfio/15"));
+}
+
+#[test]
+fn libnvm_wants_what_vfio_cannot_use() {
+    let r = look(&libnvm());
+    expect(&r, (Host, "", "iommu"), Fail, "off, which is how BaM's libnvm", Some("remove intel_iommu=off"));
+    expect(&r, (Nvme, "0000:1b:00.0", "driver"), Warn, "BaM's module", Some("warpbell nvme bind 0000:1b:00.0"));
+    expect(&r, (Nvme, "0000:1b:00.0", "rights"), Skip, "not bound", None);
+    expect(&r, (Pci, "gpu 0 0000:1b:00.0", "acs"), Ok, "off at every port", None);
+    expect(&r, (Path, "", "libnvm"), Skip, "closed: it gives bus addresses", Some("unsafe-no-iommu"));
+    assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("soft", "host", "bounce"));
+    assert_eq!(possible(&r), [true, false, false]);
+}
+
+#[test]
+fn groups_are_handed_out_whole() {
+    let shape = server();
+    let neighbour = Device { driver: Some("ixgbe"), group: Some(15), class: 0x02_00_00, ..Device::default() };
+    shape.0.pci("pci0000:00/0000:00:1f.0", &neighbour);
+    let r = look(&shape);
+    let (detail, fix) = ("also has 0000:00:1f.0 (ixgbe)", Some("bind 0000:00:1f.0 to vfio-pci too"));
+    expect(&r, (Nvme, "0000:04:00.0", "group"), Fail, detail, fix);
+    assert_eq!(possible(&r), [true, false, false]);
+    assert!(r.unmet().unwrap().contains("group 15 also has"), "{:?}", r.unmet());
+}
+
+#[test]
+fn a_group_that_belongs_to_somebody_else_is_refused_by_name() {
+    let shape = server();
+    shape.0.node("/dev/vfio/15", 0o600);
+    let r = look(&shape);
+    expect(&r, (Nvme, "0000:04:00.0", "rights"), Fail, "may not open /dev/vfio/15", Some("chown $USER /dev/vfio/15"));
+    assert_eq!(possible(&r), [true, false, false]);
+}
+
+#[test]
+fn device_files_do_without_the_group() {
+    let shape = server();
+    shape.0.node("/dev/vfio/15", 0o600).node("/dev/iommu", 0o666).node("/dev/vfio/devices/vfio3", 0o666);
+    shape.0.folder("/sys/bus/pci/devices/0000:04:00.0/vfio-dev/vfio3");
+    let r = look(&shape);
+    expect(&r, (Nvme, "0000:04:00.0", "rights"), Ok, "/dev/vfio/devices/vfio3 and /dev/iommu", None);
+    assert_eq!((r.storage.by, possible(&r)), ("vfio cdev", vec![true, true, false]));
+    expect(&r, (Path, "", "iommufd"), Skip, "Linux 6.14 maps no dma-bufs", Some("6.19"));
+
+    // With the group too, a rung that wants it is named with the option that takes it.
+    shape.0.node("/dev/vfio/15", 0o666).node("/dev/gdrdrv", 0o666);
+    let r = look(&shape);
+    expect(&r, (Path, "", "gdrdrv"), Skip, "ready", Some("--device nvme:0000:04:00.0,api=group"));
+    assert_eq!((r.storage.by, r.storage.queues), ("vfio cdev", "host"));
+}
+
+#[test]
+fn a_gpu_that_does_not_keep_writes_in_order_gets_no_direct_landing() {
+    let (tree, mut facts) = server();
+    tree.node("/dev/gdrdrv", 0o666);
+    facts.gpus.as_mut().unwrap()[0].writes_ordering = Some(crate::cuda::WritesOrdering::None);
+    let r = look(&(tree, facts));
+    assert_eq!((r.storage.queues, r.storage.landing), ("gpu", "bounce"));
+}
+
+#[test]
+fn vfio_without_an_iommu_is_refused() {
+    let (tree, facts) = server();
+    for group in 10..26 {
+        let _ = std::fs::remove_dir_all(tree.root().join(format!("sys/kernel/iommu_groups/{group}")));
+    }
+    tree.file("/sys/kernel/iommu_groups/15/name", "vfio-noiommu\n");
+    let r = look(&(tree, facts));
+    expect(&r, (Nvme, "0000:04:00.0", "group"), Fail, "overwrite any memory", Some("unsafe-no-iommu"));
+    expect(&r, (Host, "", "iommu"), Fail, "off", Some("intel_iommu=on"));
+    assert!(!possible(&r)[1]);
+}
+
+#[test]
+fn access_control_that_only_root_may_read_is_unknown() {
+    let (tree, facts) = libnvm();
+    let hidden = Config { header_only: true, ..Config::default() };
+    tree.file("/sys/bus/pci/devices/0000:19:00.0/config", hidden.bytes());
+    let r = look(&(tree, facts));
+    expect(
+        &r,
+        (Pci, "gpu 0 0000:1b:00.0", "acs"),
+        Skip,
+        "unknown: the kernel shows the registers of 0000:19:00.0 to root",
+        None,
+    );
+}
+
+#[test]
+fn a_gpu_that_cuda_does_not_show_is_named() {
+    let (tree, _) = guest();
+    let facts = GpuFacts::none("no CUDA driver: libcuda.so.1 not found");
+    let with = |r: &Report| find(r, GPU, "0000:00:06.0", "driver").clone();
+    let r = look(&(tree, facts.clone()));
+    assert!(with(&r).detail.contains("580.159.04 is loaded, but: no CUDA driver"), "{:?}", with(&r));
+    expect(&r, (GPU, "0000:00:06.0", "BAR1"), Ok, "256 GiB", None);
+
+    let bare = Recorded::new();
+    kernel(&bare, "6.12.9", "GenuineIntel", "", "");
+    bare.pci("pci0000:00/0000:00:06.0", &Device { driver: None, ..h200_device() });
+    let r = look(&(bare, facts.clone()));
+    expect(&r, (GPU, "0000:00:06.0", "driver"), Fail, "no NVIDIA kernel module", Some("nvidia-open"));
+
+    let lent = Recorded::new();
+    lent.pci("pci0000:00/0000:00:06.0", &Device { driver: Some("vfio-pci"), ..h200_device() });
+    let r = look(&(lent, facts));
+    expect(&r, (GPU, "0000:00:06.0", "driver"), Fail, "held by vfio-pci", Some("unbind"));
+}
+
+#[test]
+fn instances_shares_and_builds_without_code_are_said() {
+    let (tree, _) = server();
+    let gpu = super::Gpu {
+        mig: Some(true),
+        virtualization: Some(super::Virtualization::Vgpu),
+        generation: 75,
+        kernels: Some(Err("no code".into())),
+        ..h200(0, "0000:03:00.0")
+    };
+    let r = look(&(tree, facts(vec![gpu])));
+    expect(&r, (GPU, "0", "mig"), Warn, "on: ", Some("nvidia-smi -i 0000:03:00.0 -mig 0"));
+    expect(&r, (GPU, "0", "vgpu"), Warn, "a share", Some("whole GPU"));
+    expect(&r, (GPU, "0", "kernels"), Fail, "no code for sm_75", Some("WARPBELL_CUDA_ARCHS=75"));
+    assert!(!possible(&r)[0]);
+    let (tree, mut none) = server();
+    none.image_archs.clear();
+    expect(&look(&(tree, none)), (GPU, "0", "kernels"), Fail, "no GPU image", Some("CUDA_HOME"));
+}
+
+#[test]
+fn a_drive_whose_use_is_not_told_is_not_called_free() {
+    let (tree, facts) = guest();
+    std::fs::remove_file(tree.root().join("proc/self/mountinfo")).unwrap();
+    let r = look(&(tree, facts));
+    expect(&r, (Nvme, "0000:00:07.0", "driver"), Skip, "unknown: nvme; /proc/self/mountinfo", None);
+    let (tree, facts) = guest();
+    std::fs::remove_file(tree.root().join("dev/nvme0n1")).unwrap();
+    let r = look(&(tree, facts));
+    expect(
+        &r,
+        (Nvme, "0000:00:07.0", "driver"),
+        Skip,
+        "unknown: nvme; what it holds cannot be read (/dev/nvme0n1: No such file",
+        None,
+    );
+}
+
+#[test]
+fn a_sandbox_that_hides_the_modules_files_is_unknown() {
+    let (tree, _) = laptop();
+    let r = look(&(tree, facts(vec![h200(0, "0000:03:00.0")])));
+    for name in ["driver", "doorbell"] {
+        expect(&r, (GPU, "0", name), Skip, "unknown: ", None);
+    }
+}
+
+#[test]
+fn an_old_driver_on_a_new_kernel_is_named_as_the_cause() {
+    let (tree, facts) = server();
+    nvidia(&tree, "550.54.15", true, "PeerMappingOverride=1;");
+    let r = look(&(tree, facts));
+    expect(&r, (GPU, "0", "doorbell"), Fail, "Linux 6.14 no longer has", Some("570.133.07"));
+}
+
+#[test]
+fn a_switched_off_remap_and_a_device_behind_vmd_are_said() {
+    let (tree, facts) = server();
+    tree.file("/proc/driver/nvidia/params", "DmaRemapPeerMmio: 0\nRegistryDwords: \"\"\n");
+    tree.file("/sys/bus/pci/devices/10000:e1:00.0/class", "0x010802\n");
+    let r = look(&(tree, facts));
+    expect(&r, (GPU, "0", "peer remap"), Fail, "DmaRemapPeerMmio is 0", Some("NVreg_DmaRemapPeerMmio=1"));
+    expect(&r, (Nvme, "10000:e1:00.0", "driver"), Warn, "volume management", Some("VMD"));
+}
+
+/// Every remedy, status and claim of a tree without files, or with files full of nonsense.
+#[test]
+fn nothing_is_guessed_from_nothing() {
+    let facts = GpuFacts::none("no CUDA driver: libcuda.so.1 not found");
+    let empty = Recorded::new();
+    let garbled = server();
+    scramble(garbled.0.root());
+    let nothing = look(&(empty, facts.clone()));
+    expect(&nothing, (Host, "", "iommu"), Skip, "unknown", None);
+    expect(&nothing, (Pci, "", "tree"), Skip, "unknown", None);
+    for r in [nothing, look(&(garbled.0, facts))] {
+        for c in r.checks.iter().filter(|c| c.area == Host && !["container", "vfio", "iommu"].contains(&c.name)) {
+            assert!(c.status == Skip, "{c:#?}");
+        }
+        assert_eq!(r.storage.by, "soft");
+        assert_eq!(possible(&r), [false, false, false]);
+        assert!(r.rungs.iter().all(|r| r.state != State::Ready));
+        assert!(!r.to_string().is_empty() && serde_json::to_string(&r).is_ok());
+    }
+}
+
+/// Overwrites every file with bytes that are no text. Links stay.
+fn scramble(folder: &std::path::Path) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            scramble(&entry.path());
+        } else if kind.is_file() {
+            std::fs::write(entry.path(), [0xff, 0x00, 0xc3, 0x28, b'\n', b':', b'-']).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_check_is_explained() {
+    let page = include_str!("../../../docs/doctor.md");
+    let heading = |c: &Check| format!("### {} {}", c.area, c.name);
+    for shape in [laptop(), workstation(), server(), guest(), container(), libnvm()] {
+        for c in look(&shape).checks {
+            assert!(page.lines().any(|l| l == heading(&c)), "docs/doctor.md has no `{}`", heading(&c));
+            assert!(c.docs.starts_with("docs/doctor.md#"));
+        }
+    }
+}
+
+#[test]
+fn json_keys_are_stable() {
+    let json = serde_json::to_value(look(&server())).unwrap();
+    let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        keys(&json),
+        [
+            "checks",
+            "command",
+            "distances",
+            "gpus",
+            "host",
+            "no_gpu",
+            "nvme",
+            "requirements",
+            "rungs",
+            "schema",
+            "storage",
+            "version"
+        ]
+    );
+    assert_eq!(keys(&json["checks"][0]), ["area", "detail", "docs", "fix", "name", "status", "subject"]);
+    assert_eq!(json["distances"][0]["distance"], "PIX");
+    assert_eq!(json["nvme"][0]["reach"], serde_json::json!(["group"]));
+    assert_eq!(json["nvme"][1]["blocked"], "held by nvme, not by vfio-pci");
+    assert_eq!(json["gpus"][0]["writes_ordering"], "owner");
+    assert_eq!(json["requirements"][2]["possible"], false);
+}

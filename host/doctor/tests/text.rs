@@ -1,0 +1,35 @@
+//! Reports as people see them, to the letter.
+
+use super::{look, shapes};
+use crate::doctor::GpuFacts;
+use crate::pci::recorded::Recorded;
+
+/// The text, with what depends on who runs which build replaced: the number of the user and the version.
+fn text(shape: &(Recorded, GpuFacts)) -> String {
+    let text = look(shape).to_string().replace(&format!("uid {}", shape.0.stranger()), "uid USER");
+    text.replacen(env!("CARGO_PKG_VERSION"), "VERSION", 1) + "\n"
+}
+
+/// Compares line by line, so that a difference is seen as one line.
+#[track_caller]
+fn same(shown: &str, expected: &str) {
+    for (s, e) in shown.lines().zip(expected.lines()) {
+        assert_eq!(s, e);
+    }
+    assert_eq!(shown.lines().count(), expected.lines().count(), "{shown}");
+}
+
+#[test]
+fn a_laptop() {
+    same(&text(&shapes::laptop()), include_str!("laptop.txt"));
+}
+
+#[test]
+fn a_workstation() {
+    same(&text(&shapes::workstation()), include_str!("workstation.txt"));
+}
+
+#[test]
+fn a_server() {
+    same(&text(&shapes::server()), include_str!("server.txt"));
+}

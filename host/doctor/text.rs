@@ -1,0 +1,135 @@
+//! A report for people: aligned, short, the remedy below what it mends.
+
+use super::check::{Area, Check};
+use super::{Report, gpu, nvme, pci};
+use std::fmt;
+
+/// Columns before a detail: two, the status, and a space after the name.
+const STATUS_WIDTH: usize = 6;
+/// The shortest column for names.
+const NAME_WIDTH: usize = 11;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.checks.iter().map(|c| c.name.len()).max().unwrap_or(0).max(NAME_WIDTH) + 2;
+        writeln!(f, "warpbell {}   {}", self.version, self.host)?;
+        for g in self.gpus() {
+            writeln!(f, "gpu {}  {}", g.ordinal, gpu::heading(&self.machine, g))?;
+            self.section(f, Area::Gpu, &gpu::subject(g), width)?;
+        }
+        for subject in self.others(Area::Gpu, |s| self.gpus().iter().any(|g| gpu::subject(g) == s)) {
+            writeln!(
+                f,
+                "{}",
+                if subject.is_empty() {
+                    "gpu    none".to_owned()
+                } else {
+                    format!("gpu    {subject}, not shown by CUDA")
+                }
+            )?;
+            self.section(f, Area::Gpu, subject, width)?;
+        }
+        for c in &self.nvme {
+            writeln!(f, "nvme {}  {}", c.bdf, nvme::heading(c))?;
+            self.section(f, Area::Nvme, &c.bdf.to_string(), width)?;
+        }
+        for subject in self.others(Area::Nvme, |s| self.nvme.iter().any(|c| c.bdf.to_string() == s)) {
+            writeln!(f, "{}", if subject.is_empty() { "nvme   none".to_owned() } else { format!("nvme {subject}") })?;
+            self.section(f, Area::Nvme, subject, width)?;
+        }
+        self.pci(f, width)?;
+        writeln!(f, "host")?;
+        self.section(f, Area::Host, "", width)?;
+        writeln!(f, "paths")?;
+        self.rungs(f, width)?;
+        self.summary(f)
+    }
+}
+
+impl Report {
+    /// Subjects of an area without a heading of their own, each once.
+    fn others(&self, area: Area, has_heading: impl Fn(&str) -> bool) -> Vec<&str> {
+        let mut found: Vec<&str> = Vec::new();
+        for c in self.checks.iter().filter(|c| c.area == area && !has_heading(&c.subject)) {
+            if !found.contains(&c.subject.as_str()) {
+                found.push(&c.subject);
+            }
+        }
+        found
+    }
+
+    fn section(&self, f: &mut fmt::Formatter<'_>, area: Area, subject: &str, width: usize) -> fmt::Result {
+        self.checks.iter().filter(|c| c.area == area && c.subject == subject).try_for_each(|c| line(f, c, "", width))
+    }
+
+    fn pci(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        if self.checks.iter().all(|c| c.area != Area::Pci) {
+            return Ok(());
+        }
+        writeln!(f, "pci")?;
+        if !self.seats.is_empty() && self.seats.len() + self.nvme.len() > 1 {
+            for row in pci::matrix(&self.seats, &self.nvme, &self.distances) {
+                writeln!(f, "  {}", row.trim_end())?;
+            }
+        }
+        for c in self.checks.iter().filter(|c| c.area == Area::Pci) {
+            let subject = if c.subject.is_empty() { String::new() } else { format!("{}: ", c.subject) };
+            line(f, c, &subject, width)?;
+        }
+        Ok(())
+    }
+
+    /// Rungs that are closed for one and the same reason share a line.
+    fn rungs(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let mut rest: &[Check] = match self.checks.iter().position(|c| c.area == Area::Path) {
+            Some(first) => &self.checks[first..],
+            None => &[],
+        };
+        while let Some(first) = rest.first() {
+            let same =
+                rest.iter().take_while(|c| (c.status, &c.detail, &c.fix) == (first.status, &first.detail, &first.fix));
+            let names: Vec<_> = same.map(|c| c.name).collect();
+            match names.len() {
+                1 => line(f, first, "", width)?,
+                _ => {
+                    let merged = Check {
+                        name: "GPU memory",
+                        detail: format!("{} ({})", first.detail, names.join(", ")),
+                        ..first.clone()
+                    };
+                    line(f, &merged, "", width)?;
+                }
+            }
+            rest = &rest[names.len()..];
+        }
+        Ok(())
+    }
+
+    fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.storage;
+        let by = if s.by == "soft" { String::new() } else { format!(" by {}", s.by) };
+        write!(
+            f,
+            "storage path   {}{by} (engine {}, queues {}, landing {}, doorbell {})",
+            s.device, s.engine, s.queues, s.landing, s.doorbell
+        )?;
+        for why in &s.why {
+            write!(f, "\n               {why}")?;
+        }
+        for r in &self.requirements {
+            match &r.because {
+                None => write!(f, "\nrequired       {}: possible", r.require)?,
+                Some(because) => write!(f, "\nrequired       {}: not possible: {because}", r.require)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, check: &Check, before: &str, width: usize) -> fmt::Result {
+    writeln!(f, "  {:STATUS_WIDTH$}{:width$}{before}{}", check.status, check.name, check.detail)?;
+    match &check.fix {
+        Some(fix) => writeln!(f, "{:indent$}{fix}", "", indent = 2 + STATUS_WIDTH + width),
+        None => Ok(()),
+    }
+}

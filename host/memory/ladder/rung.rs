@@ -1,0 +1,197 @@
+//! The rungs by name, what was asked for, and what became of each.
+
+use super::reason::RungError;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// A way for a device to get an address for memory, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Rung {
+    /// VFIO type1 maps a CPU mapping of GPU memory that the gdrdrv module makes.
+    Gdrdrv,
+    /// VFIO type1 maps a CPU mapping of the GPU driver's dma-buf.
+    DmaBufMmap,
+    /// iommufd maps the dma-buf itself.
+    Iommufd,
+    /// BaM's libnvm module gives bus addresses.
+    Libnvm,
+    /// uPCIe's dmabuf_import module gives bus addresses.
+    DmabufImport,
+    /// uPCIe's iommu_map_pa module enters bus addresses into the device's IOMMU domain.
+    IommuMapPa,
+    /// Pinned host memory: queues in host memory, bounce landing.
+    Host,
+}
+
+impl Rung {
+    /// All of them, best first.
+    pub const ALL: [Self; 7] =
+        [Self::Gdrdrv, Self::DmaBufMmap, Self::Iommufd, Self::Libnvm, Self::DmabufImport, Self::IommuMapPa, Self::Host];
+
+    /// The name that it is asked for by.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gdrdrv => "gdrdrv",
+            Self::DmaBufMmap => "dma-buf-mmap",
+            Self::Iommufd => "iommufd",
+            Self::Libnvm => "libnvm",
+            Self::DmabufImport => "dmabuf-import",
+            Self::IommuMapPa => "iommu-map-pa",
+            Self::Host => "host",
+        }
+    }
+
+    /// How to get what it needs when that is not there.
+    pub(super) const fn how_to_get(self) -> &'static str {
+        match self {
+            Self::Gdrdrv => "install GDRCopy's kernel module and load it: modprobe gdrdrv",
+            Self::DmaBufMmap => "use the open kernel modules of the GPU driver (nvidia-open)",
+            Self::Iommufd => "use a kernel with CONFIG_IOMMUFD (Linux 6.6 or newer) and load it: modprobe iommufd",
+            Self::Libnvm => {
+                "build BaM's libnvm module with CUDA support and load it, with the IOMMU off or in pass-through"
+            }
+            Self::DmabufImport => "install uPCIe's dmabuf-import-dkms and load it: modprobe dmabuf_import",
+            Self::IommuMapPa => "install uPCIe's iommu-map-pa-dkms and dmabuf-import-dkms and load both",
+            Self::Host => "bind a controller to vfio-pci: warpbell nvme bind ADDRESS",
+        }
+    }
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Rung {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.name())
+    }
+}
+
+/// Which rung to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RungChoice {
+    /// The first that works.
+    #[default]
+    Auto,
+    /// This one or none.
+    Only(Rung),
+}
+
+/// A word that names no rung.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no mapping `{word}`; there are auto, gdrdrv, dma-buf-mmap, iommufd, libnvm, dmabuf-import, iommu-map-pa and host"
+)]
+pub struct UnknownRung {
+    /// The word.
+    pub word: String,
+}
+
+impl FromStr for RungChoice {
+    type Err = UnknownRung;
+
+    fn from_str(word: &str) -> Result<Self, UnknownRung> {
+        if word == "auto" {
+            return Ok(Self::Auto);
+        }
+        let rung = Rung::ALL.into_iter().find(|r| r.name() == word);
+        rung.map(Self::Only).ok_or_else(|| UnknownRung { word: word.to_owned() })
+    }
+}
+
+impl fmt::Display for RungChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Only(rung) => rung.fmt(f),
+        }
+    }
+}
+
+/// What became of a rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It works, read back, and is used.
+    Taken,
+    /// What it needs is there; without a device nothing was read back.
+    Ready,
+    /// It does not work here.
+    PassedOver,
+}
+
+/// One rung that was tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Attempt {
+    /// Which.
+    pub rung: Rung,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Why, or what was seen.
+    pub reason: String,
+    /// What to do to get it; empty when there is nothing to do.
+    pub next: String,
+}
+
+impl Attempt {
+    pub(super) fn passed(rung: Rung, error: &RungError) -> Self {
+        Self { rung, outcome: Outcome::PassedOver, reason: error.to_string(), next: error.next(rung) }
+    }
+
+    pub(super) fn good(rung: Rung, outcome: Outcome, reason: impl Into<String>) -> Self {
+        Self { rung, outcome, reason: reason.into(), next: String::new() }
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = match self.outcome {
+            Outcome::Taken => "taken",
+            Outcome::Ready => "ready",
+            Outcome::PassedOver => "passed over",
+        };
+        write!(f, "{} {outcome}: {}", self.rung, self.reason)?;
+        if self.next.is_empty() { Ok(()) } else { write!(f, "; {}", self.next) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rungs_are_named_and_read_back() {
+        for rung in Rung::ALL {
+            assert_eq!(rung.name().parse(), Ok(RungChoice::Only(rung)));
+            assert_eq!(RungChoice::Only(rung).to_string(), rung.name());
+            assert_eq!(serde_json::to_value(rung).unwrap(), rung.name());
+        }
+        assert_eq!("auto".parse(), Ok(RungChoice::Auto));
+        assert!(Rung::ALL.is_sorted());
+    }
+
+    #[test]
+    fn an_attempt_says_what_to_do() {
+        let source = std::io::Error::from_raw_os_error(libc::ENOENT);
+        let error = RungError::Open { file: "/dev/gdrdrv".into(), source };
+        let text = Attempt::passed(Rung::Gdrdrv, &error).to_string();
+        assert!(text.starts_with("gdrdrv passed over: /dev/gdrdrv: No such file"), "{text}");
+        assert!(text.ends_with("modprobe gdrdrv"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn other_words_are_refused_by_name(word in "[a-z-]{0,12}") {
+            let known = word == "auto" || Rung::ALL.iter().any(|r| r.name() == word);
+            match word.parse::<RungChoice>() {
+                Ok(choice) => prop_assert_eq!(choice.to_string(), word),
+                Err(e) => prop_assert!(!known && e.to_string().contains(&word)),
+            }
+        }
+    }
+}

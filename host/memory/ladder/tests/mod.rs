@@ -1,0 +1,254 @@
+//! Every rung end to end against a made-up machine, with what can go wrong.
+
+mod fake;
+
+use super::*;
+use crate::memory::IommuKind;
+use fake::{Device, Faults, Machine, gpu_memory};
+use std::collections::HashMap;
+
+const GDRDRV: &str = "/dev/gdrdrv";
+const LIBNVM: &str = "/dev/libnvm0";
+const IMPORT: &str = "/dev/dmabuf_import";
+const MAP_PA: &str = "/dev/iommu_map_pa";
+const ENOTSUPP: i32 = 524;
+
+/// A rung, the modules and the kind of IOMMU that it works with.
+const WORKING: [(Rung, &[&str], Option<IommuKind>); 6] = [
+    (Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1)),
+    (Rung::DmaBufMmap, &[], Some(IommuKind::Type1)),
+    (Rung::Iommufd, &[], Some(IommuKind::Iommufd)),
+    (Rung::Libnvm, &[LIBNVM], None),
+    (Rung::DmabufImport, &[IMPORT], None),
+    (Rung::IommuMapPa, &[IMPORT, MAP_PA], Some(IommuKind::Type1)),
+];
+
+fn ladder(machine: &Machine, kind: Option<IommuKind>, choice: RungChoice) -> (Ladder, Device) {
+    let ladder = Ladder::with(machine.sys(), Arc::new(machine.clone()), machine.device(kind), choice);
+    (ladder, Device { machine: machine.clone(), translated: kind.is_some() })
+}
+
+/// Why a rung that was asked for by name does not work, after checking that nothing is left behind.
+fn refusal(rung: Rung, modules: &[&'static str], kind: Option<IommuKind>, faults: Faults) -> (String, String) {
+    let machine = Machine::new(modules, faults);
+    let (ladder, device) = ladder(&machine, kind, RungChoice::Only(rung));
+    let refused = ladder.choose(&gpu_memory(TRIAL_BYTES), &device).unwrap_err();
+    assert_eq!(machine.left(), Vec::<String>::new(), "{refused}");
+    assert_eq!(ladder.trusted(), None);
+    match refused {
+        LadderError::Rung { rung: r, reason, next, .. } => {
+            assert_eq!(r, rung);
+            (reason, next)
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn each_rung_maps_reads_back_and_gives_back() {
+    for (rung, modules, kind) in WORKING {
+        let machine = Machine::new(modules, Faults::default());
+        let (ladder, device) = ladder(&machine, kind, RungChoice::Only(rung));
+        let trial = gpu_memory(TRIAL_BYTES);
+        assert_eq!(ladder.choose(&trial, &device).unwrap(), rung);
+        assert_eq!(machine.left(), Vec::<String>::new(), "{rung}");
+        let region = gpu_memory(4 * GPU_PAGE);
+        region.fill(0, region.len(), 0x5a).unwrap();
+        let mapping = ladder.map(&region, &device).unwrap();
+        assert_eq!(mapping.bytes, region.len());
+        assert!(!machine.left().is_empty(), "{rung} holds something while it maps");
+        // The read-back put the contents back.
+        assert!(region.get_slice::<u8>(0, region.len()).unwrap().iter().all(|b| *b == 0x5a), "{rung}");
+        device.device_writes(&mapping, 2 * GPU_PAGE).unwrap();
+        // Ending on another thread than the one that mapped.
+        std::thread::spawn(move || drop(mapping)).join().unwrap();
+        assert_eq!(machine.left(), Vec::<String>::new(), "{rung}");
+        let attempts = ladder.attempts();
+        assert_eq!((attempts.len(), attempts[0].outcome), (1, Outcome::Taken));
+    }
+}
+
+#[test]
+fn auto_takes_the_first_that_works_and_says_why_not_the_others() {
+    let faults = Faults { map: Some(ENOTSUPP), ..Faults::default() };
+    let machine = Machine::new(&[IMPORT, MAP_PA], faults);
+    let (ladder, device) = ladder(&machine, Some(IommuKind::Type1), RungChoice::Auto);
+    assert_eq!(ladder.choose(&gpu_memory(TRIAL_BYTES), &device).unwrap(), Rung::IommuMapPa);
+    let attempts = ladder.attempts();
+    assert_eq!(attempts.iter().map(|a| a.rung).collect::<Vec<_>>(), Rung::ALL[..6]);
+    let text: Vec<String> = attempts.iter().map(Attempt::to_string).collect();
+    for (i, words) in [
+        (0, "gdrdrv passed over: /dev/gdrdrv: No such file"),
+        (1, "ENOTSUPP"),
+        (2, "only iommufd maps a dma-buf"),
+        (3, "libnvm passed over: /dev/libnvm0: No such file"),
+        (4, "dmabuf_import gives bus addresses, and vfio type1"),
+        (5, "iommu-map-pa taken: 131072 bytes"),
+    ] {
+        assert!(text[i].contains(words), "{}", text[i]);
+    }
+    let json = serde_json::to_value(&attempts).unwrap();
+    assert_eq!((&json[0]["outcome"], &json[5]["rung"]), (&"passed-over".into(), &"iommu-map-pa".into()));
+    // Asking again answers the same without trying again.
+    assert_eq!(ladder.choose(&gpu_memory(TRIAL_BYTES), &device).unwrap(), Rung::IommuMapPa);
+    assert_eq!(ladder.attempts().len(), 6);
+    assert_eq!(machine.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_machine_without_modules_has_no_way_and_says_so() {
+    let machine = Machine::new(&[], Faults { map: Some(ENOTSUPP), ..Faults::default() });
+    let (ladder, device) = ladder(&machine, Some(IommuKind::Type1), RungChoice::Auto);
+    let region = gpu_memory(TRIAL_BYTES);
+    let text = ladder.choose(&region, &device).unwrap_err().to_string();
+    assert!(text.contains("gdrdrv: /dev/gdrdrv") && text.contains("bounce landing"), "{text}");
+    assert!(matches!(ladder.map(&region, &device), Err(LadderError::NoRung { attempts, .. }) if attempts.len() == 6));
+    let host = RungChoice::Only(Rung::Host);
+    let (ladder, device) = self::ladder(&machine, Some(IommuKind::Type1), host);
+    assert!(ladder.choose(&region, &device).unwrap_err().to_string().contains("host memory, not GPU memory"));
+}
+
+#[test]
+fn a_module_that_is_absent_or_closed_names_the_way_to_it() {
+    for (rung, modules, kind) in WORKING.into_iter().filter(|w| !w.1.is_empty()) {
+        let (reason, next) = refusal(rung, &[], kind, Faults::default());
+        assert!(reason.contains("/dev/") && reason.contains("No such file"), "{rung}: {reason}");
+        assert!(next.contains("modprobe") || next.contains("load"), "{rung}: {next}");
+        let open = HashMap::from([(modules[0], libc::EACCES)]);
+        let (reason, next) = refusal(rung, modules, kind, Faults { open, ..Faults::default() });
+        assert!(reason.contains("ermission") && next.contains("root") && next.contains(modules[0]), "{rung}: {next}");
+    }
+}
+
+#[test]
+fn a_refusal_names_the_request() {
+    let refused = |rung, modules: &[&'static str], kind, request, code| {
+        let request = HashMap::from([(request, code)]);
+        refusal(rung, modules, kind, Faults { request, ..Faults::default() })
+    };
+    let type1 = Some(IommuKind::Type1);
+    let (reason, next) = refused(Rung::Gdrdrv, &[GDRDRV], type1, gdrdrv::PIN_BUFFER, libc::ENOMEM);
+    assert!(reason.starts_with("GDRDRV_IOC_PIN_BUFFER") && next.contains("BAR1"), "{reason}; {next}");
+    let (reason, next) = refused(Rung::Gdrdrv, &[GDRDRV], type1, gdrdrv::GET_VERSION, libc::ENOTTY);
+    assert!(reason.contains("GET_VERSION") && next.contains("release"), "{reason}; {next}");
+    let (reason, _) = refused(Rung::Libnvm, &[LIBNVM], None, libnvm::MAP_DEVICE_MEMORY, libc::EINVAL);
+    assert!(reason.starts_with("NVM_MAP_DEVICE_MEMORY"), "{reason}");
+    let (reason, next) = refused(Rung::DmabufImport, &[IMPORT], None, dmabuf_import::ATTACH, libc::EPERM);
+    assert!(reason.starts_with("DMABUF_IMPORT_ATTACH") && next.contains("root"), "{reason}; {next}");
+    let (reason, _) = refused(Rung::DmabufImport, &[IMPORT], None, dmabuf_import::GET_MAP, libc::EFAULT);
+    assert!(reason.starts_with("DMABUF_IMPORT_GET_MAP"), "{reason}");
+    let (reason, next) = refused(Rung::IommuMapPa, &[IMPORT, MAP_PA], type1, iommu_map_pa::MAP_PA, libc::EINVAL);
+    assert!(reason.starts_with("IOMMU_MAP_PA") && next.contains("vfio-pci"), "{reason}; {next}");
+    let faults = || Faults { map: Some(ENOTSUPP), ..Faults::default() };
+    let (reason, next) = refusal(Rung::DmaBufMmap, &[], type1, faults());
+    assert!(reason.contains("ENOTSUPP") && next.contains("gdrdrv"), "{reason}; {next}");
+    let (reason, _) = refusal(Rung::Gdrdrv, &[GDRDRV], type1, faults());
+    assert!(reason.starts_with("mmap of /dev/gdrdrv"), "{reason}");
+}
+
+#[test]
+fn another_version_of_gdrdrv_is_not_spoken_to() {
+    let faults = Faults { version: Some(0x3_0001), ..Faults::default() };
+    let (reason, _) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+    assert_eq!(reason, "gdrdrv is version 3.1, and 2.x is spoken here");
+}
+
+#[test]
+fn an_iommu_that_refuses_is_passed_over() {
+    for (rung, modules, kind) in WORKING.into_iter().take(3) {
+        let faults = Faults { iommu: Some(libc::EOPNOTSUPP), ..Faults::default() };
+        let (reason, next) = refusal(rung, modules, kind, faults);
+        assert!(reason.contains("not supported") && next.contains("another rung"), "{rung}: {reason}; {next}");
+    }
+}
+
+#[test]
+fn the_wrong_kind_of_iommu_is_named() {
+    let (reason, next) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Iommufd), Faults::default());
+    assert!(reason.contains("only VFIO's type1") && next.contains("group"), "{reason}; {next}");
+    let (reason, _) = refusal(Rung::Iommufd, &[], Some(IommuKind::Type1), Faults::default());
+    assert!(reason.contains("only iommufd maps a dma-buf"), "{reason}");
+    // Modules that give bus addresses are of no use where the IOMMU translates.
+    for (rung, module) in [(Rung::Libnvm, LIBNVM), (Rung::DmabufImport, IMPORT)] {
+        let (reason, next) = refusal(rung, &[module], Some(IommuKind::Type1), Faults::default());
+        assert!(reason.contains("translates") && next.contains("iommu=pt"), "{rung}: {reason}; {next}");
+    }
+    for rung in [Rung::Gdrdrv, Rung::IommuMapPa, Rung::Iommufd] {
+        let (_, next) = refusal(rung, &[GDRDRV, IMPORT, MAP_PA], None, Faults::default());
+        assert!(next.contains("vfio-pci") || next.contains("VFIO"), "{rung}: {next}");
+    }
+}
+
+#[test]
+fn what_is_not_read_back_is_not_trusted() {
+    for (rung, modules, kind) in WORKING {
+        for astray in [4096, GPU_PAGE as u64] {
+            let (reason, next) = refusal(rung, modules, kind, Faults { astray, ..Faults::default() });
+            assert!(reason.starts_with("read back:") && next.contains("ACS"), "{rung}: {reason}; {next}");
+        }
+        let (reason, _) = refusal(rung, modules, kind, Faults { reads_nothing: true, ..Faults::default() });
+        assert!(reason.contains("the device reads other bytes"), "{rung}: {reason}");
+    }
+    for (rung, modules, kind) in WORKING.into_iter().take(2) {
+        let (reason, _) = refusal(rung, modules, kind, Faults { wrong_view: true, ..Faults::default() });
+        assert!(reason.contains("the CPU mapping shows"), "{rung}: {reason}");
+    }
+}
+
+#[test]
+fn addresses_with_gaps_are_refused_where_nothing_closes_them() {
+    let gap = || Faults { gap: true, ..Faults::default() };
+    for (rung, module) in [(Rung::Libnvm, LIBNVM), (Rung::DmabufImport, IMPORT)] {
+        let (reason, next) = refusal(rung, &[module], None, gap());
+        assert!(reason.contains("not consecutive") && next.contains("2 MiB"), "{rung}: {reason}; {next}");
+    }
+    let (reason, _) = refusal(Rung::DmabufImport, &[IMPORT], None, Faults { short: true, ..Faults::default() });
+    assert!(reason.contains("65536 bytes were mapped of 131072"), "{reason}");
+}
+
+#[test]
+fn a_device_that_may_still_write_keeps_its_mapping_for_ever() {
+    let machine = Machine::new(&[GDRDRV], Faults { hangs: true, ..Faults::default() });
+    let (ladder, device) = ladder(&machine, Some(IommuKind::Type1), RungChoice::Auto);
+    let trial = gpu_memory(TRIAL_BYTES);
+    assert!(ladder.choose(&trial, &device).is_err());
+    let left = machine.left();
+    assert!(left.iter().any(|l| l.contains("IOMMU pages")) && Arc::strong_count(&trial) > 1, "{left:?}");
+}
+
+#[test]
+fn memory_that_shares_its_gpu_pages_is_refused() {
+    let machine = Machine::new(&[GDRDRV], Faults::default());
+    let (ladder, device) = ladder(&machine, Some(IommuKind::Type1), RungChoice::Auto);
+    ladder.choose(&gpu_memory(TRIAL_BYTES), &device).unwrap();
+    let small = gpu_memory(4096);
+    assert!(ladder.map(&small, &device).unwrap_err().to_string().contains("not whole GPU pages"));
+    assert_eq!(machine.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_survey_goes_as_far_as_there_is_anything() {
+    let machine = Machine::new(&[GDRDRV, "/dev/iommu"], Faults::default());
+    let trial = gpu_memory(TRIAL_BYTES);
+    let seen = survey(&machine.sys(), &machine, Some(&trial));
+    let outcome = |rung: Rung| seen.iter().find(|a| a.rung == rung).unwrap().outcome;
+    assert_eq!(seen.len(), Rung::ALL.len());
+    for rung in [Rung::Gdrdrv, Rung::DmaBufMmap, Rung::Iommufd, Rung::Host] {
+        assert_eq!(outcome(rung), Outcome::Ready, "{rung}");
+    }
+    for rung in [Rung::Libnvm, Rung::DmabufImport, Rung::IommuMapPa] {
+        assert_eq!(outcome(rung), Outcome::PassedOver, "{rung}");
+    }
+    assert_eq!(machine.left(), Vec::<String>::new());
+    let bare = survey(&machine.sys(), &machine, None);
+    assert!(bare.iter().take(6).all(|a| a.outcome == Outcome::PassedOver));
+    assert_eq!(bare[0].reason, "there is no GPU");
+    assert!(bare[3].reason.contains("No such file"), "{}", bare[3]);
+}
+
+#[test]
+fn this_machine_is_surveyed_without_harm() {
+    let sys: Arc<dyn Syscalls> = Arc::new(Linux);
+    let seen = survey(&sys, &DriverDmaBuf, None);
+    assert!(seen.iter().all(|a| a.outcome != Outcome::Taken && !a.reason.is_empty()), "{seen:?}");
+}

@@ -1,0 +1,271 @@
+//! The controller memory buffer: memory in the controller itself, for submission queues that it then need not fetch over the
+//! bus (NVMe Base 2.1, 8.2.1).
+
+use super::controller::{Controller, Ready};
+use super::{MemoryWindow, NvmeError};
+use crate::memory::{DmaRegion, FirstFit, IommuMap, Region, Space};
+use crate::wire::nvme::register;
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// CMBMSC: show the location and size registers.
+const CRE: u64 = 1;
+/// CMBMSC: decode the buffer at its base address.
+const CMSE: u64 = 1 << 1;
+/// CMBSTS: the base address was refused.
+const CBAI: u32 = 1;
+/// CMBSZ: submission queues may be in the buffer.
+const SQS: u32 = 1;
+/// Where the buffer is put for a device without an IOMMU: above any memory of the host, for the controller answers accesses
+/// there itself.
+const BASE_WITHOUT_IOMMU: u64 = 1 << 52;
+/// The base address is a multiple of this (CBA is bits 63:12); queues start at one.
+const ALIGN: u64 = 4096;
+
+/// A controller memory buffer that is enabled.
+pub struct MemoryBuffer {
+    /// Bytes.
+    bytes: u64,
+    /// The device's address of the first byte.
+    base: u64,
+    /// Its offset in the mapped base address register.
+    offset: u64,
+    bar: u8,
+    window: MemoryWindow,
+    free: Mutex<FirstFit>,
+    /// As kernels see it, one for each address space: memory can be registered with a GPU only once.
+    views: Mutex<Vec<Weak<Region>>>,
+    /// Keeps the window mapped.
+    keep: Arc<dyn Any + Send + Sync>,
+    iommu: Option<Arc<dyn IommuMap>>,
+}
+
+impl std::fmt::Debug for MemoryBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemoryBuffer({} bytes in BAR {} at {:#x}, at {:#x})", self.bytes, self.bar, self.offset, self.base)
+    }
+}
+
+impl Drop for MemoryBuffer {
+    fn drop(&mut self) {
+        if let Some(iommu) = &self.iommu {
+            iommu.free_iova(self.base, self.bytes);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Part of the buffer that is in use.
+struct Part {
+    buffer: Arc<MemoryBuffer>,
+    start: u64,
+    bytes: u64,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        lock(&self.buffer.free).give_back(self.start, self.bytes);
+    }
+}
+
+/// Where the buffer is and what it is for, from CMBLOC and CMBSZ (NVMe Base 2.1, 3.1.4.11 and 3.1.4.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    bar: u8,
+    offset: u64,
+    bytes: u64,
+    submission_queues: bool,
+}
+
+impl Place {
+    /// `None` where the size is zero, or more than can be addressed.
+    fn read(location: u32, size: u32) -> Option<Self> {
+        /// SZU: 4 KiB, then sixteen times more each.
+        const UNIT_SHIFT: u32 = 12;
+        const LARGEST_UNIT: u32 = 6;
+        let unit = size >> 8 & 0xf;
+        if unit > LARGEST_UNIT {
+            return None;
+        }
+        let scale = 1u64 << (UNIT_SHIFT + 4 * unit);
+        let bytes = u64::from(size >> 12).checked_mul(scale)?;
+        let offset = u64::from(location >> 12).checked_mul(scale)?;
+        let place = Self { bar: (location & 7) as u8, offset, bytes, submission_queues: size & SQS != 0 };
+        (bytes > 0 && offset.checked_add(bytes).is_some()).then_some(place)
+    }
+}
+
+impl MemoryBuffer {
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that no queue uses.
+    pub fn free_bytes(&self) -> u64 {
+        lock(&self.free).free_bytes()
+    }
+
+    /// The device's address of the first byte.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    fn view(&self, space: &Space) -> Result<Arc<Region>, crate::memory::MemoryError> {
+        let mut views = lock(&self.views);
+        views.retain(|v| v.strong_count() > 0);
+        if let Some(region) = views.iter().filter_map(Weak::upgrade).find(|r| r.space().same(space)) {
+            return Ok(region);
+        }
+        // SAFETY: the buffer lies within the window, as `enable` has checked.
+        let base = unsafe { self.window.base.add(self.offset as usize) };
+        let (bytes, io) = (self.bytes as usize, self.window.io_memory);
+        // SAFETY: the port keeps the window mapped while it lives, and `keep` is a share of it.
+        let region = Arc::new(unsafe { space.import_host(base, bytes, io, self.keep.clone()) }?);
+        views.push(Arc::downgrade(&region));
+        Ok(region)
+    }
+
+    /// `bytes` bytes for queues, as kernels of `space` and the controller see them.
+    pub(super) fn allocate(
+        self: &Arc<Self>,
+        device: &str,
+        space: &Space,
+        bytes: usize,
+    ) -> Result<DmaRegion, NvmeError> {
+        let wanted = (bytes as u64).next_multiple_of(ALIGN);
+        let (start, free) = {
+            let mut all = lock(&self.free);
+            (all.take(wanted, ALIGN), all.free_bytes())
+        };
+        let start = start.ok_or_else(|| NvmeError::NoMemoryBuffer {
+            device: device.to_owned(),
+            reason: format!("{bytes} bytes of submission queues do not fit, {free} of its {} bytes are free; use fewer or shallower queues", self.bytes),
+        })?;
+        let guard = Arc::new(Part { buffer: self.clone(), start, bytes: wanted });
+        let region = self.view(space)?;
+        Ok(DmaRegion { region, offset: start as usize, bytes, iova: self.base + start, guard })
+    }
+}
+
+impl Controller<Ready> {
+    /// The controller memory buffer, enabled at the first call. An error where there is none that submission queues can be in.
+    pub fn memory_buffer(&self) -> Result<Arc<MemoryBuffer>, NvmeError> {
+        let mut known = lock(&self.state.buffer);
+        if let Some(buffer) = &*known {
+            return Ok(buffer.clone());
+        }
+        let buffer = Arc::new(self.enable_buffer()?);
+        *known = Some(buffer.clone());
+        Ok(buffer)
+    }
+
+    /// Whether the controller says that it has a memory buffer. Its registers show more once it is enabled.
+    pub fn offers_memory_buffer(&self) -> bool {
+        self.core.cap.memory_buffer()
+    }
+
+    fn no_buffer(&self, reason: impl Into<String>) -> NvmeError {
+        NvmeError::NoMemoryBuffer { device: self.name().to_owned(), reason: reason.into() }
+    }
+
+    fn enable_buffer(&self) -> Result<MemoryBuffer, NvmeError> {
+        let port = self.port();
+        if !self.offers_memory_buffer() {
+            return Err(self.no_buffer("it has none (CAP.CMBS is 0); put the queues in host or GPU memory"));
+        }
+        self.write_space_control(CRE)?;
+        let (location, size) = (port.read32(register::CMBLOC)?, port.read32(register::CMBSZ)?);
+        let place = Place::read(location, size)
+            .ok_or_else(|| self.no_buffer(format!("it has no size (CMBLOC {location:#010x}, CMBSZ {size:#010x})")))?;
+        if !place.submission_queues {
+            return Err(self.no_buffer(format!("submission queues may not be in it (CMBSZ is {size:#010x})")));
+        }
+        let window = port.memory(place.bar).ok_or_else(|| {
+            self.no_buffer(format!("this process cannot map BAR {}; open the controller through VFIO", place.bar))
+        })?;
+        let end = place.offset + place.bytes;
+        if end > window.bytes as u64 {
+            let Place { bar, offset, bytes, .. } = place;
+            return Err(
+                self.no_buffer(format!("{bytes} bytes at {offset:#x} do not lie in the {} of BAR {bar}", window.bytes))
+            );
+        }
+        let iommu = self.dma().iommu();
+        let base = match &iommu {
+            Some(i) => {
+                i.allocate_iova(place.bytes, ALIGN.max(i.page_bytes())).map_err(crate::memory::DmaError::from)?
+            }
+            None => BASE_WITHOUT_IOMMU,
+        };
+        let buffer = MemoryBuffer {
+            bytes: place.bytes,
+            base,
+            offset: place.offset,
+            bar: place.bar,
+            window,
+            free: Mutex::new(FirstFit::new(std::iter::once(0..place.bytes))),
+            views: Mutex::default(),
+            keep: Arc::new(port.clone()),
+            iommu,
+        };
+        self.place_buffer(&buffer)?;
+        Ok(buffer)
+    }
+
+    /// Tells the controller at which of its addresses the buffer is.
+    fn place_buffer(&self, buffer: &MemoryBuffer) -> Result<(), NvmeError> {
+        self.write_space_control(buffer.base | CMSE | CRE)?;
+        let status = self.port().read32(register::CMBSTS)?;
+        if status & CBAI != 0 {
+            return Err(
+                self.no_buffer(format!("the controller refuses the address {:#x} for it (CMBSTS.CBAI)", buffer.base))
+            );
+        }
+        Ok(())
+    }
+
+    /// High half first: controllers act on the low one, which holds the enable bits.
+    fn write_space_control(&self, value: u64) -> Result<(), NvmeError> {
+        self.port().write32(register::CMBMSC + 4, (value >> 32) as u32)?;
+        Ok(self.port().write32(register::CMBMSC, value as u32)?)
+    }
+
+    /// After a reset, which may have taken the buffer's address away.
+    pub(super) fn restore_buffer(&self) -> Result<(), NvmeError> {
+        match &*lock(&self.state.buffer) {
+            Some(buffer) => self.place_buffer(buffer),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn location_and_size_are_scaled() {
+        // QEMU with cmb_size_mb=16: BAR 2, offset 0, 16 units of 1 MiB, all uses.
+        let place = Place::read(0x2, 0x0001_021f).unwrap();
+        assert_eq!(place, Place { bar: 2, offset: 0, bytes: 16 << 20, submission_queues: true });
+        let place = Place::read(3 << 12 | 4, 5 << 12 | 1 << 8).unwrap();
+        assert_eq!((place.bar, place.offset, place.bytes), (4, 3 << 16, 5 << 16));
+        assert!(!place.submission_queues);
+        assert_eq!(Place::read(0, 0), None);
+        assert_eq!(Place::read(0, 1 << 12 | 7 << 8), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_register_contents_panic(location: u32, size: u32) {
+            if let Some(p) = Place::read(location, size) {
+                prop_assert!(p.bytes > 0 && p.offset.checked_add(p.bytes).is_some());
+            }
+        }
+    }
+}

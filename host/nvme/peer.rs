@@ -1,0 +1,202 @@
+//! GPU memory for a controller: the mapping ladder with the controller itself as the engine of its read-backs.
+
+use super::NvmeError;
+use super::admin::{load_completion, pause};
+use super::controller::{Controller, PAGE_BYTES, Ready};
+use crate::memory::ladder::{Attempt, Ladder, LadderDevice, Probe, ProbeError, Rung, RungChoice, TRIAL_BYTES};
+use crate::memory::{DmaError, DmaRegion, MemoryError, Place, Region, Space};
+use crate::wire::nvme::{SqEntry, admin, cns, io, register};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What memory holds before the controller writes to it; an Identify data structure is not full of it.
+const PATTERN: u8 = 0xa5;
+/// A completion in host memory may overtake data on its way to the GPU, but not by long.
+const SETTLE: Duration = Duration::from_millis(200);
+/// How long the controller may take for the one command of a read-back.
+const FETCH_WITHIN: Duration = Duration::from_secs(5);
+/// The identifier of that command: zeros, which are what a lost read may give, do not look like it.
+const PROBE_CID: u16 = 0x5742;
+/// Entries of the queue that it is on; the fewest that a queue has.
+const PROBE_DEPTH: u32 = 2;
+
+/// How a controller reaches GPU memory, or why it does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct MappingReport {
+    /// The rung that is used; `None` where none was looked for, or none works.
+    pub rung: Option<Rung>,
+    /// Every rung that was tried, best first.
+    pub attempts: Vec<Attempt>,
+}
+
+/// The controller as the engine of read-backs.
+pub(super) struct ReadBack<'a>(pub(super) &'a Controller<Ready>);
+
+impl Controller<Ready> {
+    /// Says which way to GPU memory to take. Before anything of the GPU is mapped; afterwards only the same again.
+    pub fn set_mapping(&self, choice: RungChoice) -> Result<(), NvmeError> {
+        let now = self.state.ladder.get_or_init(|| Ladder::new(self.ladder_device(), choice)).choice();
+        if now == choice || choice == RungChoice::Auto {
+            return Ok(());
+        }
+        let reason = format!("its mapping is {now} already; open it again to use {choice}");
+        Err(NvmeError::Options { device: self.name().to_owned(), reason })
+    }
+
+    fn ladder_device(&self) -> LadderDevice {
+        LadderDevice { name: self.name().to_owned(), bdf: self.core.port.bdf(), iommu: self.core.dma.iommu() }
+    }
+
+    /// Which ways to GPU memory were tried so far.
+    pub fn mapping(&self) -> MappingReport {
+        match self.state.ladder.get() {
+            Some(l) => MappingReport { rung: l.trusted(), attempts: l.attempts() },
+            None => MappingReport::default(),
+        }
+    }
+
+    /// Gives the controller access to memory that exists already: host memory through its address space, GPU memory through
+    /// the first rung of the mapping ladder that works. GPU memory must not be in use meanwhile: what the controller writes to
+    /// it is read back first.
+    pub fn map_memory(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+        let refused = match self.core.dma.map(region) {
+            Err(e @ DmaError::Unreachable { .. }) => e,
+            other => return other,
+        };
+        // Only a device on a bus of this machine has a way to a GPU.
+        if region.host().is_some() || self.core.port.bdf().is_none() {
+            return Err(refused);
+        }
+        let ladder = self.state.ladder.get_or_init(|| Ladder::new(self.ladder_device(), RungChoice::Auto));
+        let probe = ReadBack(self);
+        if ladder.trusted().is_none() {
+            let trial = Arc::new(region.space().allocate(Place::Device, TRIAL_BYTES)?);
+            ladder.choose(&trial, &probe)?;
+        }
+        Ok(ladder.map(region, &probe)?)
+    }
+}
+
+fn gone(error: MemoryError) -> ProbeError {
+    ProbeError::differs(error.to_string())
+}
+
+/// A command that the controller completed is done with its memory; whatever else went wrong, it may still use it.
+fn failed(what: &str, error: &NvmeError) -> ProbeError {
+    ProbeError { reason: format!("{what}: {error}"), still_in_use: !matches!(error, NvmeError::Command { .. }) }
+}
+
+impl ReadBack<'_> {
+    fn identify(&self) -> SqEntry {
+        SqEntry { cdw10: u32::from(cns::CONTROLLER), ..SqEntry::new(admin::IDENTIFY, 0, 0) }
+    }
+
+    /// Waits for one completion on a queue of the host.
+    fn completion(&self, ring: &DmaRegion) -> Result<u16, ProbeError> {
+        let host = ring.host().ok_or_else(|| ProbeError::differs("the completion ring is not in host memory"))?;
+        let (started, mut polls) = (Instant::now(), 0);
+        loop {
+            let waited = started.elapsed();
+            // SAFETY: the ring's first entry, which is page aligned.
+            let entry = unsafe { load_completion(host) };
+            if entry.phase() {
+                return Ok(entry.cid());
+            }
+            if waited > FETCH_WITHIN.min(self.0.command_deadline()) {
+                let reason = format!("no completion of a command in it within {waited:?}");
+                return Err(ProbeError { reason, still_in_use: true });
+            }
+            polls += 1;
+            pause(polls);
+        }
+    }
+
+    fn fetch_from(&self, id: u16, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError> {
+        let c = self.0;
+        let no = |what: &'static str| move |e: NvmeError| failed(what, &e);
+        // An error of these leaves nothing behind that knows of the memory.
+        let before = |e: NvmeError| ProbeError::differs(e.to_string());
+        let nsid = c.namespaces().map_err(before)?.first().copied().unwrap_or(u32::MAX);
+        let ring = c.dma().allocate(&Space::cpu(), PAGE_BYTES).map_err(|e| ProbeError::differs(e.to_string()))?;
+        c.create_cq(id, PROBE_DEPTH, &ring, 0).map_err(before)?;
+        let seen = (|| {
+            // Flush changes nothing that a reader could see, and moves no data.
+            let entry = SqEntry::new(io::FLUSH, PROBE_CID, nsid);
+            mapping.region.set(mapping.offset + offset, entry).map_err(gone)?;
+            c.create_sq(id, PROBE_DEPTH, mapping, offset).map_err(no("a submission queue in it"))?;
+            let stride = c.cap().doorbell_stride();
+            let seen = c.port().write32(register::sq_tail(id, stride), 1).map_err(|e| failed("ringing", &e.into()));
+            let seen = seen.and_then(|()| self.completion(&ring));
+            match (c.delete_sq(id), seen) {
+                (Ok(()), Ok(PROBE_CID)) => Ok(()),
+                (Ok(()), Ok(other)) => {
+                    let wanted = PROBE_CID;
+                    Err(ProbeError::differs(format!(
+                        "the controller read command {other:#06x}, {wanted:#06x} was written"
+                    )))
+                }
+                // The queue is gone, and with it the controller's interest in its memory.
+                (Ok(()), Err(e)) => Err(ProbeError::differs(e.reason)),
+                (Err(e), _) => Err(failed("deleting the submission queue in it", &e)),
+            }
+        })();
+        match c.delete_cq(id) {
+            Ok(()) => seen,
+            Err(e) => {
+                // The controller may still write to the ring.
+                std::mem::forget(ring);
+                seen.and(Err(ProbeError { reason: format!("deleting the completion queue: {e}"), still_in_use: true }))
+            }
+        }
+    }
+}
+
+impl Probe for ReadBack<'_> {
+    fn device_writes(&self, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError> {
+        let mut expected = vec![0; PAGE_BYTES];
+        let before = |e: NvmeError| ProbeError::differs(format!("identify into host memory: {e}"));
+        self.0.admin_read(self.identify(), &mut expected, "controller").map_err(before)?;
+        let from = offset.saturating_sub(PAGE_BYTES);
+        let to = (offset + 2 * PAGE_BYTES).min(mapping.bytes);
+        mapping.region.fill(mapping.offset + from, to - from, PATTERN).map_err(gone)?;
+        let mut entry = self.identify();
+        entry.prp1 = mapping.iova + offset as u64;
+        self.0.admin_plain(entry, "controller, read back").map_err(|e| failed("identify into it", &e))?;
+        let at = offset - from;
+        let mut seen = vec![0; to - from];
+        let started = Instant::now();
+        loop {
+            let waited = started.elapsed();
+            mapping.region.read(mapping.offset + from, &mut seen).map_err(gone)?;
+            let page = &seen[at..at + PAGE_BYTES];
+            if page == expected {
+                break;
+            }
+            if waited > SETTLE {
+                let what = if page.iter().all(|b| *b == PATTERN) { "nothing arrived" } else { "other bytes arrived" };
+                let address = mapping.iova + offset as u64;
+                return Err(ProbeError::differs(format!("{what} of what the controller wrote to {address:#x}")));
+            }
+            std::thread::yield_now();
+        }
+        let around = seen[..at].iter().chain(&seen[at + PAGE_BYTES..]);
+        if around.copied().any(|b| b != PATTERN) {
+            return Err(ProbeError::differs("the controller's write changed bytes before or after its page"));
+        }
+        Ok(())
+    }
+
+    fn device_reads(&self, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError> {
+        let queues = &self.0.state.queues;
+        let Some(id) = queues.take(1).and_then(|ids| ids.first().copied()) else {
+            return Err(ProbeError::differs("no queue is left to show that the controller reads it; use fewer queues"));
+        };
+        let seen = self.fetch_from(id, mapping, offset);
+        match &seen {
+            Err(e) if e.still_in_use => queues.lose(id),
+            _ => queues.give_back(id),
+        }
+        seen
+    }
+}

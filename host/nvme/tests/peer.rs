@@ -1,0 +1,102 @@
+//! The controller as the engine of read-backs, and what is asked for where there is no way to a GPU.
+
+use super::super::peer::ReadBack;
+use super::fake::Quirks;
+use super::{options, ready};
+use crate::memory::ladder::{Probe, Rung, RungChoice};
+use crate::memory::{DmaRegion, Place, Region, Space};
+use crate::nvme::{DoorbellChoice, NvmeError, QueueOptions};
+use crate::wire::nvme::admin;
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+
+fn region(pages: usize) -> Arc<Region> {
+    Arc::new(Space::cpu().allocate(Place::Host, pages * PAGE).unwrap())
+}
+
+/// The fake's device addresses are the process's own; `astray` makes the mapping lie.
+fn mapping(region: &Arc<Region>, astray: i64) -> DmaRegion {
+    let iova = region.address().wrapping_add_signed(astray);
+    DmaRegion { region: region.clone(), offset: 0, bytes: region.len() - 4 * PAGE, iova, guard: region.clone() }
+}
+
+#[test]
+fn what_the_controller_writes_is_read_back() {
+    let (_fake, controller) = ready(Quirks::default());
+    let region = region(12);
+    let probe = ReadBack(&controller);
+    for offset in [0, 3 * PAGE, 7 * PAGE] {
+        probe.device_writes(&mapping(&region, 0), offset).unwrap();
+        assert_eq!(region.get_slice::<u8>(offset + 4, 4).unwrap(), *b"FAKE");
+    }
+}
+
+#[test]
+fn addresses_that_lead_elsewhere_are_seen() {
+    let (_fake, controller) = ready(Quirks::default());
+    let region = region(12);
+    let probe = ReadBack(&controller);
+    for (astray, words) in
+        [(PAGE as i64, "nothing arrived"), (-(PAGE as i64), "nothing arrived"), (64, "other bytes arrived")]
+    {
+        let e = probe.device_writes(&mapping(&region, astray), 4 * PAGE).unwrap_err();
+        assert!(e.reason.contains(words) && !e.still_in_use, "{}", e.reason);
+    }
+}
+
+#[test]
+fn a_command_is_fetched_from_the_memory() {
+    let (fake, controller) = ready(Quirks::default());
+    let region = region(12);
+    let probe = ReadBack(&controller);
+    probe.device_reads(&mapping(&region, 0), PAGE).unwrap();
+    let e = probe.device_reads(&mapping(&region, PAGE as i64), 2 * PAGE).unwrap_err();
+    assert!(e.reason.contains("0x5742 was written") && !e.still_in_use, "{}", e.reason);
+    assert_eq!((fake.io_queues(), controller.free_queues()), ((0, 0), 4));
+}
+
+#[test]
+fn a_controller_that_does_not_answer_may_still_write() {
+    let (fake, controller) = ready(Quirks::default());
+    let region = region(12);
+    let probe = ReadBack(&controller);
+    // Its queue can be deleted, which ends its interest in the memory.
+    fake.with_quirks(|q| q.lose_io = true);
+    let e = probe.device_reads(&mapping(&region, 0), 0).unwrap_err();
+    assert!(e.reason.contains("no completion") && !e.still_in_use, "{}", e.reason);
+    fake.with_quirks(|q| q.lose = vec![admin::DELETE_SQ]);
+    let e = probe.device_reads(&mapping(&region, 0), 0).unwrap_err();
+    assert!(e.still_in_use, "{}", e.reason);
+    assert_eq!(controller.free_queues(), 3);
+}
+
+#[test]
+fn host_memory_needs_no_ladder() {
+    let (_fake, controller) = ready(Quirks::default());
+    let region = region(1);
+    assert_eq!(controller.map_memory(&region).unwrap().iova, region.address());
+    assert!(controller.mapping().attempts.is_empty());
+}
+
+#[test]
+fn one_mapping_for_one_controller() {
+    let (_fake, controller) = ready(Quirks::default());
+    controller.set_mapping(RungChoice::Only(Rung::Gdrdrv)).unwrap();
+    controller.set_mapping(RungChoice::Only(Rung::Gdrdrv)).unwrap();
+    controller.set_mapping(RungChoice::Auto).unwrap();
+    let text = controller.set_mapping(RungChoice::Only(Rung::Libnvm)).unwrap_err().to_string();
+    assert!(text.contains("gdrdrv already") && text.contains("libnvm"), "{text}");
+}
+
+#[test]
+fn kernels_ring_where_they_were_asked_to_or_it_is_an_error() {
+    let (fake, controller) = ready(Quirks::default());
+    let asked = QueueOptions { doorbell: DoorbellChoice::Kernel, ..options(1, 8) };
+    let e = controller.create_queues(&Space::cpu(), asked).unwrap_err();
+    assert!(matches!(&e, NvmeError::NoKernelDoorbell { reason, .. } if reason.contains("no doorbells")), "{e}");
+    assert_eq!(fake.io_queues(), (0, 0));
+    let asked = QueueOptions { doorbell: DoorbellChoice::Forwarded, ..options(1, 8) };
+    let set = controller.create_queues(&Space::cpu(), asked).unwrap();
+    assert_eq!((set.doorbell(), set.doorbell_note()), (crate::nvme::DoorbellPath::Forwarded, None));
+}

@@ -1,0 +1,241 @@
+//! Which way commands and data take: what was asked for, what the machine can do, and what keeps order.
+//!
+//! A completion says that the data is there. That only holds where both travel to the same memory: a bus keeps the order of a
+//! device's writes to one place, not between two. So completion rings are where data lands: in the GPU with direct landing,
+//! in host memory with bounce landing. Submission rings may be in the controller as well.
+
+use super::StorageError;
+use super::builder::VolumeBuilder;
+use super::path::{LandingChoice, LandingPath, QueueMemory, QueueMemoryChoice, WritesOrder};
+use crate::cuda::WritesOrdering;
+use crate::memory::ladder::{Rung, RungChoice};
+use crate::memory::{DmaError, Place};
+use std::sync::Arc;
+
+/// The way that was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) landing: LandingPath,
+    pub(super) queues: QueueMemory,
+    /// Where completion rings are.
+    pub(super) completions: Place,
+}
+
+/// What cannot be had, in the words of the option, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) what: &'static str,
+    pub(super) reason: String,
+}
+
+const NOT_IN_ORDER: &str =
+    "data and completions would travel to different memories, and a completion could arrive before its data";
+
+/// The way for kernels on a GPU. `direct` says whether devices reach GPU memory in order, and why not.
+pub(super) fn on_gpu(
+    landing: LandingChoice,
+    queues: QueueMemoryChoice,
+    direct: &dyn Fn() -> Result<(), String>,
+    notes: &mut Vec<String>,
+) -> Result<Way, Refusal> {
+    use LandingChoice::{Auto, Bounce, Direct};
+    let refuse = |what, reason: String| Err(Refusal { what, reason });
+    let in_buffer = queues == QueueMemoryChoice::Cmb;
+    let host = |queues| Way { landing: LandingPath::Bounce, queues, completions: Place::Host };
+    let gpu = |queues| Way { landing: LandingPath::Direct, queues, completions: Place::Device };
+    match (landing, queues) {
+        (Direct, QueueMemoryChoice::Host) => {
+            refuse("landing direct with queues host", format!("{NOT_IN_ORDER}: use queues gpu with it"))
+        }
+        (Bounce, QueueMemoryChoice::Gpu) => {
+            refuse("queues gpu with landing bounce", format!("{NOT_IN_ORDER}: use landing direct with it"))
+        }
+        (Bounce, _) => Ok(host(if in_buffer { QueueMemory::Cmb } else { QueueMemory::Host })),
+        (Auto, QueueMemoryChoice::Host) => {
+            notes.push("landing bounce: queues host were asked for, and data lands where completions do".to_owned());
+            Ok(host(QueueMemory::Host))
+        }
+        (Auto | Direct, _) => match direct() {
+            Ok(()) => Ok(gpu(if in_buffer { QueueMemory::Cmb } else { QueueMemory::Gpu })),
+            Err(reason) if landing == Direct => refuse("landing direct", reason),
+            Err(reason) if queues == QueueMemoryChoice::Gpu => refuse("queues gpu", reason),
+            Err(reason) => {
+                notes.push(format!("landing bounce: {reason}"));
+                if in_buffer {
+                    return Ok(host(QueueMemory::Cmb));
+                }
+                notes.push("queues host: they are where data lands".to_owned());
+                Ok(host(QueueMemory::Host))
+            }
+        },
+    }
+}
+
+/// The way for kernels on CPU threads, whose memory is the host's.
+pub(super) fn on_cpu(
+    landing: LandingChoice,
+    queues: QueueMemoryChoice,
+    direct: &dyn Fn() -> Result<(), String>,
+    notes: &mut Vec<String>,
+) -> Result<Way, Refusal> {
+    let queues = match queues {
+        QueueMemoryChoice::Gpu => {
+            let reason = "the engine is cpu, which has no GPU memory: use --engine gpu".to_owned();
+            return Err(Refusal { what: "queues gpu", reason });
+        }
+        QueueMemoryChoice::Cmb => QueueMemory::Cmb,
+        QueueMemoryChoice::Host | QueueMemoryChoice::Auto => QueueMemory::Host,
+    };
+    let way = |landing| Way { landing, queues, completions: Place::Host };
+    if landing == LandingChoice::Bounce {
+        return Ok(way(LandingPath::Bounce));
+    }
+    match direct() {
+        Ok(()) => Ok(way(LandingPath::Direct)),
+        Err(reason) if landing == LandingChoice::Direct => Err(Refusal { what: "landing direct", reason }),
+        Err(reason) => {
+            notes.push(format!("landing bounce: {reason}"));
+            Ok(way(LandingPath::Bounce))
+        }
+    }
+}
+
+/// What keeps a device's writes in order for kernels; `None` where nothing does.
+pub(super) fn order(gpu: Option<WritesOrdering>, completions: Place) -> Option<WritesOrder> {
+    match (gpu, completions) {
+        (None, _) => Some(WritesOrder::Processor),
+        (Some(_), Place::Host) => Some(WritesOrder::HostMemory),
+        (Some(WritesOrdering::Owner), Place::Device) => Some(WritesOrder::GpuOwner),
+        (Some(WritesOrdering::All), Place::Device) => Some(WritesOrder::GpuAll),
+        (Some(WritesOrdering::None), Place::Device) => None,
+    }
+}
+
+impl VolumeBuilder {
+    pub(super) fn choose_way(&self, notes: &mut Vec<String>) -> Result<Way, StorageError> {
+        let gpu = self.engine.kind() == "gpu";
+        if self.mapping != RungChoice::Auto {
+            if !gpu {
+                let reason = "it is a way to GPU memory, and the engine is cpu: use --engine gpu";
+                return Err(self.no_path(format!("mapping {}", self.mapping), reason));
+            }
+            self.drives.iter().try_for_each(|d| d.controller().set_mapping(self.mapping))?;
+        }
+        let direct = || self.probe_direct();
+        let (landing, queues) = (self.landing, self.queue_memory);
+        let chosen = match (gpu, self.mapping) {
+            (false, _) => on_cpu(landing, queues, &direct, notes),
+            (true, RungChoice::Auto) => on_gpu(landing, queues, &direct, notes),
+            (true, RungChoice::Only(Rung::Host)) => {
+                let closed = || Err("mapping host was asked for, which does not reach GPU memory".to_owned());
+                on_gpu(landing, queues, &closed, notes)
+            }
+            // A rung that was asked for by name works or is an error, whatever else would do.
+            (true, RungChoice::Only(rung)) => match landing {
+                LandingChoice::Bounce => {
+                    let reason = "bounce landing maps no GPU memory: use landing direct with it".to_owned();
+                    return Err(self.no_path(format!("mapping {rung}"), reason));
+                }
+                _ => on_gpu(LandingChoice::Direct, queues, &direct, notes),
+            },
+        };
+        chosen.map_err(|r| self.no_path(r.what, r.reason))
+    }
+
+    /// Whether every device reaches the memory that this engine's kernels prefer; the reason if not.
+    fn probe_direct(&self) -> Result<(), String> {
+        if let Some(gpu) = self.engine.space().gpu_context()
+            && gpu.info().writes_ordering < WritesOrdering::Owner
+        {
+            return Err("this GPU does not promise that a device's writes are in order for its kernels \
+                        (GPU_DIRECT_RDMA_WRITES_ORDERING is none)"
+                .to_owned());
+        }
+        let page = Arc::new(self.engine.allocate(Place::Device, 1).map_err(|e| e.to_string())?);
+        for drive in &self.drives {
+            let controller = drive.controller();
+            match controller.map_memory(&page) {
+                Ok(_) => {}
+                // A device that gives memory of its own serves as well, if it is the only one.
+                Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && self.engine.kind() == "cpu" => {
+                    controller.dma().allocate(self.engine.space(), 1).map_err(|e| e.to_string())?;
+                }
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open() -> Result<(), String> {
+        Ok(())
+    }
+
+    fn closed() -> Result<(), String> {
+        Err("no way".to_owned())
+    }
+
+    fn gpu(landing: LandingChoice, queues: QueueMemoryChoice, works: bool) -> Result<Way, Refusal> {
+        on_gpu(landing, queues, if works { &open } else { &closed }, &mut Vec::new())
+    }
+
+    #[test]
+    fn completions_are_where_data_lands() {
+        use LandingChoice as L;
+        use QueueMemoryChoice as Q;
+        for landing in [L::Auto, L::Direct, L::Bounce] {
+            for queues in [Q::Auto, Q::Host, Q::Gpu, Q::Cmb] {
+                for works in [true, false] {
+                    if let Ok(way) = gpu(landing, queues, works) {
+                        let direct = way.landing == LandingPath::Direct;
+                        assert_eq!(way.completions == Place::Device, direct, "{landing} {queues} {works}");
+                        assert!(works || !direct);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn auto_takes_the_best_and_says_why_not() {
+        let mut notes = Vec::new();
+        let best = on_gpu(LandingChoice::Auto, QueueMemoryChoice::Auto, &open, &mut notes).unwrap();
+        assert_eq!((best.landing, best.queues), (LandingPath::Direct, QueueMemory::Gpu));
+        assert!(notes.is_empty());
+        let next = on_gpu(LandingChoice::Auto, QueueMemoryChoice::Auto, &closed, &mut notes).unwrap();
+        assert_eq!((next.landing, next.queues), (LandingPath::Bounce, QueueMemory::Host));
+        assert_eq!(notes, ["landing bounce: no way", "queues host: they are where data lands"]);
+        let cmb = gpu(LandingChoice::Auto, QueueMemoryChoice::Cmb, true).unwrap();
+        assert_eq!((cmb.queues, cmb.completions), (QueueMemory::Cmb, Place::Device));
+        let cmb = gpu(LandingChoice::Auto, QueueMemoryChoice::Cmb, false).unwrap();
+        assert_eq!((cmb.queues, cmb.landing), (QueueMemory::Cmb, LandingPath::Bounce));
+    }
+
+    #[test]
+    fn what_was_asked_for_and_cannot_be_is_refused() {
+        let what = |r: Result<Way, Refusal>| r.unwrap_err().what;
+        assert_eq!(what(gpu(LandingChoice::Direct, QueueMemoryChoice::Auto, false)), "landing direct");
+        assert_eq!(what(gpu(LandingChoice::Auto, QueueMemoryChoice::Gpu, false)), "queues gpu");
+        for (landing, queues) in
+            [(LandingChoice::Direct, QueueMemoryChoice::Host), (LandingChoice::Bounce, QueueMemoryChoice::Gpu)]
+        {
+            let refusal = gpu(landing, queues, true).unwrap_err();
+            assert!(refusal.reason.contains("before its data"), "{refusal:?}");
+        }
+        let refusal = on_cpu(LandingChoice::Auto, QueueMemoryChoice::Gpu, &open, &mut Vec::new()).unwrap_err();
+        assert!(refusal.reason.contains("--engine gpu"));
+    }
+
+    #[test]
+    fn every_way_that_is_taken_has_an_order() {
+        assert_eq!(order(None, Place::Host), Some(WritesOrder::Processor));
+        assert_eq!(order(Some(WritesOrdering::None), Place::Host), Some(WritesOrder::HostMemory));
+        assert_eq!(order(Some(WritesOrdering::Owner), Place::Device), Some(WritesOrder::GpuOwner));
+        assert_eq!(order(Some(WritesOrdering::All), Place::Device), Some(WritesOrder::GpuAll));
+        assert_eq!(order(Some(WritesOrdering::None), Place::Device), None);
+    }
+}
