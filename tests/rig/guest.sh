@@ -9,7 +9,9 @@ run() {
   shift
   "$@" --test-threads=1 @FILTERS@ || { echo "RIG-FAILED $*"; failed=1; }
 }
-warpbell nvme bind "$two" "$mate" || failed=1
+for drive in "$two" "$mate"; do
+  warpbell nvme bind "$drive" || failed=1
+done
 # The same program that `cargo test` runs on the software controller.
 export WARPBELL_TEST_DEVICES="nvme:$two,nsid=1,api=$api nvme:$two,nsid=2,api=$api"
 export WARPBELL_TEST_PAIR="nvme:$two,nsid=1,api=$api nvme:$mate,nsid=1,api=$api"

@@ -2,7 +2,6 @@
 
 use super::machine::{self, BOUND, MATE, bind, spec, text};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Instant;
 use warpbell::memory::Space;
@@ -67,6 +66,7 @@ fn an_ordinary_user_may_and_too_small_a_memlock_is_named() {
         return;
     }
     const USER: u32 = 1000;
+    const NAME: &str = "rig";
     bind(MATE);
     let group = std::fs::read_link(machine::device(MATE).join("iommu_group")).unwrap();
     let mut files = vec![format!("/dev/vfio/{}", group.file_name().unwrap().to_str().unwrap())];
@@ -81,12 +81,14 @@ fn an_ordinary_user_may_and_too_small_a_memlock_is_named() {
     // udev gives everybody this one; here is none.
     std::fs::set_permissions("/dev/vfio/vfio", PermissionsExt::from_mode(0o666)).unwrap();
     std::fs::set_permissions("/tmp", PermissionsExt::from_mode(0o1777)).unwrap();
+    std::fs::write("/etc/passwd", format!("root:x:0:0::/:/bin/sh\n{NAME}:x:{USER}:{USER}::/tmp:/bin/sh\n")).unwrap();
+    std::fs::write("/etc/group", format!("root:x:0:\n{NAME}:x:{USER}:\n")).unwrap();
     let bench = |kib: &str| {
         let device = spec(MATE, 1);
-        let command =
-            format!("ulimit -l {kib}; exec warpbell bench nvme --device {device} --runtime 200ms --engine cpu");
+        let bench = format!("exec warpbell bench nvme --device {device} --runtime 200ms --engine cpu");
+        let command = format!("ulimit -l {kib} && exec su -p {NAME} -c '{bench}'");
         let started = Instant::now();
-        let output = Command::new("sh").args(["-c", &command]).uid(USER).gid(USER).output().unwrap();
+        let output = Command::new("sh").args(["-c", &command]).output().unwrap();
         assert!(started.elapsed() < BOUND);
         println!("$ ulimit -l {kib}\n{}{}", text(&output.stdout), text(&output.stderr));
         output

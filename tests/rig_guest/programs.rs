@@ -1,6 +1,6 @@
 //! The command line on real drives.
 
-use super::machine::{self, BOUND, MATE, TWO, bind, driver, spec, text, warpbell};
+use super::machine::{self, BOUND, FAULTY, MATE, TWO, bind, driver, spec, text, warpbell};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -61,6 +61,39 @@ fn bind_and_unbind_hand_the_drive_over_and_back() {
     bind(MATE);
 }
 
+/// What the other commands say of a controller behind VFIO.
+#[test]
+fn controllers_are_listed_and_read() {
+    if !machine::inside() {
+        return;
+    }
+    bind(FAULTY);
+    let listed = warpbell(&["nvme", "list"]);
+    assert!(listed.status.success());
+    assert!([TWO, MATE, FAULTY].iter().all(|bdf| text(&listed.stdout).contains(bdf)));
+    for (command, says) in [("id", "RIG-FAULTY"), ("smart", "temperature"), ("error-log", ""), ("format-check", "4096")]
+    {
+        let done = warpbell(&["nvme", command, &spec(FAULTY, 1)]);
+        assert!(done.status.success(), "{command}");
+        assert!(text(&done.stdout).contains(says), "{command} says nothing of {says}");
+    }
+}
+
+/// This machine has drives behind an IOMMU and no GPU, and that is what is said of it.
+#[test]
+fn the_doctor_tells_what_this_machine_has() {
+    if !machine::inside() {
+        return;
+    }
+    bind(TWO);
+    let all = warpbell(&["doctor", "--require", "nvme"]);
+    assert!(all.status.success());
+    assert!(text(&all.stdout).contains(TWO));
+    let lacking = warpbell(&["doctor", "--require", "gpu"]);
+    assert_eq!(lacking.status.code(), Some(1));
+    assert!(text(&lacking.stderr).contains("gpu"), "{}", text(&lacking.stderr));
+}
+
 /// IOPS and mean latency in microseconds.
 struct Measured {
     iops: f64,
@@ -98,7 +131,7 @@ fn by_bench(device: &str, depth: u32) -> Measured {
     assert!(done.status.success(), "{}", text(&done.stderr));
     let said = text(&done.stdout);
     let report: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
-    let read = &report["results"]["runs"][0]["directions"][0];
+    let read = &report["results"]["runs"][0]["read"];
     Measured { iops: read["iops"].as_f64().unwrap(), mean_us: read["latency"]["mean_ns"].as_f64().unwrap() / 1e3 }
 }
 

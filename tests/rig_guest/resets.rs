@@ -4,8 +4,10 @@ use super::machine::{self, BOUND, MATE, PORT_RESET, bind, config_read, config_wr
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+use warpbell::args;
+use warpbell::engine::Engine;
 use warpbell::nvme::{HostQueue, HostQueueOptions};
-use warpbell::storage::Drive;
+use warpbell::storage::{Drive, Volume};
 
 /// Bridge Control of a root port, and its Secondary Bus Reset bit (PCI-to-PCI Bridge Architecture 1.2, 3.2.5.18).
 const BRIDGE_CONTROL: u64 = 0x3e;
@@ -97,6 +99,43 @@ fn a_bus_reset_under_a_running_job_is_an_outcome() {
     config_write(PORT_RESET, BRIDGE_CONTROL, &[control & !SECONDARY_BUS_RESET]);
     ends_by_name(child, "bus reset");
     is_taken_over(&spec(&bdf, 1));
+}
+
+/// The same inside one process: the run fails, the volume recovers, and the run repeated on it gives the right data.
+#[test]
+fn a_volume_recovers_from_a_function_reset() {
+    if !machine::inside() {
+        return;
+    }
+    bind(MATE);
+    let engine = Engine::cpu().unwrap();
+    let volume = Volume::on(&engine, [Drive::open(&spec(MATE, 1)).unwrap()]).queues(2).build().unwrap();
+    volume.set_deadline(Duration::from_secs(2)).unwrap();
+    let data: Vec<u8> = (0..4u32 << 20).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 12) as u8).collect();
+    volume.write_blocks(0, &data).unwrap();
+    let buffer = volume.allocate_data(data.len()).unwrap();
+    let blocks = (data.len() / volume.block_bytes()) as u64;
+    let read = || {
+        let run =
+            engine.launch("wb_read_blocks", engine.grid(128, 1), args!(volume.lend(), 0u64, blocks, 1u32, &buffer));
+        run.unwrap().finish_within(BOUND)
+    };
+    read().unwrap();
+    let resetting = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(100));
+        std::fs::write(machine::device(MATE).join("reset"), "1").unwrap();
+    });
+    // A read of everything takes long enough to be hit; if one was not, the next is.
+    let e = machine::until("a run to fail", BOUND, || read().err());
+    resetting.join().unwrap();
+    println!("  {e}");
+    println!("  {}", volume.recover().unwrap());
+    buffer.write(0, &vec![0; data.len()]).unwrap();
+    read().unwrap();
+    let mut out = vec![0; data.len()];
+    buffer.read(0, &mut out).unwrap();
+    assert!(out == data);
+    volume.check().unwrap();
 }
 
 /// A driver that asks for the reset itself goes on with the same controller.
