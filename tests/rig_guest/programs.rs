@@ -73,10 +73,25 @@ fn controllers_are_listed_and_read() {
     assert!([TWO, MATE, FAULTY].iter().all(|bdf| text(&listed.stdout).contains(bdf)));
     for (command, says) in [("id", "RIG-FAULTY"), ("smart", "temperature"), ("error-log", ""), ("format-check", "4096")]
     {
-        let done = warpbell(&["nvme", command, FAULTY]);
+        let done = warpbell(&["nvme", command, &spec(FAULTY, 1)]);
         assert!(done.status.success(), "{command}");
         assert!(text(&done.stdout).contains(says), "{command} says nothing of {says}");
     }
+}
+
+/// This machine has drives behind an IOMMU and no GPU, and that is what is said of it.
+#[test]
+fn the_doctor_tells_what_this_machine_has() {
+    if !machine::inside() {
+        return;
+    }
+    bind(TWO);
+    let all = warpbell(&["doctor", "--require", "nvme"]);
+    assert!(all.status.success());
+    assert!(text(&all.stdout).contains(TWO));
+    let lacking = warpbell(&["doctor", "--require", "gpu"]);
+    assert_eq!(lacking.status.code(), Some(1));
+    assert!(text(&lacking.stderr).contains("gpu"), "{}", text(&lacking.stderr));
 }
 
 /// IOPS and mean latency in microseconds.

@@ -263,6 +263,10 @@ impl VfioDevice {
         if !self.can_reset {
             return Err(failed(io::Error::new(io::ErrorKind::Unsupported, "the device has no reset of its own")));
         }
+        if self.is_gone() {
+            // The kernel would wait more than a minute for it.
+            return Err(failed(io::Error::new(io::ErrorKind::NotConnected, "it has left the bus")));
+        }
         let fd = self.file().map_err(failed)?;
         let mut tries = 0;
         loop {
@@ -432,7 +436,7 @@ mod tests {
         let bdf = "ffff:ff:1f.7".parse().unwrap();
         let first = Claim::new(bdf).unwrap();
         let text = Claim::new(bdf).unwrap_err().to_string();
-        assert_eq!(text, "ffff:ff:1f.7 is in use: ffff:ff:1f.7 is open in this process already");
+        assert_eq!(text, "ffff:ff:1f.7 is in use: ffff:ff:1f.7 is taken by this process already");
         drop(first);
         assert!(Claim::new(bdf).is_ok());
     }
