@@ -20,7 +20,7 @@ use warpbell::wire::nvme::{SqEntry, io};
 
 const MIB: usize = 1 << 20;
 /// Long enough that nothing passes by chance, short enough to wait for.
-const SHORT: Duration = Duration::from_millis(150);
+const SHORT: Duration = Duration::from_millis(250);
 /// Within this everything has ended, also on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -72,7 +72,7 @@ fn quick(in_flight: InFlight, attempts: u32) -> RecoveryPolicy {
 fn lost_completions_are_submitted_again_when_that_is_asked_for() {
     let controller = soft("mem:256k,threads=1,lose-completion=every:40");
     let ns = controller.namespace(1).unwrap();
-    let mut q = queue(&controller, quick(InFlight::Requeue, 3));
+    let mut q = queue(&controller, quick(InFlight::Requeue, 10));
     let data = pattern(0, 256 << 10);
     q.write(&ns, 0, &data).unwrap();
     let mut out = vec![0; data.len()];
@@ -86,7 +86,7 @@ fn a_stuck_queue_is_created_again() {
     let controller = soft("mem:256k,threads=1,stuck-queue=1:after:20");
     let ns = controller.namespace(1).unwrap();
     let data = pattern(0, 256 << 10);
-    let mut q = queue(&controller, quick(InFlight::Requeue, 3));
+    let mut q = queue(&controller, quick(InFlight::Requeue, 10));
     q.write(&ns, 0, &data).unwrap();
     let mut out = vec![0; data.len()];
     q.read(&ns, 0, &mut out).unwrap();
@@ -109,6 +109,7 @@ fn a_command_that_never_ends_fails_after_its_attempts() {
     let lost = report.commands[0];
     assert_eq!((lost.queue, lost.opcode, lost.lba, lost.blocks), (1, io::READ, Some(96), 8), "{report}");
     assert_eq!((lost.ending, report.last_action()), (Ending::QueueDeleted, Some(RecoveryAction::RebuildQueues)));
+    q.set_deadline(BOUND);
     q.read(&ns, 104, &mut [0; 8 * 512]).unwrap();
     assert!(q.recover().unwrap().steps.is_empty());
 }
@@ -118,7 +119,7 @@ fn a_fatal_status_is_reset_and_everything_in_flight_submitted_again() {
     let controller = soft("mem:256k,threads=1,fatal=once:70");
     let ns = controller.namespace(1).unwrap();
     let data = pattern(0, 256 << 10);
-    let mut q = queue(&controller, quick(InFlight::Requeue, 3));
+    let mut q = queue(&controller, quick(InFlight::Requeue, 10));
     let mut other = queue(&controller, RecoveryPolicy::default());
     let mut kernels = controller.create_queues(&Space::cpu(), QueueOptions::default()).unwrap();
     q.write(&ns, 0, &data).unwrap();
@@ -127,6 +128,7 @@ fn a_fatal_status_is_reset_and_everything_in_flight_submitted_again() {
     assert!(out == data);
     controller.check().unwrap();
     // The other queues of the controller went with the reset. Those of the host come back when they are used.
+    other.set_deadline(BOUND);
     other.read(&ns, 0, &mut out[..4096]).unwrap();
     assert!(kernels.is_stale() && matches!(kernels.check(), Err(NvmeError::QueuesLost { .. })));
     kernels.reset().unwrap();
@@ -145,6 +147,7 @@ fn a_fatal_status_fails_where_nothing_is_to_be_repeated() {
     assert!(report.cause.as_deref().is_some_and(|c| c.contains("fatal")), "{report}");
     assert!(!report.commands.is_empty(), "{report}");
     assert!(report.commands.iter().all(|c| c.ending != Ending::Unknown && c.lba.is_some()), "{report}");
+    q.set_deadline(BOUND);
     q.read(&ns, 0, &mut [0; 64 * 512]).unwrap();
 }
 
@@ -167,7 +170,7 @@ fn a_device_that_left_is_not_waited_for() {
 fn flushes_and_zeroes_are_repeated_too() {
     let controller = soft("mem:256k,threads=1,lose-completion=every:2");
     let ns = controller.namespace(1).unwrap();
-    let mut q = queue(&controller, quick(InFlight::Requeue, 3));
+    let mut q = queue(&controller, quick(InFlight::Requeue, 10));
     for _ in 0..3 {
         q.flush_always(&ns).unwrap();
     }
@@ -186,6 +189,7 @@ fn a_controller_that_a_crashed_program_left_with_commands_in_flight_is_taken_ove
     let first = enable(device.attachment());
     let ns = first.namespace(1).unwrap();
     let mut q = queue(&first, RecoveryPolicy::default());
+    q.set_deadline(BOUND);
     q.write(&ns, 0, &[5; 512]).unwrap();
     let cid = q.reserve().unwrap();
     let mut entry = SqEntry::new(io::READ, 0, 1);
@@ -199,7 +203,9 @@ fn a_controller_that_a_crashed_program_left_with_commands_in_flight_is_taken_ove
     let second = Arc::new(controller.enable().map_err(|(_, e)| e).unwrap());
     assert_eq!(second.free_queues(), second.granted_queues());
     let mut out = [0; 512];
-    queue(&second, RecoveryPolicy::default()).read(&ns, 0, &mut out).unwrap();
+    let mut q = queue(&second, RecoveryPolicy::default());
+    q.set_deadline(BOUND);
+    q.read(&ns, 0, &mut out).unwrap();
     assert_eq!(out, [5; 512]);
 }
 
@@ -209,7 +215,9 @@ fn slow_readiness_is_waited_for_in_a_reset_too() {
     let started = Instant::now();
     controller.reset().unwrap();
     assert!(started.elapsed() >= Duration::from_millis(300));
-    queue(&controller, RecoveryPolicy::default()).read(&controller.namespace(1).unwrap(), 0, &mut [0; 512]).unwrap();
+    let mut q = queue(&controller, RecoveryPolicy::default());
+    q.set_deadline(BOUND);
+    q.read(&controller.namespace(1).unwrap(), 0, &mut [0; 512]).unwrap();
 }
 
 // --- QEMU's controller ---------------------------------------------------------------------------------------------------
