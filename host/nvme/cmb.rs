@@ -2,6 +2,7 @@
 //! bus (NVMe Base 2.1, 8.2.1).
 
 use super::controller::{Controller, Ready};
+use super::port::touch;
 use super::{MemoryWindow, NvmeError};
 use crate::memory::{DmaRegion, FirstFit, IommuMap, Region, Space};
 use crate::wire::nvme::register;
@@ -123,6 +124,10 @@ impl MemoryBuffer {
         // SAFETY: the buffer lies within the window, as `enable` has checked.
         let base = unsafe { self.window.base.add(self.offset as usize) };
         let (bytes, io) = (self.bytes as usize, self.window.io_memory);
+        if io && space.gpu_context().is_some() {
+            // SAFETY: within the window, which is mapped, and the offset is of whole pages.
+            unsafe { touch(base, bytes) };
+        }
         // SAFETY: the port keeps the window mapped while it lives, and `keep` is a share of it.
         let region = Arc::new(unsafe { space.import_host(base, bytes, io, self.keep.clone()) }?);
         views.push(Arc::downgrade(&region));
