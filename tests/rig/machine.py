@@ -90,7 +90,7 @@ class Machine:
             command += ["-chardev", f"socket,id={name},fd={sockets[name].fileno()}", "-serial", f"chardev:{name}"]
         command += ["-chardev", f"socket,id=qmp,fd={sockets['qmp'].fileno()}", "-mon", "chardev=qmp,mode=control"]
         command += ["-kernel", str(kernel), "-initrd", str(initrd)]
-        command += ["-append", f"console=ttyS0 panic=-1 intel_iommu=on quiet {arguments}"]
+        command += ["-append", f"console=ttyS0 panic=-1 no_timer_check intel_iommu=on quiet {arguments}"]
         # First of all devices: those before it would not be behind it.
         command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
         for name, slot, extra, namespaces in FIXED:
