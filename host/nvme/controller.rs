@@ -1,6 +1,7 @@
 //! Bring-up and shutdown: a controller is disabled or ready, and the type says which.
 
 use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
+use super::cmb::forget_buffer;
 use super::error::{gone, no_longer_ready};
 use super::port::touch;
 use super::queue_ids::QueueIds;
@@ -325,6 +326,7 @@ impl Controller<Disabled> {
     fn bring_up(&mut self) -> Result<AdminQueue, NvmeError> {
         self.core.let_predecessor_finish()?;
         self.core.disable()?;
+        forget_buffer(self.core.port.as_ref(), self.core.cap)?;
         // Only the host uses the admin queue, so its memory is the process's own whatever kernels run on.
         let memory = self.core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
         let admin = self.core.admin_queue(&memory)?;

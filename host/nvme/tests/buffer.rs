@@ -194,7 +194,7 @@ fn submission_rings_are_in_the_buffer_and_completions_in_memory() {
     drop(buffer);
     assert_eq!(r.iommu.held.load(Ordering::Relaxed), 1);
     drop(r.controller);
-    assert_eq!(r.iommu.held.load(Ordering::Relaxed), 0);
+    assert_eq!((r.iommu.held.load(Ordering::Relaxed), r.port.control[0].load(Ordering::Relaxed)), (0, 0));
     assert!(!r.fake.is_enabled());
 }
 
@@ -208,6 +208,13 @@ fn a_reset_tells_the_controller_the_address_again() {
     set.reset().unwrap();
     let ns = r.controller.namespace(1).unwrap();
     HostQueue::on(&mut set, 0).unwrap().read(&ns, 0, &mut [0; 512]).unwrap();
+}
+
+#[test]
+fn addresses_that_a_predecessor_gave_are_taken_away() {
+    // They would swallow accesses to whatever is mapped there now.
+    let r = rig(|p| p.control = [AtomicU32::new(0x1000_0003), AtomicU32::new(1)]);
+    assert_eq!((r.port.base(), r.port.control[0].load(Ordering::Relaxed)), (0, 0));
 }
 
 #[test]
