@@ -491,3 +491,41 @@ fn a_reader_that_leaves_is_not_an_error() {
     let o = child.wait_with_output().unwrap();
     assert_eq!(stderr(&o), "");
 }
+
+#[test]
+fn ways_that_are_not_there_say_why() {
+    let job = |more: &[&str]| {
+        let all =
+            [&["bench", "nvme", "--device", "soft:mem:1M", "--engine", "cpu", "--runtime", "10ms"], more].concat();
+        fails(&all)
+    };
+    mentions(&job(&["--doorbell", "gpu"]), &["doorbell gpu is not available", "soft:mem:1M", "--engine gpu"]);
+    mentions(&job(&["--mapping", "gdrdrv"]), &["mapping gdrdrv is not available", "--engine gpu"]);
+    mentions(&job(&["--queue-memory", "cmb"]), &["queues cmb is not available", "CAP.CMBS is 0"]);
+    mentions(&job(&["--queue-memory", "gpu"]), &["queues gpu is not available", "--engine gpu"]);
+    let o = warpbell(&["bench", "nvme", "--mapping", "magic"]);
+    assert_eq!(o.status.code(), Some(2));
+    mentions(&stderr(&o), &["gdrdrv", "iommu-map-pa", "host"]);
+}
+
+#[test]
+fn a_host_thread_rings_where_it_was_asked_to() {
+    let args = [
+        "bench",
+        "nvme",
+        "--device",
+        "soft:mem:1M",
+        "--engine",
+        "cpu",
+        "--runtime",
+        "50ms",
+        "--verify",
+        "--doorbell",
+        "cpu",
+    ];
+    let report: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json", "-"]].concat())).unwrap();
+    let path = &report["path"];
+    assert_eq!((&path["doorbell"], &path["order"]), (&"cpu".into(), &"processor".into()), "{path}");
+    assert_eq!(path["notes"], serde_json::json!(["doorbell cpu: it was asked for"]), "{path}");
+    assert_eq!(path.get("mapping"), None);
+}

@@ -13,9 +13,11 @@ use warpbell::memory::{DmaError, Place, Space};
 use warpbell::nvme::qtest::{self, QtestConfig, QtestError, QtestNamespace};
 use warpbell::nvme::{
     Attachment, Controller, DoorbellPath, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, Ready,
+    WriteCache,
 };
 use warpbell::storage::{Drive, LandingChoice, Volume};
-use warpbell::wire::nvme::{SqEntry, Status, admin, cc, feature, io, register, status};
+use warpbell::wire::nvme::log::EventKind;
+use warpbell::wire::nvme::{SqEntry, Status, admin, cc, feature, io, log_page, register, status};
 
 const MIB: usize = 1 << 20;
 /// The page that the driver uses.
@@ -474,4 +476,104 @@ fn a_qemu_that_dies_is_reported_and_one_that_is_dropped_ends() {
     drop((controller, attachment));
     // SAFETY: signal 0 only asks whether the process is there; it was reaped, so it is not.
     assert_eq!(unsafe { libc::kill(second, 0) }, -1);
+}
+
+// --- beyond reads and writes -----------------------------------------------------------------------------------------
+
+#[test]
+fn blocks_of_every_size_up_to_a_page() {
+    for block in [1024usize, 2048] {
+        let file = image(MIB);
+        let Some(controller) = open(config(&file, block as u32)) else { return };
+        let ns = controller.namespace(1).unwrap();
+        assert_eq!((ns.block_bytes(), ns.bytes()), (block, MIB as u64));
+        let mut out = vec![0; 5 * block];
+        host_queue(&controller).read(&ns, 3, &mut out).unwrap();
+        assert!(out == pattern(3 * block, 5 * block));
+        drop(controller);
+        let spec = format!("qtest:{},block={block},ram=64M", file.path().display());
+        let volume = Volume::on(&Engine::cpu().unwrap(), [Drive::open(&spec).unwrap()]).queues(1).build().unwrap();
+        assert_eq!(volume.block_bytes(), block);
+        let buffer = volume.allocate_data(64 * block).unwrap();
+        let engine = volume.engine();
+        let args = args!(volume.lend(), 7u64, 64u64, 4u32, &buffer);
+        engine.launch("wb_read_blocks", engine.grid(128, 1), args).unwrap().finish().unwrap();
+        let mut out = vec![0; 64 * block];
+        buffer.read(0, &mut out).unwrap();
+        assert!(out == pattern(7 * block, 64 * block));
+    }
+}
+
+#[test]
+fn blocks_are_zeroed_and_given_back() {
+    let file = image(MIB);
+    let Some(controller) = open(config(&file, 512)) else { return };
+    let ns = controller.namespace(1).unwrap();
+    let id = controller.identify();
+    assert!(id.write_zeroes() && id.dataset_management());
+    let limits = controller.limits().unwrap();
+    assert!(limits.write_zeroes_blocks(&ns) > 0 && limits.ranges() > 0);
+    let mut queue = host_queue(&controller);
+    queue.write_zeroes(&ns, 8..24, false).unwrap();
+    queue.write_zeroes(&ns, 40..41, true).unwrap();
+    queue.deallocate(&ns, &[64..72, 80..96]).unwrap();
+    let mut out = vec![1; MIB];
+    queue.read(&ns, 0, &mut out).unwrap();
+    let original = pattern(0, MIB);
+    for (block, bytes) in out.chunks(512).enumerate() {
+        let at = block * 512;
+        match block {
+            8..24 | 40 => assert!(bytes.iter().all(|b| *b == 0), "block {block}"),
+            // What these read as is the controller's choice.
+            64..72 | 80..96 => {}
+            _ => assert!(bytes == &original[at..at + 512], "block {block}"),
+        }
+    }
+    let past = queue.write_zeroes(&ns, 2040..2049, false).unwrap_err();
+    assert!(matches!(past, NvmeError::Range { lba: 2040, .. }), "{past}");
+}
+
+#[test]
+fn the_write_cache_is_switched_and_flushed() {
+    let file = image(MIB);
+    let Some(controller) = open(config(&file, 512)) else { return };
+    let ns = controller.namespace(1).unwrap();
+    let mut queue = host_queue(&controller);
+    for (on, cache) in [(false, WriteCache::Off), (true, WriteCache::On)] {
+        controller.set_write_cache(on).unwrap();
+        assert_eq!(controller.write_cache().unwrap(), cache);
+        queue.write(&ns, 5, &[u8::from(on) + 3; 512]).unwrap();
+        queue.flush(&ns).unwrap();
+        assert_eq!(read_file(file.path(), 5 * 512, 512), [u8::from(on) + 3; 512]);
+    }
+    queue.flush_always(&ns).unwrap();
+}
+
+#[test]
+fn a_temperature_beyond_its_threshold_is_an_event() {
+    let file = image(MIB);
+    let Some(controller) = open(config(&file, 512)) else { return };
+    controller.watch_events().unwrap();
+    assert!(controller.events().unwrap().is_empty());
+    let now = u32::from(controller.health().unwrap().temperature_k);
+    controller.set_feature(feature::TEMPERATURE_THRESHOLD, now - 10).unwrap();
+    let started = Instant::now();
+    let seen = loop {
+        let seen = controller.events().unwrap();
+        if !seen.is_empty() || started.elapsed() > Duration::from_secs(20) {
+            break seen;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!((seen[0].kind(), seen[0].log_page()), (EventKind::Health, log_page::HEALTH), "{}", seen[0]);
+    assert!(!controller.health().unwrap().warnings().is_empty());
+    // The requests are made again after a reset.
+    controller.reset().unwrap();
+    assert!(controller.events().unwrap().is_empty());
+    controller.set_feature(feature::TEMPERATURE_THRESHOLD, now - 10).unwrap();
+    while controller.events().unwrap().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(40));
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -365,10 +365,10 @@ impl Outcome {
             Self::Bfs(r) => r.levels.iter().try_for_each(|l| {
                 let (found, scanned) = (grouped(l.found), grouped(l.scanned));
                 text.line(format_args!(
-                    "level {:<3} {:<10} found {found:>12}   scanned {scanned:>13}   by hub {:>12}   {}",
+                    "level {:<3} {:<10} found {found:>12}   scanned {scanned:>13}   by lead {:>12}   {}",
                     l.level,
                     l.direction.to_string(),
-                    grouped(l.hub_hits),
+                    grouped(l.lead_hits),
                     seconds(l.elapsed),
                 ))
             }),

@@ -1,7 +1,9 @@
 //! Breadth-first search, direction-optimising, level by level.
 
 use super::edges::{GraphError, GraphOnEngine, Lists};
+use super::hub::LEADS;
 use super::launch::{Launcher, QueueOrder, Report, kernel_parameters};
+use super::place::TILE_EDGES;
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::storage::Stats;
@@ -19,6 +21,8 @@ pub enum Direction {
     TopDown,
     /// From each unreached vertex back to the frontier.
     BottomUp,
+    /// From unreached vertices as far as the neighbours in memory tell, the rest from the frontier.
+    Both,
 }
 
 impl fmt::Display for Direction {
@@ -26,6 +30,7 @@ impl fmt::Display for Direction {
         f.write_str(match self {
             Self::TopDown => "top-down",
             Self::BottomUp => "bottom-up",
+            Self::Both => "both",
         })
     }
 }
@@ -64,8 +69,8 @@ pub struct LevelReport {
     pub found: u64,
     /// Edges looked at.
     pub scanned: u64,
-    /// Of the vertices found, those that needed no edge, because their best-connected neighbour was in the frontier.
-    pub hub_hits: u64,
+    /// Of the vertices found, those that needed no edge: one of the neighbours that stay in memory led to them.
+    pub lead_hits: u64,
     /// Bytes read from storage; `None` unless [`BfsOptions::trace_io`] is set and the edges are on storage.
     pub read_bytes: Option<u64>,
     /// Wall-clock time.
@@ -102,10 +107,11 @@ impl BfsResult {
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Parameters {
     offset: u64,
-    hub: u64,
+    leads: u64,
     isolated: u64,
     seen: u64,
     seen_next: u64,
+    open: u64,
     depth: u64,
     parent: u64,
     queue: u64,
@@ -116,16 +122,16 @@ struct Parameters {
     vertices: u64,
     source: u64,
     level: u32,
-    hub_leads: u32,
+    skip: u32,
 }
-kernel_parameters!(Parameters, 120);
+kernel_parameters!(Parameters, 128);
 
 // Sums of a step.
 const ITEMS: usize = 0;
 const FOUND: usize = 1;
 const DEGREES: usize = 2;
 const SCANNED: usize = 3;
-const HUB_HITS: usize = 4;
+const LEAD_HITS: usize = 4;
 
 /// A search with its memory, for any number of sources.
 #[derive(Debug)]
@@ -189,10 +195,11 @@ impl<'g> Bfs<'g> {
     fn parameters(&self, lists: &Lists, source: u64) -> Parameters {
         Parameters {
             offset: lists.offset.address(),
-            hub: lists.hub.address(),
+            leads: lists.leads.address(),
             isolated: self.graph.isolated.address(),
             seen: 0,
             seen_next: 0,
+            open: 0,
             depth: self.depth.address(),
             parent: self.parent.as_ref().map_or(0, Region::address),
             queue: 0,
@@ -203,7 +210,7 @@ impl<'g> Bfs<'g> {
             vertices: self.graph.vertices,
             source,
             level: 0,
-            hub_leads: u32::from(lists.hub_leads),
+            skip: if lists.leads_first { LEADS } else { 0 },
         }
     }
 
@@ -226,6 +233,7 @@ impl<'g> Bfs<'g> {
         for level in 1..UNREACHED {
             let before = if self.options.trace_io { graph.stats()? } else { None };
             let started = Instant::now();
+            let queued = !bottom_up;
             if !bottom_up {
                 if items == 0 {
                     break;
@@ -235,9 +243,22 @@ impl<'g> Bfs<'g> {
             }
             let (direction, report) = match (bottom_up, inward, backward) {
                 (true, Some(lists), Some(backward)) => {
-                    let p = Parameters { seen: seen[now], seen_next: seen[1 - now], level, ..backward };
+                    let p =
+                        Parameters { seen: seen[now], seen_next: seen[1 - now], open: seen[now], level, ..backward };
                     now = 1 - now;
-                    (Direction::BottomUp, self.over(lists, "wb_bfs_bottom_up", p)?)
+                    if queued && graph.is_stored() {
+                        let frontier = Parameters {
+                            seen: seen[now],
+                            queue: queue[turn],
+                            queue_next: queue[1 - turn],
+                            items,
+                            level,
+                            ..forward
+                        };
+                        self.first_bottom_up(p, frontier, lists, outward, items + degrees / TILE_EDGES)?
+                    } else {
+                        (Direction::BottomUp, self.over(lists, "wb_bfs_bottom_up", p)?)
+                    }
                 }
                 _ => {
                     if self.order.apply(&self.launcher, ids, &outward.offset, [queue[turn], queue[1 - turn]], items)? {
@@ -268,7 +289,7 @@ impl<'g> Bfs<'g> {
                 frontier,
                 found,
                 scanned: report.sum[SCANNED],
-                hub_hits: report.sum[HUB_HITS],
+                lead_hits: report.sum[LEAD_HITS],
                 read_bytes,
                 elapsed,
             });
@@ -278,6 +299,31 @@ impl<'g> Bfs<'g> {
             }
         }
         Ok((levels, reached))
+    }
+
+    /// The first bottom-up step after top-down ones, when edges are read in pages: what the leads know comes first. Whether the rest is
+    /// read from the frontier's lists, about `pages` of them, or from those of the vertices that are left, is then known
+    /// to be cheaper one way or the other.
+    fn first_bottom_up(
+        &self,
+        p: Parameters,
+        frontier: Parameters,
+        inward: &Lists,
+        outward: &Lists,
+        pages: u64,
+    ) -> Result<(Direction, Report), GraphError> {
+        let by_leads = self.launcher.step(&format!("wb_bfs_by_leads_{}", self.graph.id_suffix()), args!(p))?;
+        let left = by_leads.sum[ITEMS];
+        let (direction, mut report) = if left == 0 {
+            return Ok((Direction::BottomUp, by_leads));
+        } else if left <= pages {
+            (Direction::BottomUp, self.over(inward, "wb_bfs_bottom_up", Parameters { open: p.seen_next, ..p })?)
+        } else {
+            (Direction::Both, self.over(outward, "wb_bfs_top_down", frontier)?)
+        };
+        report.sum[FOUND] += by_leads.sum[FOUND];
+        report.sum[LEAD_HITS] += by_leads.sum[LEAD_HITS];
+        Ok((direction, report))
     }
 
     /// One step that reads edges.

@@ -66,7 +66,7 @@ impl ComponentsResult {
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Parameters {
     offset: u64,
-    hub: u64,
+    leads: u64,
     label: u64,
     tile: u64,
     sample: u64,
@@ -135,7 +135,7 @@ impl<'g> Components<'g> {
         }
         let p = Parameters {
             offset: lists.offset.address(),
-            hub: lists.hub.address(),
+            leads: lists.leads.address(),
             label: self.label.address(),
             tile: lists.tile.address(),
             sample: self.sample.address(),
@@ -166,7 +166,7 @@ impl<'g> Components<'g> {
                 break;
             }
             let started = Instant::now();
-            let neighbour = round + u32::from(lists.hub_leads);
+            let neighbour = round + u32::from(lists.leads_first);
             let report = self.over("wb_components_round", Parameters { neighbour, ..p })?;
             let trees = self.compress(p)?;
             phase("neighbours", started, report.sum[SCANNED], trees);

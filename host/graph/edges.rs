@@ -182,12 +182,12 @@ pub(super) enum WeightKind {
 pub(super) struct Lists {
     /// u64[vertices + 1].
     pub offset: Region,
-    /// For each vertex its neighbour of highest degree, or all ones.
-    pub hub: Region,
+    /// For each vertex its neighbours of the highest degrees ([`leads`](super::hub::leads)).
+    pub leads: Region,
     /// For each tile of edges the vertex of its first edge.
     pub tile: Region,
-    /// Whether a vertex's hub is the first of its list.
-    pub hub_leads: bool,
+    /// Whether a vertex's leads are the first of its list.
+    pub leads_first: bool,
     pub edges: Option<EdgeStore>,
 }
 
@@ -279,6 +279,11 @@ impl GraphOnEngine {
     /// Where kernels run.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Whether edges are read in pages from a device.
+    pub(super) fn is_stored(&self) -> bool {
+        matches!(self.placement, Placement::Storage(_))
     }
 
     /// Bits of an identifier in the edge list: 32 or 64.

@@ -5,23 +5,40 @@ use super::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
-/// For each vertex the neighbour with the highest degree (of equal ones the smallest), in the width of the graph's
-/// neighbours; the largest value of that width for vertices without neighbours.
-pub fn hubs(csr: &Csr) -> Neighbours {
+/// Neighbours of each vertex that stay in fast memory: `lead_count` of `kernels/graph/work.cuh`.
+pub const LEADS: u32 = 4;
+
+/// For each vertex its [`LEADS`] neighbours with the highest degrees, in descending order (of equal ones by number), in the
+/// width of the graph's neighbours; filled up with the largest value of that width.
+pub fn leads(csr: &Csr) -> Neighbours {
     match csr.neighbours() {
-        Neighbours::U32(list) => Neighbours::U32(hubs_in(csr, list)),
-        Neighbours::U64(list) => Neighbours::U64(hubs_in(csr, list)),
+        Neighbours::U32(list) => Neighbours::U32(leads_in(csr, list)),
+        Neighbours::U64(list) => Neighbours::U64(leads_in(csr, list)),
     }
 }
 
-fn hubs_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
-    (0..csr.vertices())
-        .into_par_iter()
-        .map(|v| {
-            let list = list[csr.range(v)].iter().copied();
-            list.max_by_key(|&n| (csr.degree(n.number()), Reverse(n))).unwrap_or(V::NONE)
-        })
-        .collect()
+fn leads_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
+    const COUNT: usize = LEADS as usize;
+    let sorted = csr.order() == NeighbourOrder::ByDegree;
+    let mut leads = vec![V::NONE; csr.vertices() as usize * COUNT];
+    leads.par_chunks_mut(COUNT).enumerate().for_each(|(v, leads)| {
+        let list = &list[csr.range(v as u64)];
+        let key = |n: V| (Reverse(csr.degree(n.number())), n);
+        for (i, &n) in list.iter().enumerate() {
+            if i < COUNT {
+                leads[i] = n;
+                if !sorted {
+                    leads[..=i].sort_unstable_by_key(|&n| key(n));
+                }
+            } else if sorted {
+                break;
+            } else if key(n) < key(leads[COUNT - 1]) {
+                leads[COUNT - 1] = n;
+                leads.sort_unstable_by_key(|&n| key(n));
+            }
+        }
+    });
+    leads
 }
 
 /// Sorts each neighbour list by descending degree of the neighbours, equal degrees by number. Weights move along.
@@ -87,14 +104,17 @@ mod tests {
             let csr = Csr::from_weighted_edges(30, &edges, options).unwrap();
             let mut ordered = csr.clone();
             order_by_degree(&mut ordered);
-            let hubs = hubs(&csr);
-            prop_assert_eq!(&super::hubs(&ordered), &hubs);
+            let leads = leads(&csr);
+            prop_assert_eq!(&super::leads(&ordered), &leads);
             for v in 0..30 {
                 let list = arcs(&ordered, v);
                 let keys: Vec<_> = list.iter().map(|&(n, _)| (Reverse(csr.degree(n)), n)).collect();
                 prop_assert!(keys.is_sorted());
                 let none = if wide { u64::MAX } else { u32::MAX.into() };
-                prop_assert_eq!(hubs.get(v as usize), list.first().map_or(none, |&(n, _)| n));
+                for i in 0..LEADS as usize {
+                    let lead = leads.get(v as usize * LEADS as usize + i);
+                    prop_assert_eq!(lead, list.get(i).map_or(none, |&(n, _)| n));
+                }
                 let mut sorted = list;
                 sorted.sort_unstable();
                 prop_assert_eq!(sorted, arcs(&csr, v));

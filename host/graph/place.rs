@@ -2,7 +2,7 @@
 
 use super::csr::{Csr, NeighbourOrder, VertexId, Weights, with_neighbours};
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists, Needs, Placement, WeightKind, Weighted};
-use super::hub::{hubs, order_by_degree};
+use super::hub::{leads, order_by_degree};
 use super::launch::DEFAULT_LAUNCH_LIMIT;
 use crate::engine::Engine;
 use crate::memory::{Place, Region};
@@ -211,9 +211,9 @@ fn device<T: Pod>(engine: &Engine, values: &[T]) -> Result<Region, GraphError> {
 fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, GraphError> {
     Ok(Lists {
         offset: device(engine, csr.offsets())?,
-        hub: device(engine, hubs(csr).bytes())?,
+        leads: device(engine, leads(csr).bytes())?,
         tile: with_neighbours!(csr.neighbours(), list => device(engine, &tiles(csr.offsets(), list))?),
-        hub_leads: csr.order() == NeighbourOrder::ByDegree,
+        leads_first: csr.order() == NeighbourOrder::ByDegree,
         edges,
     })
 }

@@ -35,7 +35,7 @@ pub use features::WriteCache;
 pub use host_io::{HostQueue, HostQueueOptions};
 pub use limits::CommandLimits;
 pub use namespace::{FormatCheck, Namespace, check_format};
-pub use peer::MappingReport;
+pub use peer::{MappingReport, ReadBack};
 pub use port::{Attachment, DmaSpace, DoorbellWindow, MemoryWindow, Notice, Port, PortError};
 pub use queues::{Landing, LentQueues, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};

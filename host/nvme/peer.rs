@@ -30,8 +30,9 @@ pub struct MappingReport {
     pub attempts: Vec<Attempt>,
 }
 
-/// The controller as the engine of read-backs.
-pub(super) struct ReadBack<'a>(pub(super) &'a Controller<Ready>);
+/// The controller as the engine of read-backs: Identify lands in the memory, and a command is fetched from it.
+#[derive(Debug)]
+pub struct ReadBack<'a>(&'a Controller<Ready>);
 
 impl Controller<Ready> {
     /// Says which way to GPU memory to take. Before anything of the GPU is mapped; afterwards only the same again.
@@ -46,6 +47,11 @@ impl Controller<Ready> {
 
     fn ladder_device(&self) -> LadderDevice {
         LadderDevice { name: self.name().to_owned(), bdf: self.core.port.bdf(), iommu: self.core.dma.iommu() }
+    }
+
+    /// What shows that a mapping is what it claims to be.
+    pub fn read_back(&self) -> ReadBack<'_> {
+        ReadBack(self)
     }
 
     /// Which ways to GPU memory were tried so far.

@@ -2,7 +2,7 @@
 //!
 //! Everything is a short list of writes below /sys, which is printed as it is for whoever wants to see it first.
 
-use super::holder;
+use super::holder::vfio_holder;
 use super::usage::{InUse, in_use};
 use super::{Bdf, IommuGroup, Sysfs, is_vfio};
 use std::fmt;
@@ -29,7 +29,7 @@ pub enum BindError {
         bdf: Bdf,
     },
     /// The system uses it, or it holds something.
-    #[error("{bdf} {}, refusing to unbind it", .reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; it "))]
+    #[error("{bdf} {}, refusing to unbind it{}", together(.reasons), remedies(.reasons))]
     InUse {
         /// Address.
         bdf: Bdf,
@@ -75,6 +75,18 @@ pub enum BindError {
         /// The one that it has.
         driver: Option<String>,
     },
+}
+
+fn together(reasons: &[InUse]) -> String {
+    reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+/// The commands that clear the way, where there are some for all that is in it.
+fn remedies(reasons: &[InUse]) -> String {
+    match reasons.iter().map(InUse::remedy).collect::<Option<Vec<_>>>() {
+        Some(all) if !all.is_empty() => format!("; if it is not needed: {}", all.join(" && ")),
+        _ => String::new(),
+    }
 }
 
 /// One write below /sys.
@@ -240,7 +252,7 @@ pub fn plan_unbind(sysfs: &Sysfs, bdf: Bdf) -> Result<BindPlan, BindError> {
         if !is_vfio(driver) {
             return Err(BindError::NotVfio { bdf, driver: driver.clone() });
         }
-        if let Some(holder) = vfio_holder(sysfs, bdf) {
+        if let Some(holder) = vfio_holder(sysfs, bdf, None) {
             return Err(BindError::Open { bdf, holder });
         }
     }
@@ -250,14 +262,6 @@ pub fn plan_unbind(sysfs: &Sysfs, bdf: Bdf) -> Result<BindPlan, BindError> {
     }
     plan.write(PROBE, bdf.to_string());
     Ok(plan)
-}
-
-/// Which processes have the device open through VFIO, by group or by device file.
-fn vfio_holder(sysfs: &Sysfs, bdf: Bdf) -> Option<String> {
-    let group = sysfs.link_name(device(bdf, "iommu_group"));
-    let by_group = group.into_iter().flat_map(|g| [format!("/dev/vfio/{g}"), format!("/dev/vfio/noiommu-{g}")]);
-    let by_file = sysfs.names(device(bdf, "vfio-dev")).into_iter().map(|n| format!("/dev/vfio/devices/{n}"));
-    by_group.chain(by_file).find_map(|node| holder::processes(sysfs, node.as_ref()))
 }
 
 #[cfg(test)]
@@ -324,6 +328,13 @@ mod tests {
         tree.write("proc/self/mountinfo", "29 1 259:0 / / rw - ext4 /dev/root rw\n");
         let text = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err().to_string();
         assert_eq!(text, "0000:65:00.0 is the controller of /, refusing to unbind it");
+        tree.partition("nvme0n1", "nvme0n1p1", "259:1");
+        tree.write("proc/self/mountinfo", "");
+        let text = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "0000:65:00.0 has partitions (nvme0n1: nvme0n1p1), refusing to unbind it; if it is not needed: wipefs --all /dev/nvme0n1"
+        );
     }
 
     #[test]

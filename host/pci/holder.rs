@@ -1,13 +1,25 @@
 //! Who has a device node open, as far as /proc shows it to this user.
 
-use super::Sysfs;
+use super::{Bdf, Sysfs};
 use std::path::Path;
 
+/// The processes that have a function open through VFIO, by group or by device file; `except` is not counted.
+pub fn vfio_holder(sysfs: &Sysfs, bdf: Bdf, except: Option<u32>) -> Option<String> {
+    let folder = format!("/sys/bus/pci/devices/{bdf}");
+    let group = sysfs.link_name(format!("{folder}/iommu_group"));
+    let by_group = group.into_iter().flat_map(|g| [format!("/dev/vfio/{g}"), format!("/dev/vfio/noiommu-{g}")]);
+    let by_file = sysfs.names(format!("{folder}/vfio-dev")).into_iter().map(|n| format!("/dev/vfio/devices/{n}"));
+    by_group.chain(by_file).find_map(|node| processes(sysfs, node.as_ref(), except))
+}
+
 /// The processes that have the node `path` open, by number and name; `None` where none can be seen.
-pub fn processes(sysfs: &Sysfs, path: &Path) -> Option<String> {
+fn processes(sysfs: &Sysfs, path: &Path, except: Option<u32>) -> Option<String> {
     let node = sysfs.path(path);
+    let except = except.map(|pid| pid.to_string());
     let mut found = Vec::new();
-    for pid in sysfs.names("/proc").iter().filter(|n| n.bytes().all(|b| b.is_ascii_digit())) {
+    for pid in
+        sysfs.names("/proc").iter().filter(|n| n.bytes().all(|b| b.is_ascii_digit()) && except.as_ref() != Some(n))
+    {
         let is_it =
             |fd: &String| std::fs::read_link(sysfs.path(format!("/proc/{pid}/fd/{fd}"))).is_ok_and(|t| t == node);
         if sysfs.names(format!("/proc/{pid}/fd")).iter().any(is_it) {
@@ -29,7 +41,23 @@ mod tests {
         tree.write("proc/4711/comm", "qemu\n");
         tree.link("proc/4711/fd/9", "/dev/vfio/12");
         tree.write("proc/self/fd/9", "");
-        assert_eq!(processes(&tree.sysfs(), Path::new("/dev/vfio/12")).as_deref(), Some("process 4711 (qemu)"));
-        assert_eq!(processes(&tree.sysfs(), Path::new("/dev/vfio/13")), None);
+        let of = |node: &str, except| processes(&tree.sysfs(), Path::new(node), except);
+        assert_eq!(of("/dev/vfio/12", None).as_deref(), Some("process 4711 (qemu)"));
+        assert_eq!((of("/dev/vfio/12", Some(4711)), of("/dev/vfio/13", None)), (None, None));
+    }
+
+    #[test]
+    fn every_way_to_a_device_counts() {
+        let tree = Tree::new();
+        tree.function("0000:65:00.0", 0x01_08_02, Some("vfio-pci"), Some(12));
+        tree.write("sys/bus/pci/devices/0000:65:00.0/vfio-dev/vfio3/dev", "");
+        tree.write("proc/9/comm", "spdk_tgt\n");
+        let bdf = "0000:65:00.0".parse().unwrap();
+        for node in ["/dev/vfio/12", "/dev/vfio/noiommu-12", "/dev/vfio/devices/vfio3"] {
+            tree.link("proc/9/fd/4", node);
+            assert_eq!(vfio_holder(&tree.sysfs(), bdf, None).as_deref(), Some("process 9 (spdk_tgt)"), "{node}");
+        }
+        tree.link("proc/9/fd/4", "/dev/vfio/13");
+        assert_eq!(vfio_holder(&tree.sysfs(), bdf, None), None);
     }
 }

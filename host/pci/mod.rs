@@ -27,7 +27,7 @@ pub use bind::{BindError, BindPlan, SysWrite, plan_bind, plan_unbind};
 pub use config::{ConfigSpace, Found, PortKind};
 pub use find::{FindError, FoundController, NvmeNode, find, none_such, nvme_nodes};
 pub use group::{GroupMember, IommuGroup, is_vfio};
-pub use holder::processes;
+pub use holder::vfio_holder;
 pub use link::{Lanes, Link, Rate};
 pub use listing::{ListedController, ListedNamespace, nvme_listing};
 pub use scan::{NvmeFunction, nvme_functions};

@@ -67,8 +67,15 @@ template <class S> WB_FN uint64_t segment(S& source, part p) {
 
 template <class T> WB_FN uint64_t by_handle(array<T>& a, part p) {
   uint64_t sum = 0;
-  auto page = a.pin(p.first + warp::lane());
-  for (uint64_t i = p.first + warp::lane(); i < p.last; i += warp::width) sum += page.load(i);
+  uint64_t i = p.first + warp::lane();
+  for (auto page = a.pin(i); i < p.last && page.ok();) {
+    const uint64_t* data = page.data();
+    uint64_t end = page.first() + page.count();
+    if (end > p.last) end = p.last;
+#pragma unroll 8
+    for (; i < end; i += warp::width) sum += data[i - page.first()];
+    if (i < p.last) page.move_to(i);
+  }
   return sum;
 }
 
@@ -159,7 +166,7 @@ WB_KERNEL void __launch_bounds__(256, 8)
 }
 WB_EXPORT(wb_array_segment)
 
-WB_KERNEL void __launch_bounds__(256, 8)
+WB_KERNEL void __launch_bounds__(256, 6)
     wb_array_handle(WB_PARAM warpbell::array_ref<uint64_t> data, WB_PARAM uint64_t n, WB_PARAM uint32_t grain,
                     uint64_t* out) {
   auto s = data.open();

@@ -10,10 +10,11 @@
 // Mirrored by host/graph/bfs.rs.
 typedef struct wb_bfs {
   uint64_t offset;      // u64[vertices + 1], of the direction that the kernel reads
-  uint64_t hub;         // for each vertex the neighbour to ask first, or the largest identifier for none
+  uint64_t leads;       // for each vertex the neighbours to ask first (leads in work.cuh)
   uint64_t isolated;    // bitmap of vertices without any edge, and of those past the last: never looked at
   uint64_t seen;        // bitmap
   uint64_t seen_next;   // bitmap that a bottom-up step writes; the older one when the queue is collected
+  uint64_t open;        // bitmap of what a bottom-up step need not look at: `seen`, or `seen_next` after a step by leads
   uint64_t depth;       // u32[vertices]
   uint64_t parent;      // an identifier for each vertex, or 0
   uint64_t queue;       // items to expand
@@ -24,10 +25,10 @@ typedef struct wb_bfs {
   uint64_t vertices;
   uint64_t source;
   uint32_t level;       // that found vertices get
-  uint32_t hub_leads;   // a vertex's hub is the first of its list: a scan may start at the second
+  uint32_t skip;        // edges at the front of every list that are its leads: a scan may start after them
 } wb_bfs;
 
-static_assert(sizeof(wb_bfs) == 120, "wb_bfs");
+static_assert(sizeof(wb_bfs) == 128, "wb_bfs");
 
 namespace warpbell {
 namespace graph {
@@ -36,18 +37,18 @@ constexpr uint32_t unreached = 0xffffffffu;
 
 // Sums that a step reports.
 enum bfs_sum : uint32_t {
-  bfs_items = 0,    // length of the next queue
+  bfs_items = 0,    // length of the next queue; of a step by leads, the lists that might still have a seen neighbour
   bfs_found = 1,    // vertices found
   bfs_degrees = 2,  // their edges (not counted by bottom-up steps)
   bfs_scanned = 3,  // edges looked at
-  bfs_hub_hits = 4, // vertices that their hub brought in, without reading an edge
+  bfs_lead_hits = 4, // vertices found without reading an edge
 };
 
 // A kernel's view of its parameters.
 template <class Id> struct bfs_view {
   WB_FN explicit bfs_view(const wb_bfs& p)
       : offset(reinterpret_cast<const uint64_t*>(p.offset)),
-        hub(reinterpret_cast<const Id*>(p.hub)),
+        lead(reinterpret_cast<const leads<Id>*>(p.leads)),
         seen(reinterpret_cast<uint32_t*>(p.seen)),
         depth(reinterpret_cast<uint32_t*>(p.depth)),
         parent(reinterpret_cast<Id*>(p.parent)),
@@ -60,18 +61,44 @@ template <class Id> struct bfs_view {
     if (parent) parent[v] = from;
   }
 
-  WB_FN void finish(const wb_bfs& p, uint64_t vertices, uint64_t degrees, uint64_t scanned, uint64_t hub_hits,
+  WB_FN bool is_seen(uint64_t n) const { return (seen[n / 32] >> (n % 32)) & 1u; }
+
+  // A lead that was seen.
+  WB_FN bool asks(uint64_t v, Id& from) const {
+    const leads<Id> mine = lead[v];
+#pragma unroll
+    for (uint32_t i = 0; i < lead_count; ++i) {
+      from = mine.id[i];
+      if (from == static_cast<Id>(~Id{0})) return false;
+      if (is_seen(from)) return true;
+    }
+    return false;
+  }
+
+  // What of a list is worth reading when no lead was seen; whether there is any.
+  WB_FN bool rest_of(const wb_bfs& p, uint64_t v, uint64_t& first, uint64_t& last) const {
+    first = offset[v];
+    last = offset[v + 1];
+    if (last - first <= lead_count) {
+      last = first;
+    } else {
+      first += p.skip;
+    }
+    return first < last;
+  }
+
+  WB_FN void finish(const wb_bfs& p, uint64_t vertices, uint64_t degrees, uint64_t scanned, uint64_t lead_hits,
                     uint64_t bad) const {
     add_count(tally, bfs_found, vertices);
     add_count(tally, bfs_degrees, degrees);
     add_count(tally, bfs_scanned, scanned);
-    add_count(tally, bfs_hub_hits, hub_hits);
+    add_count(tally, bfs_lead_hits, lead_hits);
     add_count(tally, WB_GRAPH_BAD_EDGES, bad);
     publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
   }
 
   const uint64_t* offset;
-  const Id* hub;
+  const leads<Id>* lead;
   uint32_t* seen;
   uint32_t* depth;
   Id* parent;
@@ -101,12 +128,12 @@ template <class Id> WB_FN void bfs_start(const wb_bfs& p) {
   g.finish(p, warp::thread_index() == 0, degree, 0, 0, 0);
 }
 
-// Each warp takes some items of the queue, and its lanes share the edges of all of them.
+// Each warp takes some items of the queue, and its lanes share the edges of all of them. Short lists are at hand.
 template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const Source& source) {
   const bfs_view<Id> g(p);
   const item<Id>* queue = reinterpret_cast<const item<Id>*>(p.queue);
   auto edges = source.open();
-  uint64_t found = 0, degrees = 0, scanned = 0, bad = 0;
+  uint64_t found = 0, degrees = 0, scanned = 0, lead_hits = 0, bad = 0;
   const uint32_t turn = items_per_turn(p.items);
   const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
   // With one lane to a warp nobody else keeps reads in flight: ask for lists this many turns ahead.
@@ -115,7 +142,19 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
     const uint64_t k = at + warp::lane();
     if (warp::lane() >= turn || k >= p.items) return;
     const run r = run_of(queue[k], g.offset);
-    edges.prefetch(r.first, r.count);
+    if (r.count > lead_count) edges.prefetch(r.first, r.count);
+  };
+  auto visit = [&](Id v, Id n) {
+    uint32_t* word = &g.seen[n / 32];
+    const uint32_t bit = 1u << (n % 32);
+    if (order::load_relaxed(word) & bit) return false;
+    if (order::fetch_or_relaxed(word, bit) & bit) return false;
+    g.reach(n, v);
+    const uint64_t first = g.offset[n], last = g.offset[static_cast<uint64_t>(n) + 1];
+    ++found;
+    degrees += last - first;
+    push(g.found, &g.tally->sum[bfs_items], n, first, last);
+    return true;
   };
   const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
   if constexpr (ahead > 0) {
@@ -130,39 +169,34 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
       const item<Id> it = queue[k];
       r = run_of(it, g.offset);
       from = it.vertex;
+      // The last piece of a long list may be as short as a list that is all leads.
+      if (r.count <= lead_count && it.piece == 0) {
+        const leads<Id> lead = g.lead[from];
+#pragma unroll
+        for (uint32_t i = 0; i < lead_count; ++i) {
+          if (i < r.count && visit(from, lead.id[i])) ++lead_hits;
+        }
+        r.count = 0;
+      }
     }
     scanned += r.count;
     for_each_edge(edges, r.first, r.count, from, [&](Id v, Id n) {
-      if (!leads_somewhere(edges, n, p.vertices, bad)) return;
-      uint32_t* word = &g.seen[n / 32];
-      const uint32_t bit = 1u << (n % 32);
-      if (order::load_relaxed(word) & bit) return;
-      if (order::fetch_or_relaxed(word, bit) & bit) return;
-      g.reach(n, v);
-      const uint64_t first = g.offset[n], last = g.offset[static_cast<uint64_t>(n) + 1];
-      ++found;
-      degrees += last - first;
-      push(g.found, &g.tally->sum[bfs_items], n, first, last);
+      if (leads_somewhere(edges, n, p.vertices, bad)) visit(v, n);
     });
   }
-  g.finish(p, found, degrees, scanned, 0, bad);
+  g.finish(p, found, degrees, scanned, lead_hits, bad);
 }
 
-// Each warp takes words of the bitmap and looks for a seen neighbour of every vertex that is not seen: its hub first, which
-// costs no edge, then its list until one is found.
+// Each warp takes words of the bitmap and looks for a seen neighbour of every vertex that is not seen: its leads first, which
+// cost no edge, then the rest of its list until one is found.
 template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, const Source& source) {
   const bfs_view<Id> g(p);
-  const uint32_t* seen = g.seen;
+  const uint32_t* open_words = reinterpret_cast<const uint32_t*>(p.open);
   uint32_t* seen_next = reinterpret_cast<uint32_t*>(p.seen_next);
   auto edges = source.open();
   const warp::mask_t all = warp::full();
-  uint64_t found = 0, scanned = 0, hub_hits = 0, bad = 0;
-  auto is_seen = [&](uint64_t n) { return (seen[n / 32] >> (n % 32)) & 1u; };
-  auto leads_to_seen = [&](uint64_t n) { return leads_somewhere(edges, n, p.vertices, bad) && is_seen(n); };
-  auto asks = [&](uint64_t v, Id& from) {
-    from = g.hub[v];
-    return from != static_cast<Id>(~Id{0}) && is_seen(from);
-  };
+  uint64_t found = 0, scanned = 0, lead_hits = 0, bad = 0;
+  auto leads_to_seen = [&](uint64_t n) { return leads_somewhere(edges, n, p.vertices, bad) && g.is_seen(n); };
   const uint64_t words = (p.vertices + 31) / 32;
   const uint32_t turn = items_per_turn(words);
   const uint64_t turns = (words + turn - 1) / turn;
@@ -171,7 +205,7 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
     const uint64_t at = (p.level % 2 ? turns - 1 - i : i) * turn;
     const uint64_t own = at + warp::lane();
     uint32_t now = ~0u;
-    if (warp::lane() < turn && own < words) now = seen[own];
+    if (warp::lane() < turn && own < words) now = open_words[own];
     uint32_t next = now;
     for (warp::mask_t open = warp::ballot(all, now != ~0u); open; open &= open - 1) {
       const uint32_t holder = warp::first(open);
@@ -182,8 +216,8 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
         for (uint32_t rest = ~word; rest; rest &= rest - 1) {
           const uint64_t v = base + warp::first(rest);
           Id from;
-          const uint64_t first = g.offset[v] + p.hub_leads;
-          if (first < g.offset[v + 1] && !asks(v, from)) edges.prefetch(first, 1);
+          uint64_t first, last;
+          if (g.rest_of(p, v, first, last) && !g.asks(v, from)) edges.prefetch(first, 1);
         }
       }
       uint32_t reached = 0;
@@ -195,16 +229,10 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
         const bool candidate = !((word >> (shift + warp::lane())) & 1u);
         Id from = 0;
         uint64_t first = 0, last = 0;
-        bool hit = candidate && asks(v, from);
-        hub_hits += hit;
-        const bool scan = candidate && !hit;
-        if (warp::any(all, scan)) {
-          if (scan) {
-            first = g.offset[v] + p.hub_leads;
-            last = g.offset[v + 1];
-          }
-          hit |= any_edge(edges, first, last > first ? last - first : 0, from, scanned, leads_to_seen);
-        }
+        bool hit = candidate && g.asks(v, from);
+        lead_hits += hit;
+        const bool scan = candidate && !hit && g.rest_of(p, v, first, last);
+        if (warp::any(all, scan)) hit |= any_edge(edges, first, last - first, from, scanned, leads_to_seen);
         if (hit) {
           g.reach(v, from);
           ++found;
@@ -215,7 +243,36 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
     }
     if (warp::lane() < turn && own < words) seen_next[own] = next;
   }
-  g.finish(p, found, 0, scanned, hub_hits, bad);
+  g.finish(p, found, 0, scanned, lead_hits, bad);
+}
+
+// A bottom-up step that reads no edge: what leads bring in. The rest of the level is then read from the side that costs less.
+template <class Id> WB_FN void bfs_by_leads(const wb_bfs& p) {
+  const bfs_view<Id> g(p);
+  uint32_t* seen_next = reinterpret_cast<uint32_t*>(p.seen_next);
+  const warp::mask_t all = warp::full();
+  const uint64_t words = (p.vertices + 31) / 32;
+  uint64_t found = 0, left = 0;
+  for (uint64_t w = warp::index(); w < words; w += warp::total()) {
+    const uint32_t word = g.seen[w];
+    uint32_t next = word;
+    for (uint32_t shift = 0; shift < 32 && word != ~0u; shift += warp::width) {
+      const uint64_t v = w * 32 + shift + warp::lane();
+      Id from = 0;
+      const bool candidate = !((word >> (shift + warp::lane())) & 1u);
+      const bool hit = candidate && g.asks(v, from);
+      if (hit) {
+        g.reach(v, from);
+        ++found;
+      }
+      uint64_t first, last;
+      left += candidate && !hit && g.rest_of(p, v, first, last);
+      next |= warp::ballot(all, hit) << shift;
+    }
+    if (warp::lane() == 0) seen_next[w] = next;
+  }
+  add_count(g.tally, bfs_items, left);
+  g.finish(p, found, 0, 0, found, 0);
 }
 
 // The queue for a top-down step after bottom-up ones: vertices that `seen` has and the bitmap before it has not.
@@ -234,6 +291,8 @@ template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
 #define WB_BFS_MEMORY(ID, SUFFIX) \
   WB_GRAPH_KERNEL wb_bfs_start_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_start<ID>(p); } \
   WB_EXPORT(wb_bfs_start_##SUFFIX) \
+  WB_GRAPH_KERNEL wb_bfs_by_leads_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_by_leads<ID>(p); } \
+  WB_EXPORT(wb_bfs_by_leads_##SUFFIX) \
   WB_GRAPH_KERNEL wb_bfs_collect_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_collect<ID>(p); } \
   WB_EXPORT(wb_bfs_collect_##SUFFIX)
 

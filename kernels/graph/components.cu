@@ -10,7 +10,7 @@
 // Mirrored by host/graph/components.rs.
 typedef struct wb_components {
   uint64_t offset;    // u64[vertices + 1]
-  uint64_t hub;       // for each vertex a neighbour, or the largest identifier for none
+  uint64_t leads;     // for each vertex some neighbours (leads in work.cuh)
   uint64_t label;     // an identifier for each vertex
   uint64_t tile;      // for each tile of the edges the vertex of its first edge
   uint64_t sample;    // identifiers that sampling writes, in host memory
@@ -55,22 +55,22 @@ template <class Id> WB_FN void link(Id* label, Id u, Id v) {
   }
 }
 
-// Every vertex its own label, or its hub's if that is smaller.
+// Every vertex its own label, or its best-connected neighbour's if that is smaller.
 template <class Id> WB_FN void components_start(const wb_components& p) {
   Id* label = reinterpret_cast<Id*>(p.label);
-  const Id* hub = reinterpret_cast<const Id*>(p.hub);
+  const leads<Id>* lead = reinterpret_cast<const leads<Id>*>(p.leads);
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
-    const Id h = hub[v];
+    const Id h = lead[v].id[0];
     label[v] = h < v ? h : static_cast<Id>(v);
   }
 }
 
-// The hubs that are larger. Reads no edge.
+// Those neighbours that are larger. Reads no edge.
 template <class Id> WB_FN void components_hubs(const wb_components& p) {
   Id* label = reinterpret_cast<Id*>(p.label);
-  const Id* hub = reinterpret_cast<const Id*>(p.hub);
+  const leads<Id>* lead = reinterpret_cast<const leads<Id>*>(p.leads);
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
-    const Id h = hub[v];
+    const Id h = lead[v].id[0];
     if (h != static_cast<Id>(~Id{0}) && h > v) link(label, static_cast<Id>(v), h);
   }
 }

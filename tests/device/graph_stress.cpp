@@ -1,5 +1,6 @@
 // The graph kernels with many threads at once, level by level as the host launches them, against serial searches. Compiled for
 // several warp widths, with ThreadSanitizer where it is to be had: see tests/device_graph.rs.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -39,7 +40,8 @@ template <class T> uint64_t at(T& v) { return reinterpret_cast<uint64_t>(&v); }
 struct sample {
   uint64_t vertices;
   std::vector<uint64_t> offset;
-  std::vector<uint32_t> list, hub, tile;
+  std::vector<uint32_t> list, tile;
+  std::vector<graph::leads<uint32_t>> leads;
   std::vector<edge> weighted;
   std::vector<uint32_t> isolated;
   wb_graph_tally tally{};
@@ -57,13 +59,16 @@ struct sample {
     for (uint64_t e = 0; e < edges; ++e) join(random() % leaves, random() % leaves);
     for (uint64_t v = 0; v < vertices; ++v) {
       offset[v + 1] = offset[v] + lists[v].size();
-      uint32_t best = ~0u;
       for (const edge& e : lists[v]) {
         list.push_back(e.id);
         weighted.push_back(e);
-        if (best == ~0u || lists[e.id].size() > lists[best].size()) best = e.id;
       }
-      hub.push_back(best);
+      std::vector<edge> best = lists[v];
+      std::stable_sort(best.begin(), best.end(),
+                       [&](const edge& a, const edge& b) { return lists[a.id].size() > lists[b.id].size(); });
+      graph::leads<uint32_t> lead{{~0u, ~0u, ~0u, ~0u}};
+      for (size_t i = 0; i < best.size() && i < graph::lead_count; ++i) lead.id[i] = best[i].id;
+      leads.push_back(lead);
     }
     for (uint64_t t = 0, v = 0; t * piece_edges < list.size(); ++t) {
       while (offset[v + 1] <= t * piece_edges) ++v;
@@ -104,7 +109,7 @@ void search(sample& g, uint64_t source, uint32_t plan) {
   for (auto& s : seen) s.resize(g.isolated.size());
   for (auto& q : queue) q.resize(g.queue_items());
   wb_bfs p{};
-  p.offset = at(g.offset), p.hub = at(g.hub), p.isolated = at(g.isolated), p.depth = at(depth), p.parent = at(parent);
+  p.offset = at(g.offset), p.leads = at(g.leads), p.isolated = at(g.isolated), p.depth = at(depth), p.parent = at(parent);
   p.tally = at(g.tally), p.report = at(g.report), p.vertices = g.vertices, p.source = source;
   uint32_t now = 0, turn = 0;
   bool queued = true;
@@ -113,8 +118,16 @@ void search(sample& g, uint64_t source, uint32_t plan) {
   p.items = g.report.sum[graph::bfs_items];
   for (p.level = 1;; ++p.level) {
     if (plan >> p.level % 32 & 1) {
-      p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]);
+      p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]), p.open = p.seen;
+      uint64_t by_leads = 0;
+      if (p.level % 2) {
+        // Leads first, the rest from the lists.
+        model::run(warps, [&] { wb_bfs_by_leads_u32(p); });
+        by_leads = g.report.sum[graph::bfs_found];
+        p.open = p.seen_next;
+      }
       model::run(warps, [&] { wb_bfs_bottom_up_pointer_u32(p, g.edges()); });
+      g.report.sum[graph::bfs_found] += by_leads;
       now = 1 - now;
       queued = false;
     } else {
@@ -148,7 +161,7 @@ void search(sample& g, uint64_t source, uint32_t plan) {
 void components(sample& g) {
   std::vector<uint32_t> label(g.vertices);
   wb_components p{};
-  p.offset = at(g.offset), p.hub = at(g.hub), p.label = at(label), p.tile = at(g.tile), p.tally = at(g.tally);
+  p.offset = at(g.offset), p.leads = at(g.leads), p.label = at(label), p.tile = at(g.tile), p.tally = at(g.tally);
   p.report = at(g.report), p.vertices = g.vertices, p.edges = g.list.size(), p.giant = ~0u;
   model::run(warps, [&] { wb_components_start_u32(p); });
   model::run(warps, [&] { wb_components_hubs_u32(p); });

@@ -386,7 +386,7 @@ void orphan(const options& base) {
   options o = base;
   o.depth = 4;
   o.queues = 1;
-  o.deadline_ns = 400 * 1000 * 1000;
+  o.deadline_ns = 4000ull * 1000 * 1000;
   std::printf("  orphan: %s\n", o.bounce ? "bounce" : "direct");
   stand st(o);
   st.c.plan = [](uint64_t block) { return block == 3 ? fate::media : fate::normal; };

@@ -13,12 +13,13 @@ from packages import RigError, need, threads
 
 MIB = 1 << 20
 
-# Drives on the root bus: name, slot, namespaces as (file, MiB, block size, sectors that cannot be read).
+# Drives on the root bus: name, slot, options, namespaces as (file, MiB, block size, sectors that cannot be read).
 FIXED = [
-    ("two", 4, [("two-512", 64, 512, []), ("two-4096", 64, 4096, [])]),
-    ("mate", 5, [("mate-512", 64, 512, [])]),
+    ("two", 4, "", [("two-512", 64, 512, []), ("two-4096", 64, 4096, [])]),
+    # With memory of its own, for queues.
+    ("mate", 5, ",cmb_size_mb=16", [("mate-512", 64, 512, [])]),
     # Sectors are of 512 bytes whatever the block size: LBA 700 of the first, LBA 90 of the second.
-    ("faulty", 6, [("faulty-512", 16, 512, [700]), ("faulty-4096", 16, 4096, [720])]),
+    ("faulty", 6, "", [("faulty-512", 16, 512, [700]), ("faulty-4096", 16, 4096, [720])]),
 ]
 # Drives behind root ports, where they can be pulled: name, slot of the port, MiB. Port `spare` is empty.
 PLUGGED = [("orderly", 16, 16), ("surprise", 17, 16), ("reset", 18, 16)]
@@ -89,11 +90,11 @@ class Machine:
             command += ["-chardev", f"socket,id={name},fd={sockets[name].fileno()}", "-serial", f"chardev:{name}"]
         command += ["-chardev", f"socket,id=qmp,fd={sockets['qmp'].fileno()}", "-mon", "chardev=qmp,mode=control"]
         command += ["-kernel", str(kernel), "-initrd", str(initrd)]
-        command += ["-append", f"console=ttyS0 panic=-1 intel_iommu=on quiet {arguments}"]
+        command += ["-append", f"console=ttyS0 panic=-1 no_timer_check intel_iommu=on quiet {arguments}"]
         # First of all devices: those before it would not be behind it.
         command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
-        for name, slot, namespaces in FIXED:
-            command += ["-device", f"nvme,id={name},serial=RIG-{name.upper()},addr={slot:#x}"]
+        for name, slot, extra, namespaces in FIXED:
+            command += ["-device", f"nvme,id={name},serial=RIG-{name.upper()},addr={slot:#x}{extra}"]
             for nsid, (file, mib, block, bad) in enumerate(namespaces, 1):
                 command += self._backend(file, mib, bad)
                 blocks = f"logical_block_size={block},physical_block_size={block}"

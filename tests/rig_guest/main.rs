@@ -1,9 +1,11 @@
 //! What runs in the virtual machine of `tests/rig` and nowhere else: VFIO, an IOMMU, drives that fail and drives that are pulled.
 //! Anywhere else the tests say so and pass.
 
+mod buffer;
 mod error_injection;
 mod host;
 mod iommu;
+mod ladder;
 mod machine;
 mod peer;
 mod programs;

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use warpbell::bench::report::SCHEMA;
 use warpbell::bench::units::Bytes;
-use warpbell::pci::{ListedController, Sysfs, is_vfio, nvme_listing};
+use warpbell::pci::{ListedController, Sysfs, in_use, is_vfio, nvme_listing};
 use warpbell::storage::DriveSpec;
 
 #[derive(Args, Clone, Debug)]
@@ -31,8 +31,10 @@ struct List {
 struct Listed {
     #[serde(flatten)]
     controller: ListedController,
-    /// `kernel`, `vfio` or `free`.
+    /// `in use`, `kernel`, `vfio` or `no driver`.
     state: &'static str,
+    /// What the system uses it for, the gravest first.
+    in_use: Vec<String>,
 }
 
 /// A device that was opened.
@@ -54,7 +56,7 @@ struct Namespace {
 }
 
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
-    let controllers = nvme_listing(&Sysfs::system()).into_iter().map(Listed::new).collect();
+    let controllers = Listed::all(&Sysfs::system());
     let devices = args.devices.iter().map(|d| Device::open(d)).collect::<Result<_, _>>()?;
     let list = List { schema: SCHEMA, command: "nvme list", controllers, devices };
     match &args.json.json {
@@ -64,13 +66,19 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
 }
 
 impl Listed {
-    fn new(controller: ListedController) -> Self {
+    fn new(sysfs: &Sysfs, controller: ListedController) -> Self {
+        let in_use: Vec<String> = in_use(sysfs, controller.address).iter().map(ToString::to_string).collect();
         let state = match controller.driver.as_deref() {
-            None => "free",
+            None => "no driver",
             Some(driver) if is_vfio(driver) => "vfio",
-            Some(_) => "kernel",
+            Some(_) if in_use.is_empty() => "kernel",
+            Some(_) => "in use",
         };
-        Self { controller, state }
+        Self { controller, state, in_use }
+    }
+
+    fn all(sysfs: &Sysfs) -> Vec<Self> {
+        nvme_listing(sysfs).into_iter().map(|c| Self::new(sysfs, c)).collect()
     }
 }
 
@@ -107,7 +115,7 @@ fn text(list: &List) -> Vec<String> {
     };
     let joined = |spaces: Vec<String>| if spaces.is_empty() { "-".to_owned() } else { spaces.join(", ") };
     let mut rows: Vec<[String; 9]> = Vec::new();
-    for Listed { controller: c, state } in &list.controllers {
+    for Listed { controller: c, state, .. } in &list.controllers {
         let spaces = c.namespaces.iter().map(|n| space(n.nsid, Some(n.size_bytes), Some(n.block_bytes)));
         rows.push([
             known(&c.name),
@@ -138,11 +146,11 @@ fn text(list: &List) -> Vec<String> {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let mut lines: Vec<String> = rows.iter().map(pad).collect();
+    for c in &list.controllers {
+        lines.extend(c.in_use.iter().map(|reason| format!("{} {reason}", c.controller.address)));
+    }
     if list.controllers.iter().any(|c| c.state == "kernel") {
-        lines.push(
-            "state kernel: the kernel's driver has it; warpbell nvme bind takes it, where nothing on it is in use"
-                .to_owned(),
-        );
+        lines.push("state kernel: the kernel's driver has it; warpbell nvme bind takes it".to_owned());
     }
     if list.controllers.iter().any(|c| c.state == "vfio") {
         lines.push("state vfio: user space can drive it; --device nvme:ADDRESS opens it".to_owned());
@@ -155,7 +163,7 @@ mod tests {
     use super::*;
 
     fn list(folder: &std::path::Path) -> List {
-        let controllers = nvme_listing(&Sysfs::at(folder)).into_iter().map(Listed::new).collect();
+        let controllers = Listed::all(&Sysfs::at(folder));
         List { schema: SCHEMA, command: "nvme list", controllers, devices: Vec::new() }
     }
 
@@ -184,7 +192,7 @@ mod tests {
         assert!(lines[0].starts_with("Node         Address       Driver"), "{lines:?}");
         assert!(lines[1].starts_with("-            0000:17:00.0  vfio-pci  -      -") && lines[1].ends_with("vfio"));
         assert!(
-            lines[2].starts_with("nvme0        0000:65:00.0  nvme ") && lines[2].contains("1: 4k/4096"),
+            lines[2].starts_with("nvme0        0000:65:00.0  nvme ") && lines[2].contains("1: 4 KiB/4096"),
             "{lines:?}"
         );
         assert!(lines[3].starts_with("soft:mem:1M  -") && lines[3].ends_with("open"), "{lines:?}");

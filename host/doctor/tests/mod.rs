@@ -6,6 +6,7 @@ mod text;
 use super::{Area, Check, GpuFacts, Report, Require, State, Status, examine};
 use crate::pci::recorded::{Config, Device, Recorded};
 use crate::pci::{Distance, Sysfs};
+use proptest::prelude::*;
 use shapes::*;
 
 const ALL: [Require; 3] = [Require::Gpu, Require::Nvme, Require::P2p];
@@ -36,7 +37,7 @@ fn possible(report: &Report) -> Vec<bool> {
 }
 
 use Area::{Gpu as GPU, Host, Nvme, Path, Pci};
-use Status::{Fail, Ok, Skip, Warn};
+use Status::{Fail, Ok as Fine, Skip, Warn};
 
 #[test]
 fn a_laptop_lacks_everything_and_fails_nothing() {
@@ -46,7 +47,7 @@ fn a_laptop_lacks_everything_and_fails_nothing() {
     expect(&r, (Nvme, "", "driver"), Skip, "no NVMe controller", None);
     expect(&r, (Host, "", "iommu"), Skip, "no NVMe controller that would need it", None);
     expect(&r, (Host, "", "memlock"), Warn, "8 MiB", Some("/etc/security/limits.d"));
-    expect(&r, (Path, "", "soft"), Ok, "needs nothing", None);
+    expect(&r, (Path, "", "soft"), Fine, "needs nothing", None);
     assert_eq!((r.storage.device.as_str(), r.storage.engine, r.storage.doorbell), ("soft:mem", "cpu", "cpu-engine"));
     assert_eq!(possible(&r), [false, false, false]);
     let unmet = r.unmet().unwrap();
@@ -57,7 +58,7 @@ fn a_laptop_lacks_everything_and_fails_nothing() {
 fn a_workstation_keeps_its_boot_drive_and_learns_what_its_card_lacks() {
     let r = look(&workstation());
     expect(&r, (GPU, "0", "driver"), Warn, "570.86.15, proprietary", Some("nvidia-open"));
-    expect(&r, (GPU, "0", "kernels"), Ok, "sm_80 sm_90 sm_100, loads", None);
+    expect(&r, (GPU, "0", "kernels"), Fine, "sm_80 sm_90 sm_100, loads", None);
     expect(&r, (GPU, "0", "peer memory"), Warn, "GPUDirect RDMA no, dma-buf no", None);
     expect(&r, (GPU, "0", "ordering"), Warn, "landing stays bounce", None);
     expect(
@@ -92,14 +93,14 @@ fn a_workstation_keeps_its_boot_drive_and_learns_what_its_card_lacks() {
 fn a_server_has_a_path_and_is_told_about_access_control() {
     let r = look(&server());
     for gpu in ["0", "1"] {
-        expect(&r, (GPU, gpu, "driver"), Ok, "580.159.04, open kernel modules, CUDA 13.0", None);
-        expect(&r, (GPU, gpu, "BAR1"), Ok, "256 GiB, covers all", None);
-        expect(&r, (GPU, gpu, "doorbell"), Ok, "PeerMappingOverride is 1", None);
-        expect(&r, (GPU, gpu, "peer remap"), Ok, "DmaRemapPeerMmio is 1", None);
+        expect(&r, (GPU, gpu, "driver"), Fine, "580.159.04, open kernel modules, CUDA 13.0", None);
+        expect(&r, (GPU, gpu, "BAR1"), Fine, "256 GiB, covers all", None);
+        expect(&r, (GPU, gpu, "doorbell"), Fine, "PeerMappingOverride is 1", None);
+        expect(&r, (GPU, gpu, "peer remap"), Fine, "DmaRemapPeerMmio is 1", None);
     }
-    expect(&r, (Nvme, "0000:04:00.0", "driver"), Ok, "vfio-pci", None);
-    expect(&r, (Nvme, "0000:04:00.0", "group"), Ok, "IOMMU group 15, alone", None);
-    expect(&r, (Nvme, "0000:04:00.0", "rights"), Ok, "/dev/vfio/15 can be opened", None);
+    expect(&r, (Nvme, "0000:04:00.0", "driver"), Fine, "vfio-pci", None);
+    expect(&r, (Nvme, "0000:04:00.0", "group"), Fine, "IOMMU group 15, alone", None);
+    expect(&r, (Nvme, "0000:04:00.0", "rights"), Fine, "/dev/vfio/15 can be opened", None);
     expect(
         &r,
         (Nvme, "0000:84:00.0", "driver"),
@@ -107,7 +108,7 @@ fn a_server_has_a_path_and_is_told_about_access_control() {
         "it is free: not mounted",
         Some("warpbell nvme bind 0000:84:00.0"),
     );
-    expect(&r, (Pci, "gpu 0 0000:04:00.0", "distance"), Ok, "PIX", None);
+    expect(&r, (Pci, "gpu 0 0000:04:00.0", "distance"), Fine, "PIX", None);
     expect(
         &r,
         (Pci, "gpu 0 0000:04:00.0", "acs"),
@@ -117,13 +118,13 @@ fn a_server_has_a_path_and_is_told_about_access_control() {
             "only for module rungs with iommu=pt: pci=disable_acs_redir=0000:02:00.0;0000:02:01.0 on the kernel command line",
         ),
     );
-    expect(&r, (Pci, "gpu 1 0000:84:00.0", "distance"), Ok, "PIX", None);
-    expect(&r, (Host, "", "iommu"), Ok, "on (dmar0 dmar1), 12 groups, translating", None);
-    expect(&r, (Host, "", "memlock"), Ok, "without limit", None);
+    expect(&r, (Pci, "gpu 1 0000:84:00.0", "distance"), Fine, "PIX", None);
+    expect(&r, (Host, "", "iommu"), Fine, "on (dmar0 dmar1), 12 groups, translating", None);
+    expect(&r, (Host, "", "memlock"), Fine, "without limit", None);
     expect(&r, (Path, "", "gdrdrv"), Skip, "there is no /dev/gdrdrv", Some("modprobe gdrdrv"));
     expect(&r, (Path, "", "dma-buf-mmap"), Skip, "driver 580 does not let", None);
     expect(&r, (Path, "", "iommufd"), Skip, "this user may not open /dev/iommu", Some("chown $USER /dev/iommu"));
-    expect(&r, (Path, "", "host"), Ok, "0000:04:00.0 maps pinned host memory through vfio group", None);
+    expect(&r, (Path, "", "host"), Fine, "0000:04:00.0 maps pinned host memory through vfio group", None);
     assert_eq!(r.storage.device, "nvme:0000:04:00.0");
     assert_eq!((r.storage.queues, r.storage.landing, r.storage.doorbell), ("host", "bounce", "gpu"));
     assert_eq!(r.storage.why, ["GPU memory is closed: gdrdrv: there is no /dev/gdrdrv"]);
@@ -166,9 +167,9 @@ fn what_was_tried_outweighs_what_files_suggest() {
 #[test]
 fn a_guest_without_an_iommu_is_told_how_to_get_one() {
     let r = look(&guest());
-    expect(&r, (GPU, "0", "vgpu"), Ok, "passed through", None);
-    expect(&r, (GPU, "0", "doorbell"), Ok, "CAP_SYS_ADMIN", None);
-    expect(&r, (GPU, "0", "peer remap"), Ok, "does not translate", None);
+    expect(&r, (GPU, "0", "vgpu"), Fine, "passed through", None);
+    expect(&r, (GPU, "0", "doorbell"), Fine, "CAP_SYS_ADMIN", None);
+    expect(&r, (GPU, "0", "peer remap"), Fine, "does not translate", None);
     expect(&r, (Host, "", "iommu"), Fail, "off", Some("-device intel-iommu,intremap=on,caching-mode=on"));
     expect(&r, (Host, "", "vfio"), Fail, "vfio-pci is not loaded", Some("modprobe vfio-pci"));
     expect(&r, (Nvme, "0000:00:07.0", "group"), Skip, "no IOMMU", None);
@@ -204,7 +205,7 @@ fn libnvm_wants_what_vfio_cannot_use() {
     expect(&r, (Host, "", "iommu"), Fail, "off, which is how BaM's libnvm", Some("remove intel_iommu=off"));
     expect(&r, (Nvme, "0000:1b:00.0", "driver"), Warn, "BaM's module", Some("warpbell nvme bind 0000:1b:00.0"));
     expect(&r, (Nvme, "0000:1b:00.0", "rights"), Skip, "not bound", None);
-    expect(&r, (Pci, "gpu 0 0000:1b:00.0", "acs"), Ok, "off at every port", None);
+    expect(&r, (Pci, "gpu 0 0000:1b:00.0", "acs"), Fine, "off at every port", None);
     expect(&r, (Path, "", "libnvm"), Skip, "closed: it gives bus addresses", Some("unsafe-no-iommu"));
     assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("soft", "host", "bounce"));
     assert_eq!(possible(&r), [true, false, false]);
@@ -237,7 +238,7 @@ fn device_files_do_without_the_group() {
     shape.0.node("/dev/vfio/15", 0o600).node("/dev/iommu", 0o666).node("/dev/vfio/devices/vfio3", 0o666);
     shape.0.folder("/sys/bus/pci/devices/0000:04:00.0/vfio-dev/vfio3");
     let r = look(&shape);
-    expect(&r, (Nvme, "0000:04:00.0", "rights"), Ok, "/dev/vfio/devices/vfio3 and /dev/iommu", None);
+    expect(&r, (Nvme, "0000:04:00.0", "rights"), Fine, "/dev/vfio/devices/vfio3 and /dev/iommu", None);
     assert_eq!((r.storage.by, possible(&r)), ("vfio cdev", vec![true, true, false]));
     expect(&r, (Path, "", "iommufd"), Skip, "Linux 6.14 maps no dma-bufs", Some("6.19"));
 
@@ -292,7 +293,7 @@ fn a_gpu_that_cuda_does_not_show_is_named() {
     let with = |r: &Report| find(r, GPU, "0000:00:06.0", "driver").clone();
     let r = look(&(tree, facts.clone()));
     assert!(with(&r).detail.contains("580.159.04 is loaded, but: no CUDA driver"), "{:?}", with(&r));
-    expect(&r, (GPU, "0000:00:06.0", "BAR1"), Ok, "256 GiB", None);
+    expect(&r, (GPU, "0000:00:06.0", "BAR1"), Fine, "256 GiB", None);
 
     let bare = Recorded::new();
     kernel(&bare, "6.12.9", "GenuineIntel", "", "");
@@ -394,13 +395,41 @@ fn nothing_is_guessed_from_nothing() {
 
 /// Overwrites every file with bytes that are no text. Links stay.
 fn scramble(folder: &std::path::Path) {
+    files(folder, &mut |file| std::fs::write(file, [0xff, 0x00, 0xc3, 0x28, b'\n', b':', b'-']).unwrap());
+}
+
+fn files(folder: &std::path::Path, each: &mut impl FnMut(&std::path::Path)) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         let kind = entry.file_type().unwrap();
         if kind.is_dir() {
-            scramble(&entry.path());
+            files(&entry.path(), each);
         } else if kind.is_file() {
-            std::fs::write(entry.path(), [0xff, 0x00, 0xc3, 0x28, b'\n', b':', b'-']).unwrap();
+            each(&entry.path());
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Files that are cut off, or have a byte changed, as a kernel of another version might show them.
+    #[test]
+    fn no_damage_to_a_tree_panics(damage in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<u8>()), 8)) {
+        let shape = server();
+        let mut n = 0;
+        files(shape.0.root(), &mut |file| {
+            let (cut, at, byte) = damage[n % damage.len()];
+            n += 1;
+            let mut bytes = std::fs::read(file).unwrap();
+            if bytes.is_empty() {
+                return;
+            }
+            let at = at.index(bytes.len());
+            if cut { bytes.truncate(at) } else { bytes[at] = byte }
+            std::fs::write(file, bytes).unwrap();
+        });
+        let r = look(&shape);
+        prop_assert!(!r.to_string().is_empty() && serde_json::to_string(&r).is_ok());
     }
 }
 

@@ -88,8 +88,8 @@ pub fn kernel_drive(tree: &Recorded, place: &str, device: &Device, name: &str, m
     tree.folder(&format!("{at}/{name}n1"));
     let block = |name: &str, number: u32| {
         tree.file(&format!("/sys/class/block/{name}/dev"), format!("259:{number}\n"));
-        tree.file(&format!("/sys/class/block/{name}/size"), "2048\n");
-        tree.file(&format!("/dev/{name}"), vec![0; 1 << 20]);
+        tree.file(&format!("/sys/class/block/{name}/size"), "256\n");
+        tree.file(&format!("/dev/{name}"), vec![0; 128 << 10]);
     };
     block(&format!("{name}n1"), 0);
     let mut table = String::from("25 1 0:21 / /proc rw - proc proc rw\n");

@@ -48,7 +48,7 @@ pub(super) fn map_file(site: &Site<'_>) -> Result<Option<Mapped>, RungError> {
                 let has = other.as_ref().map_or_else(|| "no IOMMU at all".to_owned(), |i| i.name());
                 return Err(RungError::Needs {
                     what: format!("only iommufd maps a dma-buf, and {} is opened through {has}", device.name),
-                    next: "open the controller through its VFIO device file (Linux 6.6 or newer)".to_owned(),
+                    next: "open the controller through its VFIO device file (api=cdev, Linux 6.6 or newer)".to_owned(),
                 });
             }
         },

@@ -107,7 +107,7 @@ pub(super) fn type1(site: &Site<'_>) -> Result<Option<Arc<dyn IommuMap>>, RungEr
         Some(iommu) if iommu.kind() == IommuKind::Type1 => Ok(Some(iommu.clone())),
         Some(iommu) => Err(RungError::Needs {
             what: format!("{} maps no CPU mapping of device memory, only VFIO's type1 back end does", iommu.name()),
-            next: "open the controller through its VFIO group".to_owned(),
+            next: "open the controller through its VFIO group (api=group)".to_owned(),
         }),
         None => Err(RungError::Needs {
             what: format!("{} has no IOMMU that this process maps through", device.name),

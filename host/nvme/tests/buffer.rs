@@ -186,7 +186,7 @@ fn submission_rings_are_in_the_buffer_and_completions_in_memory() {
     }
     let ns = r.controller.namespace(1).unwrap();
     for i in [0, 2] {
-        HostQueue::on(&mut set, i).unwrap().flush(&ns).unwrap();
+        HostQueue::on(&mut set, i).unwrap().read(&ns, 0, &mut [0; 512]).unwrap();
     }
     assert_ne!(r.port.memory.get::<u64>(OFFSET + 2 * PAGE as usize).unwrap(), 0, "the command was stored there");
     drop(set);
@@ -207,7 +207,7 @@ fn a_reset_tells_the_controller_the_address_again() {
     assert_eq!(r.port.base(), r.iommu.base);
     set.reset().unwrap();
     let ns = r.controller.namespace(1).unwrap();
-    HostQueue::on(&mut set, 0).unwrap().flush(&ns).unwrap();
+    HostQueue::on(&mut set, 0).unwrap().read(&ns, 0, &mut [0; 512]).unwrap();
 }
 
 #[test]

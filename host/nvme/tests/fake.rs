@@ -2,7 +2,7 @@
 //! addresses are the process's own.
 
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
-use crate::nvme::{Attachment, DmaSpace, DoorbellWindow, Port, PortError};
+use crate::nvme::{Attachment, DmaSpace, DoorbellWindow, PciId, Port, PortError};
 use crate::wire::nvme::{CqEntry, SqEntry, Status, admin, cc, csts, feature, register, status};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,6 +27,14 @@ pub(super) struct Quirks {
     pub queues: u32,
     /// CSTS.SHST never says complete.
     pub never_shut_down: bool,
+    /// Bytes of Identify Controller that are not zero.
+    pub identify: Vec<(usize, u8)>,
+    /// Which PCI function it says that it is.
+    pub pci_id: Option<PciId>,
+    /// CRTO.
+    pub crto: u32,
+    /// Event requests that may wait.
+    pub event_requests: usize,
 }
 
 /// CAP with TO 500 ms and room for any depth.
@@ -45,6 +53,10 @@ impl Default for Quirks {
             aborts: true,
             queues: 4,
             never_shut_down: false,
+            identify: Vec::new(),
+            pci_id: None,
+            crto: 0,
+            event_requests: 4,
         }
     }
 }
@@ -72,6 +84,10 @@ struct State {
     queues: HashMap<u16, Queue>,
     /// Commands without completion: queue, command.
     lost: Vec<(u16, SqEntry)>,
+    /// Registers read as zero, as of a device that left some virtual machine.
+    blank: bool,
+    /// Event requests that wait.
+    events: Vec<SqEntry>,
     /// Every admin opcode that was executed.
     log: Vec<u8>,
     writes: u32,
@@ -117,6 +133,28 @@ impl Fake {
 
     pub(super) fn disappear(&self) {
         self.state().gone = true;
+    }
+
+    pub(super) fn go_blank(&self) {
+        self.state().blank = true;
+    }
+
+    /// Reports an event; whether somebody had asked for it.
+    pub(super) fn report(&self, event: u32) -> bool {
+        let mut s = self.state();
+        let Some(request) = s.events.pop() else { return false };
+        complete(&mut s, 0, &request, event, status::SUCCESS);
+        true
+    }
+
+    pub(super) fn waiting_requests(&self) -> usize {
+        self.state().events.len()
+    }
+
+    /// A predecessor was enabling it and died: CC.EN without CSTS.RDY.
+    pub(super) fn half_enabled(&self) {
+        let mut s = self.state();
+        (s.cc, s.csts) = (cc::EN, 0);
     }
 
     /// Somebody else disables it.
@@ -173,6 +211,11 @@ impl Fake {
                 s.lost.push((id, entry));
                 continue;
             }
+            if id == 0 && entry.opcode() == admin::ASYNC_EVENT_REQUEST && s.events.len() < quirks.event_requests {
+                s.log.push(entry.opcode());
+                s.events.push(entry);
+                continue;
+            }
             let (result, status) = if id == 0 { self.admin(s, &entry, &quirks) } else { (0, status::SUCCESS) };
             complete(s, id, &entry, result, status);
         }
@@ -186,7 +229,13 @@ impl Fake {
             admin::IDENTIFY => {
                 let mut bytes = [0u8; 4096];
                 bytes[4..8].copy_from_slice(b"FAKE");
+                if entry.cdw10 == 1 {
+                    quirks.identify.iter().for_each(|(at, value)| bytes[*at] = *value);
+                }
                 if entry.cdw10 == 0 {
+                    if entry.nsid > 2 {
+                        return (0, status::INVALID_NAMESPACE.dnr());
+                    }
                     bytes[..8].copy_from_slice(&1000u64.to_le_bytes());
                     bytes[130] = 9;
                 }
@@ -194,6 +243,8 @@ impl Fake {
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), entry.prp1 as *mut u8, 4096) };
                 (0, status::SUCCESS)
             }
+            admin::SET_FEATURES if entry.cdw10 as u8 == feature::ASYNC_EVENT_CONFIG => (0, status::SUCCESS),
+            admin::ASYNC_EVENT_REQUEST => (0, status::ASYNC_EVENT_LIMIT.dnr()),
             admin::SET_FEATURES if entry.cdw10 as u8 == feature::NUMBER_OF_QUEUES => {
                 ((quirks.queues - 1) << 16 | (quirks.queues - 1), status::SUCCESS)
             }
@@ -247,6 +298,7 @@ impl Fake {
             s.polls = 0;
             s.queues.clear();
             s.lost.clear();
+            s.events.clear();
             let depth = (s.aqa & 0xfff) + 1;
             s.queues.insert(0, Queue { sq: s.asq, cq: s.acq, depth, phase: true, has_sq: true, ..Queue::default() });
             if quirks.fatal_on_enable {
@@ -280,8 +332,12 @@ impl Port for Fake {
         if s.gone {
             return Ok(u32::MAX);
         }
+        if s.blank {
+            return Ok(0);
+        }
         let quirks = self.quirks.lock().unwrap();
         Ok(match offset {
+            register::CRTO => quirks.crto,
             register::CAP => quirks.cap as u32,
             0x04 => (quirks.cap >> 32) as u32,
             register::VS => quirks.version,
@@ -302,7 +358,7 @@ impl Port for Fake {
     fn write32(&self, offset: u32, value: u32) -> Result<(), PortError> {
         let mut s = self.state();
         s.writes += 1;
-        if s.gone {
+        if s.gone || s.blank {
             return Ok(());
         }
         match offset {
@@ -336,5 +392,9 @@ impl Port for Fake {
 
     fn kind(&self) -> &'static str {
         "fake"
+    }
+
+    fn pci_id(&self) -> Option<PciId> {
+        self.quirks.lock().unwrap().pci_id
     }
 }

@@ -2,6 +2,8 @@
 
 mod buffer;
 mod fake;
+mod hostile;
+mod manners;
 mod peer;
 
 use super::{
@@ -11,6 +13,7 @@ use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
 use crate::wire::nvme::{SqEntry, admin, io, status};
 use fake::{CAP, Fake, Quirks};
+use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -456,4 +459,28 @@ fn regions_of_a_poisoned_space_stay() {
     assert_eq!(words(sq, 4), [0; 4]);
     // A kernel that would not end may still ring for its identifier.
     assert_eq!(controller.free_queues(), 3);
+}
+
+// --- controllers of ill will -----------------------------------------------------------------------------------------
+
+#[test]
+fn no_bytes_are_no_controller() {
+    hostile::run(&[]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// The same with far more inputs: `cargo fuzz run controller`.
+    #[test]
+    fn no_controller_makes_the_driver_panic_or_hang(input in proptest::collection::vec(any::<u8>(), 0..6000)) {
+        hostile::run(&input);
+    }
+
+    /// Mostly well-behaved, so that it gets further.
+    #[test]
+    fn nor_one_that_behaves_well_at_first(input in proptest::collection::vec(prop_oneof![9 => 0u8..200, 1 => any::<u8>()], 3000..6000)) {
+        let polite: Vec<u8> = input.into_iter().enumerate().map(|(i, b)| if i < 60 { b / 12 * 12 % 240 } else { b }).collect();
+        hostile::run(&polite);
+    }
 }

@@ -1,6 +1,5 @@
 //! The controller as the engine of read-backs, and what is asked for where there is no way to a GPU.
 
-use super::super::peer::ReadBack;
 use super::fake::Quirks;
 use super::{options, ready};
 use crate::memory::ladder::{Probe, Rung, RungChoice};
@@ -25,7 +24,7 @@ fn mapping(region: &Arc<Region>, astray: i64) -> DmaRegion {
 fn what_the_controller_writes_is_read_back() {
     let (_fake, controller) = ready(Quirks::default());
     let region = region(12);
-    let probe = ReadBack(&controller);
+    let probe = controller.read_back();
     for offset in [0, 3 * PAGE, 7 * PAGE] {
         probe.device_writes(&mapping(&region, 0), offset).unwrap();
         assert_eq!(region.get_slice::<u8>(offset + 4, 4).unwrap(), *b"FAKE");
@@ -36,7 +35,7 @@ fn what_the_controller_writes_is_read_back() {
 fn addresses_that_lead_elsewhere_are_seen() {
     let (_fake, controller) = ready(Quirks::default());
     let region = region(12);
-    let probe = ReadBack(&controller);
+    let probe = controller.read_back();
     for (astray, words) in
         [(PAGE as i64, "nothing arrived"), (-(PAGE as i64), "nothing arrived"), (64, "other bytes arrived")]
     {
@@ -49,7 +48,7 @@ fn addresses_that_lead_elsewhere_are_seen() {
 fn a_command_is_fetched_from_the_memory() {
     let (fake, controller) = ready(Quirks::default());
     let region = region(12);
-    let probe = ReadBack(&controller);
+    let probe = controller.read_back();
     probe.device_reads(&mapping(&region, 0), PAGE).unwrap();
     let e = probe.device_reads(&mapping(&region, PAGE as i64), 2 * PAGE).unwrap_err();
     assert!(e.reason.contains("0x5742 was written") && !e.still_in_use, "{}", e.reason);
@@ -60,7 +59,7 @@ fn a_command_is_fetched_from_the_memory() {
 fn a_controller_that_does_not_answer_may_still_write() {
     let (fake, controller) = ready(Quirks::default());
     let region = region(12);
-    let probe = ReadBack(&controller);
+    let probe = controller.read_back();
     // Its queue can be deleted, which ends its interest in the memory.
     fake.with_quirks(|q| q.lose_io = true);
     let e = probe.device_reads(&mapping(&region, 0), 0).unwrap_err();

@@ -144,7 +144,8 @@ impl IommuMap for Ioas {
     unsafe fn map_host(&self, host: NonNull<u8>, bytes: u64, iova: u64, access: DmaAccess) -> Result<(), IommuError> {
         self.addresses.check(&self.device, bytes, host.as_ptr() as u64)?;
         self.addresses.check(&self.device, bytes, iova)?;
-        Locked::now(IommuKind::Iommufd).check(&self.device, bytes)?;
+        let locked = Locked::now(IommuKind::Iommufd);
+        locked.check(&self.device, bytes)?;
         let mut map = uapi::IoasMap {
             flags: Self::flags(access),
             ioas_id: self.id,
@@ -154,7 +155,10 @@ impl IommuMap for Ioas {
             ..uapi::IoasMap::new()
         };
         // The caller keeps the memory valid until it is unmapped.
-        call(self.fd.as_fd(), &mut map).map_err(|e| self.refused("IOMMU_IOAS_MAP", iova, bytes, e))?;
+        call(self.fd.as_fd(), &mut map).map_err(|e| {
+            let explained = locked.explain(&self.device, bytes, &e);
+            explained.unwrap_or_else(|| self.refused("IOMMU_IOAS_MAP", iova, bytes, e))
+        })?;
         Ok(())
     }
 

@@ -86,6 +86,8 @@ pub struct VfioDevice {
     release: Option<EventFd>,
     /// Notices that were taken from the eventfds.
     heard: AtomicU8,
+    /// Whether MSI-X vectors are connected: the kernel refuses to disconnect none.
+    interrupts: Mutex<bool>,
     /// What the descriptor needs to stay open: the group, or the address space. After the descriptor.
     _keep: Arc<dyn Any + Send + Sync>,
     _claim: Claim,
@@ -118,6 +120,7 @@ impl VfioDevice {
             bus_error: None,
             release: None,
             heard: AtomicU8::new(0),
+            interrupts: Mutex::new(false),
             _keep: keep,
             _claim: claim,
         };
@@ -260,6 +263,10 @@ impl VfioDevice {
         if !self.can_reset {
             return Err(failed(io::Error::new(io::ErrorKind::Unsupported, "the device has no reset of its own")));
         }
+        if self.is_gone() {
+            // The kernel would wait more than a minute for it.
+            return Err(failed(io::Error::new(io::ErrorKind::NotConnected, "it has left the bus")));
+        }
         let fd = self.file().map_err(failed)?;
         let mut tries = 0;
         loop {
@@ -331,17 +338,27 @@ impl VfioDevice {
             let (device, last) = (self.name.clone(), count.saturating_sub(1));
             return Err(VfioError::Vectors { device, first: 0, last, vectors });
         }
-        self.disable_interrupts()?;
+        let mut connected = self.interrupts.lock().unwrap_or_else(|e| e.into_inner());
+        self.disconnect(&mut connected)?;
         let failed = |source| VfioError::call(&self.name, "eventfd", source);
         let events: Vec<EventFd> = (0..count).map(|_| EventFd::new()).collect::<Result<_, _>>().map_err(failed)?;
         let descriptors: Vec<i32> = events.iter().map(|e| e.as_raw_fd()).collect();
         self.set_irqs(uapi::VFIO_PCI_MSIX_IRQ_INDEX, 0, &descriptors)?;
+        *connected = true;
         Ok(events)
     }
 
     /// Disconnects all MSI-X vectors.
     pub fn disable_interrupts(&self) -> Result<(), VfioError> {
-        self.set_irqs(uapi::VFIO_PCI_MSIX_IRQ_INDEX, 0, &[])
+        self.disconnect(&mut self.interrupts.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    fn disconnect(&self, connected: &mut bool) -> Result<(), VfioError> {
+        if *connected {
+            self.set_irqs(uapi::VFIO_PCI_MSIX_IRQ_INDEX, 0, &[])?;
+            *connected = false;
+        }
+        Ok(())
     }
 }
 
@@ -419,7 +436,7 @@ mod tests {
         let bdf = "ffff:ff:1f.7".parse().unwrap();
         let first = Claim::new(bdf).unwrap();
         let text = Claim::new(bdf).unwrap_err().to_string();
-        assert_eq!(text, "ffff:ff:1f.7 is in use: ffff:ff:1f.7 is open in this process already");
+        assert_eq!(text, "ffff:ff:1f.7 is in use: ffff:ff:1f.7 is taken by this process already");
         drop(first);
         assert!(Claim::new(bdf).is_ok());
     }

@@ -1,7 +1,7 @@
 //! How opening a device through VFIO fails: what is in the way, and the command that clears it.
 
 use crate::memory::IommuError;
-use crate::pci::{Sysfs, processes as holder_of};
+use crate::pci::{Sysfs, vfio_holder};
 use std::io;
 use std::path::PathBuf;
 
@@ -78,7 +78,7 @@ pub enum VfioError {
         path: PathBuf,
     },
     /// Somebody else has it open.
-    #[error("{device} is in use: {} is open in {}", .path.display(), .holder)]
+    #[error("{device} is in use: {} is taken by {}", .path.display(), .holder)]
     Busy {
         /// Which device.
         device: String,
@@ -166,9 +166,11 @@ impl VfioError {
             Some(libc::ENOENT | libc::ENODEV) => Self::NoNode { path, hint },
             Some(libc::EACCES | libc::EPERM) => Self::Rights { path },
             Some(libc::EBUSY) => {
+                // This process may have the file open already, without having got the device.
+                let others = |b| vfio_holder(&Sysfs::system(), b, Some(std::process::id()));
                 let unseen =
                     || "another process, or in the kernel's hands (as root, `fuser -v` shows which)".to_owned();
-                let holder = holder_of(&Sysfs::system(), &path).unwrap_or_else(unseen);
+                let holder = device.parse().ok().and_then(others).unwrap_or_else(unseen);
                 Self::Busy { device: device.to_owned(), path, holder }
             }
             _ => Self::Open { path, source },
@@ -195,7 +197,7 @@ mod tests {
         };
         assert_eq!(e(libc::ENOENT), "/dev/vfio/12: no such file; load the module vfio-pci");
         assert!(e(libc::EACCES).contains("chown USER /dev/vfio/12"));
-        assert!(e(libc::EBUSY).starts_with("0000:65:00.0 is in use: /dev/vfio/12 is open in "));
+        assert!(e(libc::EBUSY).starts_with("0000:65:00.0 is in use: /dev/vfio/12 is taken by "));
         assert!(e(libc::EIO).starts_with("/dev/vfio/12: "));
     }
 }

@@ -189,10 +189,10 @@ impl IommuMap for Type1Map {
         // The caller keeps the memory valid until it is unmapped.
         call(self.container.fd.as_fd(), &mut map).map(|_| ()).map_err(|source| match source.raw_os_error() {
             Some(libc::ENOSPC) => IommuError::NoEntry { device: self.device.clone(), limit: self.container.entries },
-            _ => {
+            _ => locked.explain(&self.device, bytes, &source).unwrap_or_else(|| {
                 let (device, call) = (self.device.clone(), "VFIO_IOMMU_MAP_DMA");
                 IommuError::Refused { device, call, iova, bytes, source }
-            }
+            }),
         })
     }
 

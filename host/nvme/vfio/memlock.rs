@@ -1,6 +1,7 @@
 //! RLIMIT_MEMLOCK: what it leaves, looked at before the kernel refuses with a bare ENOMEM.
 
 use crate::memory::{IommuError, IommuKind};
+use std::io;
 
 /// `CAP_IPC_LOCK` (linux/capability.h): whoever has it is not limited.
 const CAP_IPC_LOCK: u32 = 14;
@@ -9,9 +10,11 @@ const CAP_IPC_LOCK: u32 = 14;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Locked {
     /// Bytes that count already.
-    pub(super) used: u64,
+    used: u64,
     /// The limit; `None` if there is none.
-    pub(super) allowed: Option<u64>,
+    limit: Option<u64>,
+    /// Whether this process seems to be above it. In a user namespace it may seem so and not be.
+    exempt: bool,
 }
 
 impl Locked {
@@ -34,13 +37,24 @@ impl Locked {
             IommuKind::Iommufd => "VmPin",
         });
         let effective = field("CapEff").and_then(|v| u64::from_str_radix(&v, 16).ok()).unwrap_or(0);
-        let allowed = if effective >> CAP_IPC_LOCK & 1 == 1 { None } else { limit };
-        Self { used, allowed }
+        Self { used, limit, exempt: effective >> CAP_IPC_LOCK & 1 == 1 }
     }
 
     /// Whether `needed` more bytes fit.
     pub(super) fn check(self, device: &str, needed: u64) -> Result<(), IommuError> {
-        match self.allowed {
+        if self.exempt { Ok(()) } else { self.compare(device, needed) }
+    }
+
+    /// What the kernel's ENOMEM meant: the limit after all, if `needed` more bytes do not fit.
+    pub(super) fn explain(self, device: &str, needed: u64, refusal: &io::Error) -> Option<IommuError> {
+        if refusal.raw_os_error() != Some(libc::ENOMEM) {
+            return None;
+        }
+        self.compare(device, needed).err()
+    }
+
+    fn compare(self, device: &str, needed: u64) -> Result<(), IommuError> {
+        match self.limit {
             Some(allowed) if self.used.saturating_add(needed) > allowed => {
                 Err(IommuError::MemoryLock { device: device.to_owned(), needed, used: self.used, allowed })
             }
@@ -50,7 +64,7 @@ impl Locked {
 }
 
 /// The soft limit in bytes; `None` if it is unlimited.
-pub(super) fn soft_limit() -> Option<u64> {
+fn soft_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure lives for the call.
     if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
@@ -68,7 +82,7 @@ mod tests {
     #[test]
     fn the_limit_is_told_before_it_is_hit() {
         let locked = Locked::of(STATUS, Some(8 << 20), IommuKind::Type1);
-        assert_eq!(locked, Locked { used: 4 << 20, allowed: Some(8 << 20) });
+        assert_eq!(locked, Locked { used: 4 << 20, limit: Some(8 << 20), exempt: false });
         assert!(locked.check("d", 4 << 20).is_ok());
         let text = locked.check("0000:65:00.0", (4 << 20) + 4096).unwrap_err().to_string();
         assert_eq!(
@@ -84,6 +98,12 @@ mod tests {
         assert!(Locked::of(STATUS, None, IommuKind::Type1).check("d", u64::MAX).is_ok());
         let able = STATUS.replace("CapEff:\t0000000000000000", "CapEff:\t0000000000004000");
         assert!(Locked::of(&able, Some(0), IommuKind::Type1).check("d", 1 << 40).is_ok());
+        // In a user namespace the kernel refuses nevertheless.
+        let refusal = io::Error::from_raw_os_error(libc::ENOMEM);
+        let locked = Locked::of(&able, Some(0), IommuKind::Type1);
+        assert!(matches!(locked.explain("d", 1, &refusal), Some(IommuError::MemoryLock { .. })));
+        assert!(locked.explain("d", 1, &io::Error::from_raw_os_error(libc::EFAULT)).is_none());
+        assert!(Locked::of(&able, None, IommuKind::Type1).explain("d", 1, &refusal).is_none());
         assert!(Locked::of("", Some(0), IommuKind::Type1).check("d", 1).is_err());
     }
 }

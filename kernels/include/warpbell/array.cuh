@@ -350,6 +350,8 @@ template <class T> class array {
     // A search that may end at any element starts small, and does not ask for more before it knows that it needs more.
     uint64_t stretch = Stops ? lanes : ~0ull;
     bool changed = false;
+    // The tag of the page in question as it was read before the last fence, if there was one.
+    uint64_t early = 0;
     while (first < last) {
       const uint64_t page = page_of(first);
       const uint32_t set = frames::set_of(c_, page);
@@ -359,14 +361,21 @@ template <class T> class array {
       if (!whole) end = first + stretch;
       stretch = ~0ull;
       const bool more = whole && end < last;
-      const uint64_t ahead = more ? order::load_relaxed(home_tag(page + 1)) : 0;
+      const uint64_t ahead = more ? order::load_before_fence(home_tag(page + 1)) : 0;
       uint32_t way = 0;
       const uint64_t* word = nullptr;
       uint64_t t = 0;
       bool pinned = false;
-      if (!warp::all(mask, !changed && hit(page, set, way, word, t))) {
+      if (warp::all(mask, tags::holds(early, page))) {
+        way = frames::home_way(c_, page);
+        word = frames::tag(c_, frames::entry(c_, set, way));
+        t = early;
+      } else if (!warp::all(mask, !changed && hit(page, set, way, word, t))) {
         if (!hold(mask, page, way)) return walked::failed;
         pinned = true;
+      }
+      if (pinned) {
+        // Counted by the pin.
       } else if (warp::is_leader(mask)) {
         ++hits_;
         if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
@@ -385,6 +394,7 @@ template <class T> class array {
       if (Stops && stop) return walked::stopped;
       // The frame was no longer the page's: the rest with a pin.
       changed = done < count;
+      early = more && !changed && !pinned ? ahead : 0;
       if (changed && warp::is_leader(mask)) out_of_line(note_retry)(cache_);
       first += done;
     }
@@ -405,7 +415,7 @@ template <class T> class array {
         if (k < count) v[j] = order::load_data(base + k);
       }
       if (word) {
-        order::fence_after_loads();
+        order::fence_acquire();
         if (!warp::all(mask, tags::same(t, order::load_relaxed(word)))) return at;
       }
       bool stop = false;
@@ -480,7 +490,7 @@ template <class T> class page_handle {
     if (warp::is_leader(group)) frames::unpin(a_.c_, entry_, warp::count(group));
   }
 
- private:
+  // Goes to the page of element i, whether or not it is another one. False when that page could not be had.
   WB_FN bool move_to(uint64_t i) {
     release();
     if (i >= a_.count_) {
@@ -503,13 +513,13 @@ template <class T> class page_handle {
     return true;
   }
 
+ private:
   // Pins a page that is in its home way, without a call. Lanes with the same page pin it together.
   WB_FN bool pin_home(uint64_t page, uint32_t entry) {
     const warp::mask_t group = warp::match(warp::active(), entry);
     bool pinned = false;
     if (warp::is_leader(group)) {
-      pinned = tags::holds(order::load_relaxed(frames::tag(a_.c_, entry)), page) &&
-               frames::pin_held(a_.c_, entry, page, warp::count(group));
+      pinned = frames::pin_held(a_.c_, entry, page, warp::count(group));
     }
     pinned = warp::shuffle(group, static_cast<uint32_t>(pinned), warp::leader(group)) != 0;
     a_.hits_ += pinned;

@@ -115,7 +115,8 @@ WB_FN void touch(const uint64_t* tag, uint64_t seen) {
   order::compare_exchange_relaxed(const_cast<uint64_t*>(tag), seen, seen | WB_TAG_REFERENCED);
 }
 
-WB_FN void unpin(const wb_cache& c, uint32_t entry, uint32_t count) { order::fetch_add(pins(c, entry), 0u - count); }
+// What was read under the pin was read before; the eviction's look at the pins acquires.
+WB_FN void unpin(const wb_cache& c, uint32_t entry, uint32_t count) { order::add_release(pins(c, entry), 0u - count); }
 
 // Takes `count` pins if the frame is the page's. `state` is added to the tag of a frame that holds it.
 WB_FN bool pin(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count, uint64_t state) {
@@ -134,7 +135,8 @@ WB_FN bool pin(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count,
 
 // The same for a frame that is expected to hold the page already: no loop, and false when anything is in the way.
 WB_FN bool pin_held(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count) {
-  order::fetch_add(pins(c, entry), count);
+  // The tag's read-modify-write releases the pin: an eviction that comes after it in the tag sees the pin.
+  order::add_relaxed(pins(c, entry), count);
   const uint64_t t = order::fetch_or(tag(c, entry), uint64_t{0});
   if (tags::holds(t, page)) {
     if (!(t & WB_TAG_REFERENCED)) touch(tag(c, entry), t);

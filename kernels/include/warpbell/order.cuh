@@ -108,8 +108,23 @@ WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
 #undef WB_ORDER_STORE
 #undef WB_ORDER_RMW
 
-// Device-scope and system-scope release+acquire fences.
-WB_FN void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+WB_FN void add_relaxed(uint32_t* p, uint32_t v) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+WB_FN void add_release(uint32_t* p, uint32_t v) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+// An acquire fence waits for loads only; one that releases too also waits for stores to arrive, which takes several times as
+// long. The acquire form is PTX ISA 8.6, of CUDA 12.7.
+WB_FN void fence_acquire() {
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 7)
+  asm volatile("fence.acquire.gpu;" ::: "memory");
+#else
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#endif
+}
+// A system-scope release+acquire fence.
 WB_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 // A store to a device register. The MMIO form is never merged, split or repeated (PTX ISA 8.2, st.mmio).
@@ -178,13 +193,20 @@ template <class T> WB_FN T fetch_min_relaxed(T* p, T v) {
   return old;
 }
 
+WB_FN void add_relaxed(uint32_t* p, uint32_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+WB_FN void add_release(uint32_t* p, uint32_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELEASE); }
+
+WB_FN void fence_acquire() {
+#if !defined(__SANITIZE_THREAD__)
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+#endif
+}
 // Sequentially consistent so that a store before it is visible before a load after it, on every CPU.
-WB_FN void fence() {
+WB_FN void fence_sys() {
 #if !defined(__SANITIZE_THREAD__)
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
-WB_FN void fence_sys() { fence(); }
 
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
 
@@ -325,12 +347,12 @@ template <class T> WB_FN T add_data(T* p, T v) {
 #endif
 }
 
-// Keeps loads before it before accesses after it.
-WB_FN void fence_after_loads() {
-#if WB_GPU
-  fence();
-#elif !defined(__SANITIZE_THREAD__)
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+// A load that a `fence_acquire` makes an acquire of, later, together with others.
+template <class T> WB_FN T load_before_fence(const T* p) {
+#if defined(__SANITIZE_THREAD__)
+  return load_acquire(p);
+#else
+  return load_relaxed(p);
 #endif
 }
 
@@ -338,7 +360,7 @@ WB_FN void fence_after_loads() {
 template <class T> WB_FN T load_checked(const T* p) {
 #if WB_CHECKED_READ_FENCES
   T v = load_data(p);
-  fence_after_loads();
+  fence_acquire();
   return v;
 #else
   using word = typename detail::word<sizeof(T)>::type;

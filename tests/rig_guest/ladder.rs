@@ -1,0 +1,139 @@
+//! The first rung of the mapping ladder, with another PCI device's memory for the GPU's and a module that hands out mappings
+//! of it: VFIO's mapping and the controller's read-backs are real.
+
+use super::machine::{self, MATE, PEER, bind};
+use std::ffi::c_void;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use warpbell::memory::ladder::{
+    DmaBufExport, Ladder, LadderDevice, LadderError, Rung, RungChoice, Syscalls, TRIAL_BYTES,
+};
+use warpbell::memory::{MemoryError, Region, Space};
+use warpbell::nvme::Controller;
+use warpbell::nvme::vfio::{self, VfioApi, VfioConfig};
+
+/// A descriptor that is none.
+const MODULE: RawFd = 1 << 20;
+/// GDRDRV_IOC_PIN_BUFFER, _UNPIN_BUFFER and _GET_VERSION (gdrdrv.h).
+const PIN: u32 = 0xc028_da01;
+const UNPIN: u32 = 0xc008_da02;
+const VERSION: u32 = 0xc008_daff;
+/// Where the handle is in the structure of PIN.
+const HANDLE: usize = 32;
+
+/// A page of a GPU, to put memory at that is to look like a GPU's.
+const GPU_LIKE: usize = 0x6000_0000_0000;
+
+/// A mapping of the peer's memory from its start.
+struct View(NonNull<u8>, usize);
+// SAFETY: an address and a length.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    /// At `wish` if nothing is there yet.
+    fn new(wish: usize, bytes: usize) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(machine::device(PEER).join("resource2"))?;
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new shared mapping; without MAP_FIXED it replaces nothing.
+        let base = unsafe { libc::mmap(wish as *mut c_void, bytes, both, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        match NonNull::new(base.cast()) {
+            Some(p) if base != libc::MAP_FAILED => Ok(Self(p, bytes)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
+    }
+}
+
+/// gdrdrv, if the peer were a GPU.
+#[derive(Debug)]
+struct Module;
+
+impl Syscalls for Module {
+    fn open(&self, path: &Path) -> io::Result<RawFd> {
+        if path == Path::new("/dev/gdrdrv") { Ok(MODULE) } else { Err(io::Error::from_raw_os_error(libc::ENOENT)) }
+    }
+    unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> io::Result<i32> {
+        assert_eq!(fd, MODULE);
+        match request {
+            // SAFETY: two words of the request's structure.
+            VERSION => unsafe { argument.cast::<[u32; 2]>().write([0x2_0005, 0x2_0000]) },
+            // SAFETY: the handle lies within the request's structure.
+            PIN => unsafe { argument.byte_add(HANDLE).cast::<u64>().write(0) },
+            UNPIN => {}
+            other => panic!("request {other:#x}"),
+        }
+        Ok(0)
+    }
+    fn map(&self, fd: RawFd, offset: u64, bytes: usize) -> io::Result<NonNull<u8>> {
+        assert_eq!((fd, offset), (MODULE, 0));
+        let view = std::mem::ManuallyDrop::new(View::new(0, bytes)?);
+        Ok(view.0)
+    }
+    unsafe fn unmap(&self, base: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        drop(View(base, bytes));
+        Ok(())
+    }
+    fn close(&self, fd: RawFd) {
+        assert_eq!(fd, MODULE);
+    }
+}
+
+#[derive(Debug)]
+struct NoBuffers;
+
+impl DmaBufExport for NoBuffers {
+    fn export(&self, region: &Region) -> Result<OwnedFd, MemoryError> {
+        region.export_dma_buf()
+    }
+}
+
+/// Memory of the peer that starts on a page of 64 KiB, as kernels would see it.
+fn memory(bytes: usize) -> Arc<Region> {
+    let view = Arc::new(View::new(GPU_LIKE, bytes).unwrap());
+    // SAFETY: the view is mapped as long as the region keeps it.
+    Arc::new(unsafe { Space::cpu().import_host(view.0, bytes, false, view.clone()) }.unwrap())
+}
+
+#[test]
+fn a_mapping_of_another_devices_memory_is_read_back() {
+    if !machine::inside() {
+        return;
+    }
+    bind(MATE);
+    fs::write(machine::device(PEER).join("enable"), "1").unwrap();
+    let group = machine::vfio() == "group";
+    let api = if group { VfioApi::Group } else { VfioApi::Cdev };
+    let opened = vfio::open(&VfioConfig { api, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
+    let iommu = opened.attachment.dma.iommu();
+    let controller = Controller::new(opened.attachment.clone()).unwrap().enable().map_err(|(_, e)| e).unwrap();
+    let device = LadderDevice { name: MATE.to_owned(), bdf: Some(MATE.parse().unwrap()), iommu };
+    let ladder = Ladder::with(Arc::new(Module), Arc::new(NoBuffers), device, RungChoice::Only(Rung::Gdrdrv));
+    let trial = memory(TRIAL_BYTES);
+    let chosen = ladder.choose(&trial, &controller.read_back());
+    for attempt in ladder.attempts() {
+        println!("  {attempt}");
+    }
+    match chosen {
+        Ok(rung) => {
+            assert!(group && rung == Rung::Gdrdrv);
+            let mapping = ladder.map(&trial, &controller.read_back()).unwrap();
+            assert_eq!(mapping.bytes, TRIAL_BYTES);
+        }
+        Err(LadderError::Rung { reason, next, .. }) => {
+            assert!(!group && reason.contains("only VFIO's type1") && next.contains("group"), "{reason}; {next}");
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
