@@ -144,6 +144,16 @@ impl Core {
         }
     }
 
+    /// Ends what a predecessor has set up of a memory buffer. Its place outlives a controller reset (NVMe Base 2.1, 3.1.4.16), and
+    /// whatever of our memory got the same device addresses would be answered by the controller itself.
+    fn hide_memory_buffer(&self) -> Result<(), NvmeError> {
+        if self.cap.memory_buffer() {
+            self.port.write32(register::CMBMSC + 4, 0)?;
+            self.port.write32(register::CMBMSC, 0)?;
+        }
+        Ok(())
+    }
+
     /// Stops the controller and frees the memory of its admin queues.
     fn disable(&mut self) -> Result<(), NvmeError> {
         self.stop()?;
@@ -324,6 +334,7 @@ impl Controller<Disabled> {
     fn bring_up(&mut self) -> Result<AdminQueue, NvmeError> {
         self.core.let_predecessor_finish()?;
         self.core.disable()?;
+        self.core.hide_memory_buffer()?;
         // Only the host uses the admin queue, so its memory is the process's own whatever kernels run on.
         let memory = self.core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
         let admin = self.core.admin_queue(&memory)?;

@@ -43,7 +43,9 @@ impl Volume {
     /// Tells the devices that the contents of these blocks are not needed any more (`nvme dsm --ad`, TRIM). What they read as
     /// afterwards depends on the device. Refused where a device has no Dataset Management.
     pub fn deallocate(&self, blocks: Range<u64>) -> Result<(), StorageError> {
-        self.for_each_device(blocks, |device, mine| self.with_queue(device, |q, ns| q.deallocate(ns, std::slice::from_ref(&mine))))
+        self.for_each_device(blocks, |device, mine| {
+            self.with_queue(device, |q, ns| q.deallocate(ns, std::slice::from_ref(&mine)))
+        })
     }
 
     /// The pieces of a range, joined: blocks of a stripe that follow each other in the volume do so on each device too.
