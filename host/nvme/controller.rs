@@ -3,7 +3,7 @@
 use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
 use super::error::{gone, no_longer_ready};
 use super::queue_ids::QueueIds;
-use super::{Attachment, CommandLimits, DmaSpace, MemoryBuffer, NvmeError, Port, Quirks, WriteCache};
+use super::{Attachment, CommandLimits, DmaSpace, MemoryBuffer, Notice, NvmeError, Port, Quirks, WriteCache};
 use crate::memory::ladder::Ladder;
 use crate::memory::{DmaRegion, Region, Space};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
@@ -80,6 +80,10 @@ pub(super) struct Core {
 
 impl Core {
     fn read(&self, offset: u32, name: &'static str) -> Result<u32, NvmeError> {
+        // Once the system has said that it left, its registers are not worth reading, and may not be there to read.
+        if self.port.notice() == Some(Notice::Gone) {
+            return Err(gone(&self.device, name, u32::MAX));
+        }
         let value = self.port.read32(offset)?;
         // No register that is read here can be all ones on a controller that is there.
         if value == u32::MAX {
