@@ -56,7 +56,7 @@ impl Shadow {
         let mut rng = SmallRng::seed_from_u64(seed);
         let data: Vec<u8> = (0..TOUCHED / 8).flat_map(|_| rng.random::<u64>().to_le_bytes()).collect();
         queue.write(ns, 0, &data).unwrap();
-        Self { data, block: ns.block_bytes() as usize, rng }
+        Self { data, block: ns.block_bytes(), rng }
     }
 
     /// Writes at one place and reads at another, `bytes` each.
