@@ -96,7 +96,7 @@ fn the_main_job_is_verified() {
     let text = succeeds(&["graph", "bfs", ENRON, "--source", "1", "--out", name(&out), "--json", name(&report)]);
     mentions(
         &text,
-        &["engine ", "queues host", "36,691 vertices", "reached 33,695 in", "MTEPS", "verified (GAP rules)"],
+        &["engine ", "queues host", "36,691 vertices", "reached 33,695 in", "TEPS", "verified (GAP rules)"],
     );
 
     let distance = values(&out);
