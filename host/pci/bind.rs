@@ -221,7 +221,7 @@ pub fn plan_bind(sysfs: &Sysfs, bdf: Bdf, no_iommu: bool) -> Result<BindPlan, Bi
         }
         if no_iommu {
             plan.write(NO_IOMMU_SWITCH, "Y");
-        } else if IommuGroup::of(sysfs, bdf).is_none() && sysfs.text(NO_IOMMU_SWITCH).is_ok_and(|t| t != "Y") {
+        } else if IommuGroup::of(sysfs, bdf).is_none() && !sysfs.text(NO_IOMMU_SWITCH).is_ok_and(|t| t == "Y") {
             return Err(BindError::NoIommu { bdf });
         }
         plan.write(device(bdf, "driver_override"), VFIO_DRIVER);
