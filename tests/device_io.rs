@@ -56,7 +56,7 @@ impl Shadow {
         let mut rng = SmallRng::seed_from_u64(seed);
         let data: Vec<u8> = (0..TOUCHED / 8).flat_map(|_| rng.random::<u64>().to_le_bytes()).collect();
         queue.write(ns, 0, &data).unwrap();
-        Self { data, block: ns.block_bytes() as usize, rng }
+        Self { data, block: ns.block_bytes(), rng }
     }
 
     /// Writes at one place and reads at another, `bytes` each.
@@ -134,7 +134,6 @@ fn one_to_all_queues() {
         let (controller, ns) = parts(&drive);
         let all = controller.free_queues();
         println!("  {all} queues");
-        let mut seed = 2;
         for count in [1, 2, all / 2, all].into_iter().filter(|n| *n > 0) {
             let options = QueueOptions {
                 count,
@@ -143,7 +142,7 @@ fn one_to_all_queues() {
                 ..QueueOptions::default()
             };
             let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
-            let mut shadow = Shadow::written(&mut HostQueue::on(&mut set, 0).unwrap(), &ns, seed);
+            let mut shadow = Shadow::written(&mut HostQueue::on(&mut set, 0).unwrap(), &ns, count.into());
             let mut order: Vec<u32> = (0..count).collect();
             order.shuffle(&mut shadow.rng);
             for index in order {
@@ -155,7 +154,6 @@ fn one_to_all_queues() {
             set.check().unwrap();
             drop(set);
             assert_eq!(controller.free_queues(), all);
-            seed += 1;
         }
     }
 }

@@ -9,7 +9,8 @@ use warpbell::nvme::{
 use warpbell::soft::nvme::{
     Access, FaultPlan, MediaError, Readiness, Selector, SoftConfig, SoftController, StuckQueue, Trigger,
 };
-use warpbell::wire::nvme::{feature, io, status};
+use warpbell::wire::nvme::log::{AsyncEvent, EventKind};
+use warpbell::wire::nvme::{feature, io, log_page, register, status};
 
 const MIB: usize = 1 << 20;
 /// Long enough that nothing passes by chance, short enough to wait for.
@@ -230,4 +231,59 @@ fn a_controller_that_disappears_is_reported_and_let_go() {
     assert!(matches!(controller.namespaces(), Err(NvmeError::Gone { .. })));
     drop(controller);
     assert!(started.elapsed() < BOUND);
+}
+
+// --- what the controller reports of its own accord -------------------------------------------------------------------
+
+fn next_event(controller: &Controller<Ready>) -> AsyncEvent {
+    let started = Instant::now();
+    loop {
+        if let Some(event) = controller.events().unwrap().first() {
+            return *event;
+        }
+        assert!(started.elapsed() < BOUND);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn events_come_once_until_their_log_page_is_read() {
+    let controller = open(memory());
+    controller.watch_events().unwrap();
+    // A doorbell of a queue that does not exist.
+    let stride = controller.cap().doorbell_stride();
+    let ring = |value| controller.port().write32(register::sq_tail(9, stride), value).unwrap();
+    ring(1);
+    let event = next_event(&controller);
+    assert_eq!((event.kind(), event.log_page()), (EventKind::Error, log_page::ERROR), "{event}");
+    assert_eq!(event.name(), "write to an invalid doorbell register");
+    // The log says that it belongs to no command.
+    assert!(controller.error_log().unwrap().iter().any(|e| (e.sqid, e.cid) == (u16::MAX, u16::MAX)));
+    ring(2);
+    assert_eq!(next_event(&controller).kind(), EventKind::Error);
+    // Another type comes although that one has not been read about.
+    controller.set_feature(feature::TEMPERATURE_THRESHOLD, 290).unwrap();
+    let event = next_event(&controller);
+    assert_eq!((event.kind(), event.log_page()), (EventKind::Health, log_page::HEALTH), "{event}");
+    assert_eq!(controller.health().unwrap().warnings(), ["a temperature is beyond its threshold"]);
+}
+
+#[test]
+fn health_counts_what_was_done() {
+    let controller = open(faulty(|p| {
+        p.media_errors = vec![MediaError { blocks: 100..=100, access: Access::Read }];
+    }));
+    let ns = controller.namespace(1).unwrap();
+    let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: 4096 }).unwrap();
+    queue.write(&ns, 0, &pattern(1, 64 << 10)).unwrap();
+    queue.read(&ns, 0, &mut vec![0; 32 << 10]).unwrap();
+    queue.read(&ns, 100, &mut [0; 512]).unwrap_err();
+    let health = controller.health().unwrap();
+    assert!(health.read_commands >= 8 && health.write_commands == 16, "{health:?}");
+    assert_eq!((health.media_errors, health.data_units_written), (1, 1));
+    let errors = controller.error_log().unwrap();
+    assert_eq!((errors[0].lba, errors[0].nsid, errors[0].sqid), (100, 1, queue.id()));
+    assert_eq!(health.error_log_entries, u128::from(errors[0].count));
+    let slots = controller.firmware_slots().unwrap();
+    assert_eq!((slots.active, slots.revisions[0].as_str()), (1, env!("CARGO_PKG_VERSION")));
 }

@@ -123,9 +123,13 @@ const PER_LANE: u32 = 64;
 const HISTOGRAM_BITS: u32 = 5;
 const BUCKETS: usize = 1152;
 
-/// Warps of a block, and on a multiprocessor: enough to copy at full speed from the bus, few enough to be resident together.
+/// Warps of a block, and on a multiprocessor at most: enough to copy at full speed from the bus.
 const BLOCK_WARPS: u32 = 4;
 const PROCESSOR_WARPS: u32 = 16;
+
+// One command in flight for each lane, and several.
+const ONE: &str = "wb_nvme_bench_one";
+const MANY: &str = "wb_nvme_bench_many";
 /// Beyond the runtime: what the last commands may take.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -210,8 +214,12 @@ impl<'a> NvmeBench<'a> {
         }
         let engine = volume.engine();
         let info = engine.info();
+        let resident = |kernel| -> Result<u32, NvmeBenchError> {
+            let blocks = engine.occupancy(kernel, BLOCK_WARPS * info.warp_width)?;
+            Ok((blocks * BLOCK_WARPS).clamp(1, PROCESSOR_WARPS))
+        };
         let most_warps = match &info.gpu {
-            Some(gpu) => gpu.processors * PROCESSOR_WARPS,
+            Some(gpu) => gpu.processors * resident(ONE)?.min(resident(MANY)?),
             None => u32::try_from(info.threads).unwrap_or(u32::MAX),
         };
         let shape = Shape::new(job.iodepth.max(1), most_warps, info.warp_width);
@@ -242,7 +250,7 @@ impl<'a> NvmeBench<'a> {
     pub fn run(&self) -> Result<NvmeRun, NvmeBenchError> {
         self.histogram.fill(0, self.histogram.len(), 0)?;
         self.totals.fill(0, self.totals.len(), 0)?;
-        let kernel = if self.shape.per_lane == 1 { "wb_nvme_bench_one" } else { "wb_nvme_bench_many" };
+        let kernel = if self.shape.per_lane == 1 { ONE } else { MANY };
         let elapsed = self.launch(kernel, self.job.runtime + GRACE)?;
         let totals = self.totals.get_slice::<u64>(0, 4)?;
         let (reads, writes, wrong, one) = (totals[0], totals[1], totals[2], totals[3]);

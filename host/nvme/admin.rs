@@ -2,7 +2,7 @@
 //! data page until its late completion arrives, so that neither confuses a later command.
 
 use super::error::{admin_name, gone, no_longer_ready};
-use super::{NvmeError, Port};
+use super::{Notice, NvmeError, Port};
 use crate::memory::DmaRegion;
 use crate::wire::nvme::log::AsyncEvent;
 use crate::wire::nvme::{CqEntry, SqEntry, admin, csts, register, status};
@@ -186,7 +186,8 @@ impl AdminQueue {
             let waited = started.elapsed();
             // Registers are slow to read: only now and then, and once more at the end.
             if polls.is_multiple_of(CSTS_EVERY) || waited > self.deadline {
-                let csts = self.port.read32(register::CSTS)?;
+                let left = self.port.notice() == Some(Notice::Gone);
+                let csts = if left { u32::MAX } else { self.port.read32(register::CSTS)? };
                 if csts == u32::MAX {
                     return Err(gone(&self.device, "CSTS", csts));
                 }

@@ -2,10 +2,10 @@
 //! bus (NVMe Base 2.1, 8.2.1).
 
 use super::controller::{Controller, Ready};
-use super::{MemoryWindow, NvmeError};
+use super::port::touch;
+use super::{MemoryWindow, NvmeError, Port, PortError};
 use crate::memory::{DmaRegion, FirstFit, IommuMap, Region, Space};
-use crate::wire::nvme::register;
-use std::any::Any;
+use crate::wire::nvme::{Cap, register};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// CMBMSC: show the location and size registers.
@@ -36,7 +36,7 @@ pub struct MemoryBuffer {
     /// As kernels see it, one for each address space: memory can be registered with a GPU only once.
     views: Mutex<Vec<Weak<Region>>>,
     /// Keeps the window mapped.
-    keep: Arc<dyn Any + Send + Sync>,
+    port: Arc<dyn Port>,
     iommu: Option<Arc<dyn IommuMap>>,
 }
 
@@ -48,6 +48,11 @@ impl std::fmt::Debug for MemoryBuffer {
 
 impl Drop for MemoryBuffer {
     fn drop(&mut self) {
+        // Before its addresses mean other memory.
+        if let Err(error) = write_space_control(self.port.as_ref(), 0) {
+            tracing::warn!(%error, "the controller memory buffer stays enabled; its device addresses are given up");
+            return;
+        }
         if let Some(iommu) = &self.iommu {
             iommu.free_iova(self.base, self.bytes);
         }
@@ -123,8 +128,12 @@ impl MemoryBuffer {
         // SAFETY: the buffer lies within the window, as `enable` has checked.
         let base = unsafe { self.window.base.add(self.offset as usize) };
         let (bytes, io) = (self.bytes as usize, self.window.io_memory);
-        // SAFETY: the port keeps the window mapped while it lives, and `keep` is a share of it.
-        let region = Arc::new(unsafe { space.import_host(base, bytes, io, self.keep.clone()) }?);
+        if io && space.gpu_context().is_some() {
+            // SAFETY: within the window, which is mapped, and the offset is of whole pages.
+            unsafe { touch(base, bytes) };
+        }
+        // SAFETY: the port keeps the window mapped while it lives, and the region keeps a share of it.
+        let region = Arc::new(unsafe { space.import_host(base, bytes, io, Arc::new(self.port.clone())) }?);
         views.push(Arc::downgrade(&region));
         Ok(region)
     }
@@ -149,6 +158,18 @@ impl MemoryBuffer {
         let region = self.view(space)?;
         Ok(DmaRegion { region, offset: start as usize, bytes, iova: self.base + start, guard })
     }
+}
+
+/// High half first: controllers act on the low one, which holds the enable bits.
+fn write_space_control(port: &dyn Port, value: u64) -> Result<(), PortError> {
+    port.write32(register::CMBMSC + 4, (value >> 32) as u32)?;
+    port.write32(register::CMBMSC, value as u32)
+}
+
+/// Takes away the addresses that a predecessor may have given the buffer: a reset of the controller leaves them, and those of
+/// this process's memory may be the same.
+pub(super) fn forget_buffer(port: &dyn Port, cap: Cap) -> Result<(), PortError> {
+    if cap.memory_buffer() { write_space_control(port, 0) } else { Ok(()) }
 }
 
 impl Controller<Ready> {
@@ -177,7 +198,7 @@ impl Controller<Ready> {
         if !self.offers_memory_buffer() {
             return Err(self.no_buffer("it has none (CAP.CMBS is 0); put the queues in host or GPU memory"));
         }
-        self.write_space_control(CRE)?;
+        write_space_control(port.as_ref(), CRE)?;
         let (location, size) = (port.read32(register::CMBLOC)?, port.read32(register::CMBSZ)?);
         let place = Place::read(location, size)
             .ok_or_else(|| self.no_buffer(format!("it has no size (CMBLOC {location:#010x}, CMBSZ {size:#010x})")))?;
@@ -209,7 +230,7 @@ impl Controller<Ready> {
             window,
             free: Mutex::new(FirstFit::new(std::iter::once(0..place.bytes))),
             views: Mutex::default(),
-            keep: Arc::new(port.clone()),
+            port: port.clone(),
             iommu,
         };
         self.place_buffer(&buffer)?;
@@ -218,7 +239,7 @@ impl Controller<Ready> {
 
     /// Tells the controller at which of its addresses the buffer is.
     fn place_buffer(&self, buffer: &MemoryBuffer) -> Result<(), NvmeError> {
-        self.write_space_control(buffer.base | CMSE | CRE)?;
+        write_space_control(self.port().as_ref(), buffer.base | CMSE | CRE)?;
         let status = self.port().read32(register::CMBSTS)?;
         if status & CBAI != 0 {
             return Err(
@@ -226,12 +247,6 @@ impl Controller<Ready> {
             );
         }
         Ok(())
-    }
-
-    /// High half first: controllers act on the low one, which holds the enable bits.
-    fn write_space_control(&self, value: u64) -> Result<(), NvmeError> {
-        self.port().write32(register::CMBMSC + 4, (value >> 32) as u32)?;
-        Ok(self.port().write32(register::CMBMSC, value as u32)?)
     }
 
     /// After a reset, which may have taken the buffer's address away.

@@ -1,9 +1,11 @@
 //! Bring-up and shutdown: a controller is disabled or ready, and the type says which.
 
 use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
+use super::cmb::forget_buffer;
 use super::error::{gone, no_longer_ready};
+use super::port::touch;
 use super::queue_ids::QueueIds;
-use super::{Attachment, CommandLimits, DmaSpace, MemoryBuffer, NvmeError, Port, Quirks, WriteCache};
+use super::{Attachment, CommandLimits, DmaSpace, MemoryBuffer, Notice, NvmeError, Port, Quirks, WriteCache};
 use crate::memory::ladder::Ladder;
 use crate::memory::{DmaRegion, Region, Space};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
@@ -80,6 +82,10 @@ pub(super) struct Core {
 
 impl Core {
     fn read(&self, offset: u32, name: &'static str) -> Result<u32, NvmeError> {
+        // Once the system has said that it left, its registers are not worth reading, and may not be there to read.
+        if self.port.notice() == Some(Notice::Gone) {
+            return Err(gone(&self.device, name, u32::MAX));
+        }
         let value = self.port.read32(offset)?;
         // No register that is read here can be all ones on a controller that is there.
         if value == u32::MAX {
@@ -324,6 +330,7 @@ impl Controller<Disabled> {
     fn bring_up(&mut self) -> Result<AdminQueue, NvmeError> {
         self.core.let_predecessor_finish()?;
         self.core.disable()?;
+        forget_buffer(self.core.port.as_ref(), self.core.cap)?;
         // Only the host uses the admin queue, so its memory is the process's own whatever kernels run on.
         let memory = self.core.dma.allocate(&Space::cpu(), ADMIN_BYTES)?;
         let admin = self.core.admin_queue(&memory)?;
@@ -470,6 +477,13 @@ impl Controller<Ready> {
         }
     }
 
+    /// Bytes of whole pages that the doorbells of all queues lie in. What follows them in the registers is nobody's business.
+    pub(super) fn doorbell_bytes(&self) -> usize {
+        let last = u16::try_from(self.granted_queues()).unwrap_or(u16::MAX);
+        let end = register::cq_head(last, self.core.cap.doorbell_stride()) - register::DOORBELLS;
+        (end as usize + size_of::<u32>()).next_multiple_of(PAGE_BYTES)
+    }
+
     /// The doorbell window as kernels of `space` see it; `None` if kernels cannot ring. The error is why not, though there
     /// is a window.
     pub(super) fn doorbell_window(&self, space: &Space) -> Result<Option<Arc<Region>>, crate::memory::MemoryError> {
@@ -479,9 +493,14 @@ impl Controller<Ready> {
         if let Some(region) = known.iter().filter_map(Weak::upgrade).find(|r| r.space().same(space)) {
             return Ok(Some(region));
         }
+        let bytes = self.doorbell_bytes().min(window.bytes);
+        if window.io_memory && space.gpu_context().is_some() {
+            // SAFETY: the port promises that its window is mapped; doorbells may be read, though not what for.
+            unsafe { touch(window.base, bytes) };
+        }
         let keep = Arc::new(self.core.port.clone());
         // SAFETY: the port promises that its window stays valid while it lives, and `keep` is a share of the port.
-        let region = unsafe { space.import_host(window.base, window.bytes, window.io_memory, keep) }?;
+        let region = unsafe { space.import_host(window.base, bytes, window.io_memory, keep) }?;
         let region = Arc::new(region);
         known.push(Arc::downgrade(&region));
         Ok(Some(region))

@@ -85,6 +85,19 @@ unsafe impl Send for DoorbellWindow {}
 // SAFETY: as above.
 unsafe impl Sync for DoorbellWindow {}
 
+/// Reads one word of every page from `base` on: VFIO maps device memory page by page as it is touched, and a GPU driver only
+/// takes pages that are there.
+///
+/// # Safety
+/// The range must be mapped, and `base` at the start of a page.
+pub(super) unsafe fn touch(base: NonNull<u8>, bytes: usize) {
+    const PAGE: usize = 4096;
+    for offset in (0..bytes).step_by(PAGE) {
+        // SAFETY: within the caller's range; what is read there is of no interest.
+        unsafe { base.add(offset).cast::<u32>().read_volatile() };
+    }
+}
+
 /// A controller's registers. Implemented by the software controller, by QEMU's model over a socket, and by a mapped BAR.
 pub trait Port: Send + Sync + fmt::Debug {
     /// Reads 32 bits.

@@ -9,7 +9,7 @@ use super::admin::pause;
 use super::controller::{Controller, Ready};
 use super::error::io_name;
 use super::queues::QueueSet;
-use super::{Notice, NvmeError, layout};
+use super::{NvmeError, layout};
 use crate::wire::nvme::{CqEntry, SqEntry, Status, io, status};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -262,19 +262,22 @@ pub(super) fn climb(
     let state = controller.check().and_then(|()| sets.iter().try_for_each(|s| s.check()));
     report.cause = state.as_ref().err().map(NvmeError::to_string);
     collect(sets, &mut pending);
+    for p in pending.iter_mut().filter(|p| sets[p.set].is_stale()) {
+        p.commands.iter_mut().filter(|c| is_open(c.ending)).for_each(|c| c.ending = Ending::ControllerReset);
+    }
     let outstanding = |pending: &[Pending]| pending.iter().flat_map(|p| &p.commands).any(|c| is_open(c.ending));
     if idle && state.is_ok() && !outstanding(&pending) {
         return Ok(finish(report, pending, Ending::Unknown));
     }
-    if matches!(state, Err(NvmeError::Gone { .. })) || controller.port().notice() == Some(Notice::Gone) {
-        let source = state.err().unwrap_or_else(|| super::error::gone(controller.name(), "CSTS", 0));
+    if let Err(source @ NvmeError::Gone { .. }) = state {
         return Err(failed(finish(report, pending, Ending::Unknown), source));
     }
     // A controller that has failed, or was reset by somebody else, answers no command.
-    let answers = controller.check().is_ok();
+    let mut answers = controller.check().is_ok();
     if answers && outstanding(&pending) {
         let aborted = step(&mut report, RecoveryAction::Abort, || abort(controller, sets, &mut pending, policy));
-        tracing::debug!(device = controller.name(), aborted = aborted.is_ok(), "commands in flight were aborted");
+        // Nor will one that does not answer this.
+        answers = !matches!(aborted, Err(NvmeError::TimedOut { .. } | NvmeError::QueueStuck { .. }));
     }
     if answers {
         let rebuilt = step(&mut report, RecoveryAction::RebuildQueues, || rebuild(sets));

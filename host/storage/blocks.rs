@@ -106,7 +106,8 @@ mod tests {
             let mut back = vec![1; 8 * 512];
             v.read_blocks(8, &mut back).unwrap();
             assert!(back.iter().all(|b| *b == 0));
-            assert!(v.write_zeroes(0..v.blocks() + 1, false).is_err() && v.deallocate(9..8).is_err());
+            assert!(v.write_zeroes(0..v.blocks() + 1, false).is_err());
+            assert!(v.deallocate(Range { start: 9, end: 8 }).is_err());
         }
     }
 

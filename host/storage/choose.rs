@@ -8,7 +8,7 @@ use super::StorageError;
 use super::builder::VolumeBuilder;
 use super::path::{LandingChoice, LandingPath, QueueMemory, QueueMemoryChoice, WritesOrder};
 use crate::cuda::WritesOrdering;
-use crate::memory::ladder::{Rung, RungChoice};
+use crate::memory::ladder::{LadderError, Rung, RungChoice};
 use crate::memory::{DmaError, Place};
 use std::sync::Arc;
 
@@ -142,6 +142,10 @@ impl VolumeBuilder {
         chosen.map_err(|r| self.no_path(r.what, r.reason))
     }
 
+    fn asks_for_nothing(&self) -> bool {
+        self.landing == LandingChoice::Auto && self.queue_memory == QueueMemoryChoice::Auto
+    }
+
     /// Whether every device reaches the memory that this engine's kernels prefer; the reason if not.
     fn probe_direct(&self) -> Result<(), String> {
         if let Some(gpu) = self.engine.space().gpu_context()
@@ -159,6 +163,10 @@ impl VolumeBuilder {
                 // A device that gives memory of its own serves as well, if it is the only one.
                 Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && self.engine.kind() == "cpu" => {
                     controller.dma().allocate(self.engine.space(), 1).map_err(|e| e.to_string())?;
+                }
+                // Where nothing was asked for the notes have each rung on a line of its own.
+                Err(DmaError::Ladder(LadderError::NoRung { .. })) if self.asks_for_nothing() => {
+                    return Err(format!("{} has no way to this GPU's memory", drive.name()));
                 }
                 Err(e) => return Err(e.to_string()),
             }

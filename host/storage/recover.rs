@@ -73,6 +73,13 @@ impl Volume {
             let mut set = lock(set);
             devices.push(controller.recover(&mut [&mut set], &policy)?);
         }
+        // Two drives may be namespaces of one controller: what was reset for the later one ended the queues of the earlier.
+        for set in &self.0.sets {
+            let mut set = lock(set);
+            if set.is_stale() {
+                set.reset()?;
+            }
+        }
         let settled = self.settle_caches()?;
         let Settled { emptied: pages_emptied, dirty: pages_dirty } = settled;
         Ok(VolumeRecovery { stopped_runs, devices, pages_emptied, pages_dirty })

@@ -25,6 +25,9 @@ typedef struct wb_nvme_bench {
 } wb_nvme_bench;
 
 #define WB_NVME_BENCH_PER_LANE 64u
+// Blocks of four warps, four of them on a multiprocessor: host/bench/nvme.rs launches as many as are resident together, since
+// a second wave would begin when the first one's time is over.
+#define WB_NVME_BENCH_KERNEL WB_KERNEL void __launch_bounds__(128, 4)
 // Log-linear, 2^5 buckets to a power of two, up to 2^40 ns: host/bench/histogram.rs.
 #define WB_NVME_BENCH_BITS 5u
 #define WB_NVME_BENCH_BUCKETS 1152u
@@ -152,7 +155,7 @@ struct choice {
 }  // namespace nvme_bench
 
 // Writes every unit once with what `check` expects.
-WB_KERNEL void wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
+WB_NVME_BENCH_KERNEL wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   const nvme_bench::job j(vol, p);
   if (j.idle()) return;
@@ -168,7 +171,7 @@ WB_KERNEL void wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb
 WB_EXPORT(wb_nvme_bench_fill)
 
 // One command in flight for each lane.
-WB_KERNEL void wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
+WB_NVME_BENCH_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   const nvme_bench::job j(vol, p);
   if (j.idle()) return;
@@ -196,7 +199,7 @@ WB_KERNEL void wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_
 WB_EXPORT(wb_nvme_bench_one)
 
 // `per_lane` commands in flight for each lane: waits for the oldest, asks for another.
-WB_KERNEL void wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
+WB_NVME_BENCH_KERNEL wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   struct flight {
     token t;

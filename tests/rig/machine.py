@@ -3,6 +3,7 @@ a host can do: pull a drive, plug one in, look at the medium."""
 
 import json
 import queue
+import signal
 import socket
 import subprocess
 import threading
@@ -38,6 +39,7 @@ class Machine:
         self.folder, self.log = Path(folder), log
         self.lines = []
         self.done = None
+        self.crashed = False
         self.events = queue.Queue()
         self.replies = queue.Queue()
         self.images = {}
@@ -204,7 +206,7 @@ class Machine:
                     except OSError:
                         data = b""
                     if not data:
-                        why = "the machine ended without the closing line"
+                        why = self._ended()
                         break
                     heard = time.monotonic()
                     record.write(data)
@@ -214,6 +216,17 @@ class Machine:
                         self._line(line.decode(errors="replace").rstrip("\r"))
         self.stop()
         return why if why else self.done
+
+    def _ended(self):
+        """Why the console closed early."""
+        try:
+            code = self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            code = 0
+        if code < 0:
+            self.crashed = True
+            return f"QEMU itself crashed ({signal.Signals(-code).name})"
+        return "the machine ended without the closing line"
 
     def _line(self, line):
         self.lines.append(line)

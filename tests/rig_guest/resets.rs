@@ -1,12 +1,14 @@
 //! Resets by somebody else, and processes that die with commands in flight.
 
+use super::host;
 use super::machine::{self, BOUND, MATE, PORT_RESET, bind, config_read, config_write, spec, text};
+use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use warpbell::args;
 use warpbell::engine::Engine;
-use warpbell::nvme::{HostQueue, HostQueueOptions};
+use warpbell::nvme::{HostQueue, HostQueueOptions, Notice};
 use warpbell::storage::{Drive, Volume};
 
 /// Bridge Control of a root port, and its Secondary Bus Reset bit (PCI-to-PCI Bridge Architecture 1.2, 3.2.5.18).
@@ -98,6 +100,25 @@ fn a_bus_reset_under_a_running_job_is_an_outcome() {
     std::thread::sleep(Duration::from_millis(20));
     config_write(PORT_RESET, BRIDGE_CONTROL, &[control & !SECONDARY_BUS_RESET]);
     ends_by_name(child, "bus reset");
+    is_taken_over(&spec(&bdf, 1));
+}
+
+/// A fatal error of the bus reaches the driver as a notice.
+#[test]
+fn a_bus_error_is_noticed() {
+    if !machine::inside() {
+        return;
+    }
+    let bdf = machine::behind(PORT_RESET).unwrap();
+    bind(&bdf);
+    let drive = Drive::open(&spec(&bdf, 1)).unwrap();
+    assert_eq!(drive.controller().port().notice(), None);
+    // A malformed packet, found by the root port (PCI Express Base 6.0, 6.2.7); the kernel then resets the link.
+    host::qmp("human-monitor-command", json!({ "command-line": "pcie_aer_inject_error port-reset MALF_TLP" }));
+    let notice = machine::until("a notice of the error", BOUND, || drive.controller().port().notice());
+    println!("  {notice}");
+    assert_eq!(notice, Notice::BusError);
+    drop(drive);
     is_taken_over(&spec(&bdf, 1));
 }
 

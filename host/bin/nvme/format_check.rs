@@ -39,7 +39,7 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
         rows.push(row(&looked, nsid)?);
     }
     let usable = rows.iter().any(|r| r.usable);
-    print("nvme format-check", args, &Check { namespaces: rows }, |check| text(check))?;
+    print("nvme format-check", args, &Check { namespaces: rows }, text)?;
     if usable { Ok(()) } else { Err(Failure::Error(format!("{}: no namespace can be used", args.device))) }
 }
 

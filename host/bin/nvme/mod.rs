@@ -32,7 +32,7 @@ pub enum NvmeCommand {
     /// Say which namespaces can be used, why not the others, and what would format them (exit code 1: none can)
     FormatCheck(look::LookArgs),
     /// Measure a device: bench nvme --device DEVICE
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -53,7 +53,8 @@ pub fn run(command: NvmeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
         NvmeCommand::Smart(args) => smart::run(&args),
         NvmeCommand::ErrorLog(args) => error_log::run(&args),
         NvmeCommand::FormatCheck(args) => format_check::run(&args),
-        NvmeCommand::Bench(BenchArgs { name, mut bench }) => {
+        NvmeCommand::Bench(args) => {
+            let BenchArgs { name, mut bench } = *args;
             bench.device.devices.insert(0, name);
             crate::bench::run(BenchCommand::Nvme(bench), interrupt)
         }

@@ -166,7 +166,10 @@ struct IovaRange {
 
 impl IovaRange {
     fn take(iommu: &Arc<dyn IommuMap>, bytes: u64) -> Result<Self, RungError> {
-        let iova = iommu.allocate_iova(bytes, GPU_PAGE as u64)?;
+        /// What an IOMMU translates with one entry where addresses and memory are aligned to it.
+        const LARGE: u64 = 2 << 20;
+        let align = if bytes >= LARGE { LARGE } else { GPU_PAGE as u64 };
+        let iova = iommu.allocate_iova(bytes, align)?;
         Ok(Self { iommu: iommu.clone(), iova, bytes, mapped: false })
     }
 }

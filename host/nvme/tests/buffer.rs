@@ -168,6 +168,13 @@ fn in_buffer(count: u32, depth: u32) -> QueueOptions {
     QueueOptions { submission_in_buffer: true, ..options(count, depth) }
 }
 
+/// Where a predecessor put the buffer, the controller would answer accesses to our memory.
+#[test]
+fn what_a_predecessor_has_set_up_is_hidden() {
+    let r = rig(|port| port.control = [AtomicU32::new(0x1_0003), AtomicU32::new(1)]);
+    assert_eq!(r.port.control.each_ref().map(|half| half.load(Ordering::Relaxed)), [0, 0]);
+}
+
 #[test]
 fn submission_rings_are_in_the_buffer_and_completions_in_memory() {
     let r = rig(|_| ());
@@ -194,7 +201,7 @@ fn submission_rings_are_in_the_buffer_and_completions_in_memory() {
     drop(buffer);
     assert_eq!(r.iommu.held.load(Ordering::Relaxed), 1);
     drop(r.controller);
-    assert_eq!(r.iommu.held.load(Ordering::Relaxed), 0);
+    assert_eq!((r.iommu.held.load(Ordering::Relaxed), r.port.control[0].load(Ordering::Relaxed)), (0, 0));
     assert!(!r.fake.is_enabled());
 }
 

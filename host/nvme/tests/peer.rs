@@ -1,6 +1,6 @@
 //! The controller as the engine of read-backs, and what is asked for where there is no way to a GPU.
 
-use super::fake::Quirks;
+use super::fake::{CAP, Quirks};
 use super::{options, ready};
 use crate::memory::ladder::{Probe, Rung, RungChoice};
 use crate::memory::{DmaRegion, Place, Region, Space};
@@ -98,4 +98,12 @@ fn kernels_ring_where_they_were_asked_to_or_it_is_an_error() {
     let asked = QueueOptions { doorbell: DoorbellChoice::Forwarded, ..options(1, 8) };
     let set = controller.create_queues(&Space::cpu(), asked).unwrap();
     assert_eq!((set.doorbell(), set.doorbell_note()), (crate::nvme::DoorbellPath::Forwarded, None));
+}
+
+#[test]
+fn a_window_holds_the_doorbells_of_all_queues_and_no_more_pages() {
+    for (stride, bytes) in [(0, PAGE), (4, PAGE), (10, 10 * PAGE)] {
+        let (_fake, controller) = ready(Quirks { cap: CAP | stride << 32, queues: 4, ..Quirks::default() });
+        assert_eq!(controller.doorbell_bytes(), bytes, "stride {stride}");
+    }
 }

@@ -126,16 +126,6 @@ impl Bar {
         }
         Ok(())
     }
-
-    /// Reads one word of every page from `base` on: VFIO maps device memory page by page as it is touched, and a GPU driver only
-    /// takes pages that are there.
-    pub(super) fn touch(base: NonNull<u8>, bytes: usize) {
-        const PAGE: usize = 4096;
-        for offset in (0..bytes).step_by(PAGE) {
-            // SAFETY: the caller's window is mapped; what a read of a doorbell gives is of no interest.
-            unsafe { base.add(offset).cast::<u32>().read_volatile() };
-        }
-    }
 }
 
 impl Drop for Bar {

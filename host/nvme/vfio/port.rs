@@ -79,7 +79,6 @@ impl Port for VfioPort {
 
     fn doorbells(&self) -> Option<DoorbellWindow> {
         let (base, bytes) = self.bar.window(register::DOORBELLS.into())?;
-        Bar::touch(base, bytes);
         Some(DoorbellWindow { base, bytes, io_memory: true })
     }
 
@@ -87,7 +86,6 @@ impl Port for VfioPort {
         const BARS: u8 = 6;
         let window = |bar: &Bar| {
             let (base, bytes) = bar.window(0)?;
-            Bar::touch(base, bytes);
             Some(MemoryWindow { base, bytes, io_memory: true })
         };
         if bar == 0 {
