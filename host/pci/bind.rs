@@ -39,6 +39,14 @@ pub enum BindError {
     /// The driver that it should have is not there.
     #[error("the driver vfio-pci is not loaded: modprobe vfio-pci")]
     NoDriver,
+    /// VFIO would refuse it.
+    #[error(
+        "{bdf} is in no IOMMU group, so vfio-pci would not take it: turn the IOMMU on (VT-d or AMD-Vi in the firmware's setup, intel_iommu=on or amd_iommu=on on the kernel's command line), or take the risk by name (--unsafe-no-iommu)"
+    )]
+    NoIommu {
+        /// Address.
+        bdf: Bdf,
+    },
     /// User space has it open; the kernel would wait until it is closed.
     #[error("{bdf} is in use by {holder}; end that first")]
     Open {
@@ -213,6 +221,8 @@ pub fn plan_bind(sysfs: &Sysfs, bdf: Bdf, no_iommu: bool) -> Result<BindPlan, Bi
         }
         if no_iommu {
             plan.write(NO_IOMMU_SWITCH, "Y");
+        } else if IommuGroup::of(sysfs, bdf).is_none() && !sysfs.text(NO_IOMMU_SWITCH).is_ok_and(|t| t == "Y") {
+            return Err(BindError::NoIommu { bdf });
         }
         plan.write(device(bdf, "driver_override"), VFIO_DRIVER);
         if let Some(driver) = &from {
@@ -233,10 +243,8 @@ pub fn plan_bind(sysfs: &Sysfs, bdf: Bdf, no_iommu: bool) -> Result<BindPlan, Bi
         None if no_iommu => {
             plan.notes.push("there is no IOMMU: the device can write to any memory of this machine".to_owned());
         }
-        None => plan.notes.push(
-            "there is no IOMMU: turn it on (VT-d or AMD-Vi in the firmware's setup, intel_iommu=on or amd_iommu=on), or take the risk by name (--unsafe-no-iommu)"
-                .to_owned(),
-        ),
+        // Already bound, or VFIO's switch was turned on by somebody else.
+        None => {}
     }
     Ok(plan)
 }
@@ -356,7 +364,12 @@ mod tests {
         let tree = Tree::new();
         tree.function(BDF, 0x01_08_02, Some("nvme"), None);
         tree.write("sys/bus/pci/drivers/vfio-pci/unbind", "");
-        assert!(plan_bind(&tree.sysfs(), bdf(), false).unwrap().notes[0].contains("--unsafe-no-iommu"));
+        tree.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n");
+        let text = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err().to_string();
+        assert!(text.contains("in no IOMMU group") && text.contains("--unsafe-no-iommu"), "{text}");
+        assert!(plan_bind(&tree.sysfs(), bdf(), true).unwrap().notes[0].contains("any memory of this machine"));
+        tree.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+        assert!(plan_bind(&tree.sysfs(), bdf(), false).is_ok());
     }
 
     #[test]
