@@ -40,6 +40,7 @@ class Machine:
         self.lines = []
         self.done = None
         self.crashed = False
+        self.up = False
         self.events = queue.Queue()
         self.replies = queue.Queue()
         self.images = {}
@@ -232,6 +233,7 @@ class Machine:
         self.lines.append(line)
         self.log(line)
         words = line.split()
+        self.up |= words[:1] == ["RIG-UP"]
         if words[:2] == ["RIG-DONE", "status"] and len(words) > 2 and words[2].isdigit():
             self.done = int(words[2])
 
