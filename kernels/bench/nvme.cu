@@ -25,9 +25,9 @@ typedef struct wb_nvme_bench {
 } wb_nvme_bench;
 
 #define WB_NVME_BENCH_PER_LANE 64u
-// Blocks of four warps, four of them on a multiprocessor: host/bench/nvme.rs launches as many as are resident together, since
-// a second wave would begin when the first one's time is over.
-#define WB_NVME_BENCH_KERNEL WB_KERNEL void __launch_bounds__(128, 4)
+// Blocks of at most four warps. host/bench/nvme.rs launches as many as are resident together, since a second wave would begin
+// when the first one's time is over.
+#define WB_NVME_BENCH_KERNEL WB_KERNEL void __launch_bounds__(128)
 // Log-linear, 2^5 buckets to a power of two, up to 2^40 ns: host/bench/histogram.rs.
 #define WB_NVME_BENCH_BITS 5u
 #define WB_NVME_BENCH_BUCKETS 1152u
