@@ -7,6 +7,7 @@ mod host;
 mod iommu;
 mod ladder;
 mod machine;
+mod no_iommu;
 mod peer;
 mod programs;
 mod removal;
