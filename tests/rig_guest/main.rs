@@ -3,6 +3,7 @@
 
 mod buffer;
 mod error_injection;
+mod export;
 mod host;
 mod iommu;
 mod ladder;
