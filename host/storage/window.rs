@@ -129,12 +129,19 @@ impl Volume {
         }
         match self.map(&region) {
             Ok(window) => Ok(DataBuffer { region, offset: 0, bytes, _window: Some(window) }),
-            // A device that only reaches memory of its own gives some of that.
-            Err(StorageError::Dma(DmaError::Unreachable { .. })) if self.0.drives.len() == 1 => {
+            // A device that only reaches memory of a kind of its own (consecutive physical pages) gives some of that. Others reach
+            // it too, or nothing does.
+            Err(StorageError::Dma(DmaError::Unreachable { .. })) => {
                 drop(region);
                 let own = lock(&self.0.drives[0]).controller().dma().allocate(self.engine().space(), bytes)?;
                 let (region, offset) = (own.region.clone(), own.offset);
-                let window = self.open_window(region.clone(), vec![own])?;
+                let mut maps = vec![own];
+                for drive in &self.0.drives[1..] {
+                    let whole = lock(drive).controller().map_memory(&region)?;
+                    let iova = whole.iova + offset as u64;
+                    maps.push(DmaRegion { offset, bytes: maps[0].bytes, iova, ..whole });
+                }
+                let window = self.open_window(region.clone(), maps)?;
                 Ok(DataBuffer { region, offset, bytes, _window: Some(window) })
             }
             Err(e) => Err(e),

@@ -1,4 +1,5 @@
-"""The two guest kernels: the distribution's own, and one built from its sources with iommufd and VFIO device files."""
+"""The guest kernels: the distribution's own, and those built from its sources with iommufd, VFIO device files, and VFIO without an
+IOMMU."""
 
 import lzma
 import os
@@ -8,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from packages import RigError, candidate, dependency, digest, fetched, first_known, made, need, run, threads, unpacked
+from packages import RigError, Suite, candidate, dependency, digest, fetched, first_known, made, need, run, threads, unpacked
 
 HERE = Path(__file__).resolve().parent
 
@@ -23,11 +24,10 @@ MODULES = ["nvme_core", "nvme", "vfio", "vfio_iommu_type1", "vfio_pci_core", "vf
 class Kernel:
     """A kernel image and its modules in the order in which they have to be loaded."""
 
-    def __init__(self, image, modules, key, vfio):
+    def __init__(self, image, modules, key):
         self.image = Path(image)
         self.modules = modules
         self.key = key
-        self.vfio = vfio
 
 
 def stock(cache):
@@ -40,31 +40,44 @@ def stock(cache):
     if len(images) != 1:
         raise RigError(f"package {package} {version} holds {len(images)} kernel images")
     tree = next((t for t in (folder / "lib/modules", folder / "usr/lib/modules") if t.is_dir()), None)
-    return Kernel(images[0], in_load_order(tree, MODULES), digest(package, version), ["group"])
+    return Kernel(images[0], in_load_order(tree, MODULES), digest(package, version))
 
 
-def built(cache, log=print):
-    """A kernel from the distribution's sources: VFIO by group and by device file. Minutes the first time."""
+def source(cache, package, suite):
+    """The package with a kernel's sources, its version, and where it comes from: the newest known one, or what was asked for."""
+    if package:
+        suite = Suite(cache, suite) if suite else None
+        version = candidate(package, suite)
+        if not version:
+            raise RigError(f"apt knows no package {package}; name the suite that has it (--suite)")
+        return package, version, suite
     package, version = first_known(SOURCE)
     if package == "linux-source":
         package = dependency(package, "linux-source-")
         version = candidate(package)
-    config = (HERE / "kernel.config").read_bytes()
-    key = digest(package, version, config)
-    folder = made(cache / f"kernel-{key}", lambda out: build(cache, package, version, out, log))
+    return package, version, None
+
+
+def built(cache, log=print, named=None, suite=None):
+    """A kernel from the distribution's sources: VFIO by group, by device file, and without an IOMMU. Minutes the first time. One
+    that is named also has dma-bufs of device memory."""
+    package, version, suite = source(cache, named, suite)
+    config = (HERE / "kernel.config").read_text() + (HERE / "kernel-dmabuf.config").read_text() * bool(named)
+    key = digest(package, version, config.encode())
+    folder = made(cache / f"kernel-{key}", lambda out: build(cache, package, version, suite, config, out, log))
     modules = [folder / "nvme-core.ko", folder / "nvme.ko"]
-    return Kernel(folder / "bzImage", modules, key, ["group", "iommufd"])
+    return Kernel(folder / "bzImage", modules, key)
 
 
-def build(cache, package, version, out, log):
+def build(cache, package, version, suite, config, out, log):
     """Builds the kernel and the modules of its NVMe driver into `out`."""
     for program, name in (("make", "make"), ("gcc", "gcc"), ("flex", "flex"), ("bison", "bison"), ("bc", "bc"), ("xz", "xz-utils")):
         need(program, name)
     if not Path("/usr/include/libelf.h").exists():
         raise RigError("no libelf.h, which the kernel's build tools need; install it (apt-get install libelf-dev)")
-    deb = fetched(cache, package, version)
+    deb = fetched(cache, package, version, suite)
     started = time.monotonic()
-    log(f"building {package} {version} for iommufd; this takes minutes, once")
+    log(f"building {package} {version}; this takes minutes, once")
     tree = out / "tree"
     tree.mkdir()
     unpack = (
@@ -72,11 +85,11 @@ def build(cache, package, version, out, log):
         "| tar x --strip-components=1 --exclude='*/Documentation/*.rst' --exclude='*/drivers/gpu/drm/amd/*.[ch]'"
     )
     run(["bash", "-o", "pipefail", "-c", unpack], cwd=tree)
-    shutil.copy(HERE / "kernel.config", tree / "rig.config")
+    (tree / "rig.config").write_text(config)
     run(["make", "-s", "allnoconfig", "KCONFIG_ALLCONFIG=rig.config"], cwd=tree)
-    missing = not_taken((HERE / "kernel.config").read_text(), (tree / ".config").read_text())
+    missing = not_taken(config, (tree / ".config").read_text())
     if missing:
-        raise RigError(f"{package} {version} does not take these options of kernel.config: {', '.join(missing)}")
+        raise RigError(f"{package} {version} does not take these options of kernel*.config: {', '.join(missing)}")
     # The same sources make the same image, whoever builds them.
     environment = dict(os.environ, KBUILD_BUILD_TIMESTAMP="1970-01-01", KBUILD_BUILD_USER="rig", KBUILD_BUILD_HOST="rig")
     run(["make", "-s", f"-j{threads()}", "bzImage", "modules"], cwd=tree, env=environment)

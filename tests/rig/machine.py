@@ -1,4 +1,4 @@
-"""The virtual machine: QEMU under TCG with an IOMMU and NVMe drives, its console, and a line on which the guest asks for what only
+"""The virtual machine: QEMU under TCG with NVMe drives, with or without an IOMMU, its console, and a line on which the guest asks for what only
 a host can do: pull a drive, plug one in, look at the medium."""
 
 import json
@@ -35,7 +35,7 @@ SILENCE_S = 180
 class Machine:
     """A booted guest. `finish` answers whether it closed as it should."""
 
-    def __init__(self, kernel, initrd, folder, arguments, log):
+    def __init__(self, kernel, initrd, folder, iommu, log):
         self.folder, self.log = Path(folder), log
         self.lines = []
         self.done = None
@@ -48,7 +48,7 @@ class Machine:
         theirs = {}
         for name in ("console", "control", "qmp"):
             ours[name], theirs[name] = socket.socketpair()
-        command = self._command(kernel, initrd, arguments, theirs)
+        command = self._command(kernel, initrd, iommu, theirs)
         (self.folder / "command.txt").write_text(" ".join(map(str, command)) + "\n")
         self.errors = open(self.folder / "qemu.log", "wb")
         self.process = subprocess.Popen(
@@ -83,7 +83,7 @@ class Machine:
             node["file"] = {"driver": "blkdebug", "image": node["file"], "inject-error": rules}
         return ["-blockdev", json.dumps(node)]
 
-    def _command(self, kernel, initrd, arguments, sockets):
+    def _command(self, kernel, initrd, iommu, sockets):
         command = [need("qemu-system-x86_64", "qemu-system-x86")]
         command += ["-machine", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", str(min(threads(), 4)), "-m", "1536"]
         command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
@@ -93,9 +93,10 @@ class Machine:
             command += ["-chardev", f"socket,id={name},fd={sockets[name].fileno()}", "-serial", f"chardev:{name}"]
         command += ["-chardev", f"socket,id=qmp,fd={sockets['qmp'].fileno()}", "-mon", "chardev=qmp,mode=control"]
         command += ["-kernel", str(kernel), "-initrd", str(initrd)]
-        command += ["-append", f"console=ttyS0 panic=-1 no_timer_check intel_iommu=on quiet {arguments}"]
-        # First of all devices: those before it would not be behind it.
-        command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
+        command += ["-append", f"console=ttyS0 panic=-1 no_timer_check quiet {'intel_iommu=on' if iommu else ''}".rstrip()]
+        if iommu:
+            # First of all devices: those before it would not be behind it.
+            command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
         for name, slot, extra, namespaces in FIXED:
             command += ["-device", f"nvme,id={name},serial=RIG-{name.upper()},addr={slot:#x}{extra}"]
             for nsid, (file, mib, block, bad) in enumerate(namespaces, 1):

@@ -2,10 +2,15 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+
+
+# Where packages of a suite that this machine's apt does not have come from.
+DEBIAN = "http://deb.debian.org/debian"
 
 
 class RigError(Exception):
@@ -29,6 +34,32 @@ def need(program, package):
     return found
 
 
+class Suite:
+    """One of Debian's suites, read with an apt configuration of its own: the machine's stays as it is."""
+
+    def __init__(self, cache, name):
+        if not re.fullmatch(r"[a-z][a-z0-9/-]*", name):
+            raise RigError(f"`{name}` is no name of a suite")
+        keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+        if not keyring.exists():
+            raise RigError(f"no {keyring}, which suite {name} is signed with; install it (apt-get install debian-archive-keyring)")
+        folder = cache / "apt" / digest(name, DEBIAN)
+        for part in ("sources", "lists/partial", "cache/archives/partial"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        source = f"Types: deb\nURIs: {DEBIAN}\nSuites: {name}\nComponents: main\nSigned-By: {keyring}\n"
+        (folder / "sources/rig.sources").write_text(source)
+        # Only what is different; proxies and the like are as apt has them on this machine.
+        settings = {
+            "Dir::Etc::SourceList": "/dev/null",
+            "Dir::Etc::SourceParts": folder / "sources",
+            "Dir::State::Lists": folder / "lists",
+            "Dir::Cache": folder / "cache",
+        }
+        (folder / "apt.conf").write_text("".join(f'{key} "{value}";\n' for key, value in settings.items()))
+        self.environment = dict(os.environ, APT_CONFIG=str(folder / "apt.conf"))
+        run(["apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any"], env=self.environment)
+
+
 def digest(*parts):
     """A short key of what something was made from."""
     total = hashlib.sha256()
@@ -38,9 +69,10 @@ def digest(*parts):
     return total.hexdigest()[:12]
 
 
-def candidate(package):
+def candidate(package, suite=None):
     """The version that apt would take, or None."""
-    shown = subprocess.run(["apt-cache", "policy", package], stdout=subprocess.PIPE, text=True, check=False).stdout
+    command = ["apt-cache", "policy", package]
+    shown = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=suite and suite.environment).stdout
     for line in shown.splitlines():
         if line.strip().startswith("Candidate:"):
             version = line.split(":", 1)[1].strip()
@@ -88,11 +120,11 @@ def made(folder, make):
     return folder
 
 
-def fetched(cache, package, version):
-    """The path of a package's file, downloaded as apt is configured on this machine."""
+def fetched(cache, package, version, suite=None):
+    """The path of a package's file, downloaded as apt is configured on this machine, or from a suite."""
 
     def download(folder):
-        run(["apt-get", "download", "-q", f"{package}={version}"], cwd=folder)
+        run(["apt-get", "download", "-q", f"{package}={version}"], cwd=folder, env=suite and suite.environment)
 
     name = f"{package}_{version}".replace(":", "%").replace("/", "_")
     folder = made(cache / "packages" / name, download)

@@ -1,6 +1,7 @@
-//! The first rung of the mapping ladder, with another PCI device's memory for the GPU's and a module that hands out mappings
-//! of it: VFIO's mapping and the controller's read-backs are real.
+//! Rungs of the mapping ladder with another PCI device's memory for the GPU's: a module that hands out mappings of it, and
+//! dma-bufs of it that vfio-pci gives out. VFIO's mapping and the controller's read-backs are real.
 
+use super::export::{self, PeerMemory, View as Given};
 use super::machine::{self, MATE, PEER, bind};
 use std::ffi::c_void;
 use std::fs::{self, OpenOptions};
@@ -136,4 +137,47 @@ fn a_mapping_of_another_devices_memory_is_read_back() {
         }
         Err(other) => panic!("{other}"),
     }
+}
+
+/// Gives dma-bufs of the peer's memory for regions at its start.
+#[derive(Debug)]
+struct PeerBuffers(Arc<PeerMemory>);
+
+impl DmaBufExport for PeerBuffers {
+    fn export(&self, region: &Region) -> Result<OwnedFd, MemoryError> {
+        Ok(self.0.dma_buf(region.len()).unwrap())
+    }
+}
+
+#[test]
+fn a_dma_buf_of_another_device_is_read_back() {
+    if !machine::inside() {
+        return;
+    }
+    if machine::vfio() != "iommufd" {
+        println!("SKIP: only iommufd maps dma-bufs");
+        return;
+    }
+    bind(MATE);
+    let memory = PeerMemory::open();
+    if export::dma_buf(&memory, TRIAL_BYTES).is_none() {
+        return;
+    }
+    let opened = vfio::open(&VfioConfig { api: VfioApi::Cdev, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
+    let iommu = opened.attachment.dma.iommu();
+    let controller = Controller::new(opened.attachment.clone()).unwrap().enable().map_err(|(_, e)| e).unwrap();
+    let device = LadderDevice { name: MATE.to_owned(), bdf: Some(MATE.parse().unwrap()), iommu };
+    let buffers = Arc::new(PeerBuffers(memory.clone()));
+    let ladder = Ladder::with(Arc::new(Module), buffers, device, RungChoice::Only(Rung::Iommufd));
+    let view = Arc::new(Given::new(&memory, GPU_LIKE, TRIAL_BYTES));
+    // SAFETY: the view is mapped as long as the region keeps it.
+    let trial = unsafe { Space::cpu().import_host(view.base, TRIAL_BYTES, false, view.clone()) };
+    let trial = Arc::new(trial.unwrap());
+    let rung = ladder.choose(&trial, &controller.read_back()).unwrap();
+    for attempt in ladder.attempts() {
+        println!("  {attempt}");
+    }
+    assert_eq!(rung, Rung::Iommufd);
+    let mapping = ladder.map(&trial, &controller.read_back()).unwrap();
+    assert_eq!(mapping.bytes, TRIAL_BYTES);
 }

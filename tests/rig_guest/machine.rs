@@ -20,19 +20,31 @@ pub const PORT_RESET: &str = "0000:00:12.0";
 /// The root port without one.
 pub const PORT_SPARE: &str = "0000:00:13.0";
 
+/// The form of VFIO of the machine without an IOMMU.
+const NO_IOMMU: &str = "none";
+
 /// What no single step takes, however busy the machine.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// Whether this is the guest of the rig; says so if not.
+/// Whether this is a guest of the rig with an IOMMU; says so if not.
 pub fn inside() -> bool {
-    let inside = std::env::var_os("WARPBELL_RIG_VFIO").is_some();
+    let inside = std::env::var("WARPBELL_RIG_VFIO").is_ok_and(|form| form != NO_IOMMU);
     if !inside {
-        println!("SKIP: runs in the virtual machine of tests/rig/run only");
+        println!("SKIP: runs in the virtual machine of tests/rig/run only, in one with an IOMMU");
     }
     inside
 }
 
-/// The form of VFIO that this machine is there for: `group` or `iommufd`.
+/// Whether this is the guest of the rig without an IOMMU; says so if not.
+pub fn unguarded() -> bool {
+    let unguarded = std::env::var("WARPBELL_RIG_VFIO").is_ok_and(|form| form == NO_IOMMU);
+    if !unguarded {
+        println!("SKIP: runs in the virtual machine of tests/rig/run --vfio none only");
+    }
+    unguarded
+}
+
+/// The form of VFIO that this machine is there for: `group`, `iommufd`, or [`NO_IOMMU`].
 pub fn vfio() -> String {
     std::env::var("WARPBELL_RIG_VFIO").unwrap()
 }
@@ -79,15 +91,21 @@ pub fn text(bytes: &[u8]) -> String {
 /// Gives a function to vfio-pci, if it is not there already.
 pub fn bind(bdf: &str) {
     if driver(bdf).as_deref() != Some("vfio-pci") {
-        assert!(warpbell(&["nvme", "bind", bdf]).status.success());
+        let risk = (vfio() == NO_IOMMU).then_some("--unsafe-no-iommu");
+        let arguments: Vec<&str> = ["nvme", "bind", bdf].into_iter().chain(risk).collect();
+        assert!(warpbell(&arguments).status.success());
         assert_eq!(driver(bdf).as_deref(), Some("vfio-pci"));
     }
 }
 
 /// The specification of a namespace, by the form of VFIO that this machine is there for.
 pub fn spec(bdf: &str, nsid: u32) -> String {
-    let api = if vfio() == "group" { "group" } else { "cdev" };
-    format!("nvme:{bdf},nsid={nsid},api={api}")
+    let option = match vfio().as_str() {
+        "group" => "api=group",
+        NO_IOMMU => "unsafe-no-iommu",
+        _ => "api=cdev",
+    };
+    format!("nvme:{bdf},nsid={nsid},{option}")
 }
 
 /// Reads a register of configuration space.

@@ -3,10 +3,12 @@
 
 mod buffer;
 mod error_injection;
+mod export;
 mod host;
 mod iommu;
 mod ladder;
 mod machine;
+mod no_iommu;
 mod peer;
 mod programs;
 mod removal;

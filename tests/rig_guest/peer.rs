@@ -4,15 +4,17 @@
 //! addresses that come of it, and nothing goes through host memory. What it does not: whether a GPU driver lets its memory be
 //! mapped so, how a switch or root complex routes such transfers, and in which order a GPU sees a device's writes.
 
+use super::export::{self, PeerMemory, View};
 use super::machine::{self, BOUND, MATE, PEER, bind};
+use std::any::Any;
 use std::fs::{self, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use warpbell::args;
 use warpbell::engine::Engine;
 use warpbell::memory::{DmaAccess, DmaError, DmaRegion, IommuMap, Region, Space};
-use warpbell::nvme::vfio::{self, VfioApi, VfioConfig};
+use warpbell::nvme::vfio::{self, Vfio, VfioApi, VfioConfig};
 use warpbell::nvme::{Attachment, DmaSpace};
 use warpbell::storage::{Drive, LandingChoice, Volume};
 
@@ -27,6 +29,23 @@ struct Bar {
     iova: u64,
     iommu: Arc<dyn IommuMap>,
     used: Mutex<usize>,
+    /// Unmaps it from this process.
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+/// A mapping of the BAR that the kernel's own files in /sys gave.
+struct Mapped(NonNull<u8>);
+
+// SAFETY: an address.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `Bar::map` with this length; every region in it holds a share of the `Bar`.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), BAR_BYTES) };
+    }
 }
 
 // SAFETY: an address, and a length that is constant; access is by whoever holds a part of it.
@@ -35,6 +54,7 @@ unsafe impl Send for Bar {}
 unsafe impl Sync for Bar {}
 
 impl Bar {
+    /// The IOMMU is given this process's mapping.
     fn map(iommu: Arc<dyn IommuMap>) -> Result<Self, String> {
         fs::write(machine::device(PEER).join("enable"), "1").unwrap();
         let file = OpenOptions::new().read(true).write(true).open(machine::device(PEER).join("resource2")).unwrap();
@@ -43,21 +63,32 @@ impl Bar {
         let base = unsafe { libc::mmap(std::ptr::null_mut(), BAR_BYTES, both, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         assert_ne!(base, libc::MAP_FAILED);
         let base = NonNull::new(base.cast::<u8>()).unwrap();
+        let owner = Box::new(Mapped(base));
         // Mapped page by page on the first touch.
         // SAFETY: within the mapping.
         unsafe { std::ptr::write_bytes(base.as_ptr(), 0, BAR_BYTES) };
         let iova = iommu.allocate_iova(BAR_BYTES as u64, 2 << 20).unwrap();
         // SAFETY: the mapping stays until `Bar` is dropped, which unmaps it for the drive first.
         unsafe { iommu.map_host(base, BAR_BYTES as u64, iova, DmaAccess::ReadWrite) }.map_err(|e| e.to_string())?;
-        Ok(Self { base, iova, iommu, used: Mutex::new(0) })
+        Ok(Self { base, iova, iommu, used: Mutex::new(0), _owner: owner })
+    }
+
+    /// The IOMMU is given a dma-buf; `None` where the kernel has none.
+    fn export(iommu: Arc<dyn IommuMap>) -> Option<Self> {
+        let memory = PeerMemory::open();
+        assert_eq!(memory.bytes, BAR_BYTES);
+        let buffer = export::dma_buf(&memory, BAR_BYTES)?;
+        let view = View::new(&memory, 0, BAR_BYTES);
+        let iova = iommu.allocate_iova(BAR_BYTES as u64, 2 << 20).unwrap();
+        iommu.map_dmabuf(buffer.as_fd(), 0, BAR_BYTES as u64, iova, DmaAccess::ReadWrite).unwrap();
+        println!("  dma-buf of {PEER} mapped at {iova:#x} through {}", iommu.name());
+        Some(Self { base: view.base, iova, iommu, used: Mutex::new(0), _owner: Box::new((buffer, view)) })
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
         self.iommu.unmap(self.iova, BAR_BYTES as u64).unwrap();
-        // SAFETY: mapped in `map` with this length; every region in it holds a share of this.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), BAR_BYTES) };
     }
 }
 
@@ -105,7 +136,7 @@ fn queues_and_data_live_in_another_devices_memory() {
     let iommu = opened.attachment.dma.iommu().unwrap();
     let bar = match Bar::map(iommu) {
         Ok(bar) => Arc::new(bar),
-        // iommufd takes device memory only as a dma-buf, which vfio-pci gives out from Linux 6.19 on.
+        // iommufd takes device memory only as a dma-buf.
         Err(e) if api == VfioApi::Cdev => {
             println!("  refused, as expected of this kernel's iommufd: {e}");
             assert!(e.contains("IOMMU_IOAS_MAP") && e.contains(MATE), "{e}");
@@ -113,6 +144,27 @@ fn queues_and_data_live_in_another_devices_memory() {
         }
         Err(e) => panic!("{e}"),
     };
+    verify(&opened, &bar);
+}
+
+#[test]
+fn queues_and_data_live_behind_a_dma_buf_of_another_device() {
+    if !machine::inside() {
+        return;
+    }
+    if machine::vfio() != "iommufd" {
+        println!("SKIP: only iommufd maps dma-bufs");
+        return;
+    }
+    bind(MATE);
+    let opened = vfio::open(&VfioConfig { api: VfioApi::Cdev, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
+    if let Some(bar) = Bar::export(opened.attachment.dma.iommu().unwrap()) {
+        verify(&opened, &Arc::new(bar));
+    }
+}
+
+/// Kernels read and write with everything that the drive touches in the BAR, and the host reads what they wrote.
+fn verify(opened: &Vfio, bar: &Arc<Bar>) {
     let attachment = Attachment { port: opened.attachment.port.clone(), dma: Arc::new(PeerSpace(bar.clone())) };
     let engine = Engine::cpu().unwrap();
     for landing in [LandingChoice::Direct, LandingChoice::Bounce] {

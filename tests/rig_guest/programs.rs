@@ -10,7 +10,7 @@ const GRAPH: &str = "/rig/enron.txt";
 const REACHED: &str = "reached 33,695 ";
 
 /// The distances that a search prints with these options, after it verified them itself.
-fn distances(name: &str, options: &[&str]) -> Vec<u8> {
+pub fn distances(name: &str, options: &[&str]) -> Vec<u8> {
     let out = format!("/tmp/{name}.txt");
     let mut arguments = vec!["graph", "bfs", GRAPH, "--source", "1", "--engine", "cpu", "--out", &out];
     arguments.extend(options);
@@ -44,7 +44,7 @@ fn a_search_over_drives_equals_that_over_the_software_controller() {
 }
 
 /// Earlier tests wrote to the drives; naming them again is consent to overwrite that.
-fn consent(device: &str) -> Vec<&str> {
+pub fn consent(device: &str) -> Vec<&str> {
     if device.starts_with("nvme:") { vec!["--yes-destroy", device] } else { Vec::new() }
 }
 
