@@ -46,11 +46,12 @@ def stock(cache):
 def source(cache, package, suite):
     """The package with a kernel's sources, its version, and where it comes from: the newest known one, or what was asked for."""
     if package:
-        suite = Suite(cache, suite) if suite else None
-        version = candidate(package, suite)
+        taken = Suite(cache, suite) if suite else None
+        version = candidate(package, taken)
         if not version:
-            raise RigError(f"apt knows no package {package}; name the suite that has it (--suite)")
-        return package, version, suite
+            where = f"suite {suite} has no" if suite else "apt knows no"
+            raise RigError(f"{where} package {package}; name the suite of Debian that has it (--suite)")
+        return package, version, taken
     package, version = first_known(SOURCE)
     if package == "linux-source":
         package = dependency(package, "linux-source-")
