@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use warpbell::args;
 use warpbell::engine::Engine;
+use warpbell::nvme::vfio::{self, VfioApi, VfioConfig};
 use warpbell::nvme::{HostQueue, HostQueueOptions, Notice};
 use warpbell::storage::{Drive, Volume};
 
@@ -111,14 +112,16 @@ fn a_bus_error_is_noticed() {
     }
     let bdf = machine::behind(PORT_RESET).unwrap();
     bind(&bdf);
-    let drive = Drive::open(&spec(&bdf, 1)).unwrap();
-    assert_eq!(drive.controller().port().notice(), None);
+    let api = if machine::vfio() == "group" { VfioApi::Group } else { VfioApi::Cdev };
+    // The controller stays disabled: QEMU 7.2's model of one with queues often crashes in the reset that follows.
+    let open = vfio::open(&VfioConfig { api, ..VfioConfig::new(bdf.parse().unwrap()) }).unwrap();
+    assert_eq!(open.device.notice(), None);
     // A malformed packet, found by the root port (PCI Express Base 6.0, 6.2.7); the kernel then resets the link.
     host::qmp("human-monitor-command", json!({ "command-line": "pcie_aer_inject_error port-reset MALF_TLP" }));
-    let notice = machine::until("a notice of the error", BOUND, || drive.controller().port().notice());
+    let notice = machine::until("a notice of the error", BOUND, || open.device.notice());
     println!("  {notice}");
     assert_eq!(notice, Notice::BusError);
-    drop(drive);
+    drop(open);
     is_taken_over(&spec(&bdf, 1));
 }
 
