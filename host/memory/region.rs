@@ -17,9 +17,17 @@ pub struct Region {
     space: Space,
     place: Place,
     address: u64,
-    host: Option<NonNull<u8>>,
+    view: View,
     bytes: usize,
     owner: Owner,
+}
+
+/// How the host gets at the bytes.
+enum View {
+    /// At an address of its own.
+    Host(NonNull<u8>),
+    /// By copies that this context makes.
+    Gpu(Arc<cuda::Context>),
 }
 
 enum Owner {
@@ -49,7 +57,7 @@ impl Region {
         let bytes = bytes.max(1).checked_next_multiple_of(page);
         let bytes = bytes
             .ok_or_else(|| MemoryError::Host { bytes: usize::MAX, source: std::io::ErrorKind::OutOfMemory.into() })?;
-        let (address, host, owner) = match (space.gpu_context(), place) {
+        let (address, view, owner) = match (space.gpu_context(), place) {
             (None, _) => {
                 let layout = Layout::from_size_align(bytes, ALIGN)
                     .map_err(|_| MemoryError::Host { bytes, source: std::io::ErrorKind::OutOfMemory.into() })?;
@@ -57,7 +65,7 @@ impl Region {
                 let p = unsafe { alloc_zeroed(layout) };
                 let p = NonNull::new(p)
                     .ok_or_else(|| MemoryError::Host { bytes, source: std::io::ErrorKind::OutOfMemory.into() })?;
-                (p.as_ptr() as u64, Some(p), Owner::Heap(layout))
+                (p.as_ptr() as u64, View::Host(p), Owner::Heap(layout))
             }
             (Some(context), Place::Device) => {
                 let m = cuda::DeviceMemory::zeroed(context, bytes).map_err(|source| MemoryError::Cuda {
@@ -65,7 +73,7 @@ impl Region {
                     bytes,
                     source,
                 })?;
-                (m.address(), None, Owner::Gpu { memory: m })
+                (m.address(), View::Gpu(context.clone()), Owner::Gpu { memory: m })
             }
             (Some(context), Place::Host) => {
                 let m = cuda::PinnedMemory::zeroed(context, bytes).map_err(|source| MemoryError::Cuda {
@@ -73,10 +81,10 @@ impl Region {
                     bytes,
                     source,
                 })?;
-                (m.address(), Some(m.host()), Owner::Pinned { _memory: m })
+                (m.address(), View::Host(m.host()), Owner::Pinned { _memory: m })
             }
         };
-        Ok(Self { space: space.clone(), place, address, host, bytes, owner })
+        Ok(Self { space: space.clone(), place, address, view, bytes, owner })
     }
 
     /// # Safety
@@ -98,7 +106,7 @@ impl Region {
             }
         };
         let owner = Owner::Imported { _registered: registered, _keep: keep };
-        Ok(Self { space: space.clone(), place: Place::Host, address, host: Some(base), bytes, owner })
+        Ok(Self { space: space.clone(), place: Place::Host, address, view: View::Host(base), bytes, owner })
     }
 
     /// The address of the first byte as kernels see it.
@@ -108,7 +116,10 @@ impl Region {
 
     /// The address of the first byte on the host, unless the region is in GPU memory.
     pub fn host(&self) -> Option<NonNull<u8>> {
-        self.host
+        match self.view {
+            View::Host(p) => Some(p),
+            View::Gpu(_) => None,
+        }
     }
 
     /// Length in bytes.
@@ -152,12 +163,12 @@ impl Region {
     /// Copies bytes out.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), MemoryError> {
         self.check(offset, out.len())?;
-        match (self.host, self.space.gpu_context()) {
+        match &self.view {
             // SAFETY: in bounds, and `out` is a separate allocation.
-            (Some(p), _) => unsafe {
+            View::Host(p) => unsafe {
                 std::ptr::copy_nonoverlapping(p.as_ptr().add(offset), out.as_mut_ptr(), out.len())
             },
-            (None, Some(context)) => {
+            View::Gpu(context) => {
                 let bytes = out.len();
                 context.copy_to_host(self.address + offset as u64, out).map_err(|source| MemoryError::Cuda {
                     what: "copying from the GPU",
@@ -165,7 +176,6 @@ impl Region {
                     source,
                 })?;
             }
-            (None, None) => unreachable!("memory of CPU threads has a host address"),
         }
         Ok(())
     }
@@ -173,13 +183,14 @@ impl Region {
     /// Copies bytes in.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), MemoryError> {
         self.check(offset, data.len())?;
-        match (self.host, self.space.gpu_context()) {
+        match &self.view {
             // SAFETY: in bounds, and `data` is a separate allocation.
-            (Some(p), _) => unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), p.as_ptr().add(offset), data.len()) },
-            (None, Some(context)) => context
+            View::Host(p) => unsafe {
+                std::ptr::copy_nonoverlapping(data.as_ptr(), p.as_ptr().add(offset), data.len())
+            },
+            View::Gpu(context) => context
                 .copy_to_device(self.address + offset as u64, data)
                 .map_err(|source| MemoryError::Cuda { what: "copying to the GPU", bytes: data.len(), source })?,
-            (None, None) => unreachable!("memory of CPU threads has a host address"),
         }
         Ok(())
     }
@@ -187,13 +198,12 @@ impl Region {
     /// Sets `bytes` bytes from `offset` to one value.
     pub fn fill(&self, offset: usize, bytes: usize, value: u8) -> Result<(), MemoryError> {
         self.check(offset, bytes)?;
-        match (self.host, self.space.gpu_context()) {
+        match &self.view {
             // SAFETY: in bounds.
-            (Some(p), _) => unsafe { std::ptr::write_bytes(p.as_ptr().add(offset), value, bytes) },
-            (None, Some(context)) => context
+            View::Host(p) => unsafe { std::ptr::write_bytes(p.as_ptr().add(offset), value, bytes) },
+            View::Gpu(context) => context
                 .fill(self.address + offset as u64, bytes, value)
                 .map_err(|source| MemoryError::Cuda { what: "filling GPU memory", bytes, source })?,
-            (None, None) => unreachable!("memory of CPU threads has a host address"),
         }
         Ok(())
     }
@@ -235,7 +245,7 @@ impl Drop for Region {
         if self.space.is_poisoned() {
             std::mem::forget(std::mem::replace(&mut self.owner, Owner::Leaked));
         }
-        if let (Owner::Heap(layout), Some(p)) = (&self.owner, self.host) {
+        if let (Owner::Heap(layout), View::Host(p)) = (&self.owner, &self.view) {
             // SAFETY: allocated with this layout in `allocate`, and nobody else frees it.
             unsafe { dealloc(p.as_ptr(), *layout) };
         }
