@@ -58,6 +58,10 @@ fn shapes() -> Vec<Shape> {
             // Lists of several pieces.
             add("star", 5000, &(1..5000).map(|v| (0, v)).collect::<Vec<_>>());
             add("two stars, far ends", 6000, &(2..6000).map(|v| (6000 - v % 2 - 1, v - 1)).collect::<Vec<_>>());
+            // Vertex 1's list has two edges before the first cut, and neighbours of higher degree after it.
+            let before = (1..2).chain(3000..4021).map(|v| (0, v));
+            let cut = before.chain((2..2999).map(|v| (1, v))).chain((10..20).map(|v| (v, v + 4100)));
+            add("a short first piece", 4200, &cut.collect::<Vec<_>>());
             add("skewed, with isolated vertices", 3000, &skewed(2500, 20_000, 1));
             add("uniform", 2000, &uniform(2000, 16_000, 2));
             add("sparse, many components", 4000, &uniform(4000, 2500, 3));

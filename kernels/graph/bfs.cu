@@ -75,15 +75,14 @@ template <class Id> struct bfs_view {
     return false;
   }
 
+  // Whether a vertex has no neighbours but its leads.
+  WB_FN bool all_leads(uint64_t v) const { return offset[v + 1] - offset[v] <= lead_count; }
+
   // What of a list is worth reading when no lead was seen; whether there is any.
   WB_FN bool rest_of(const wb_bfs& p, uint64_t v, uint64_t& first, uint64_t& last) const {
-    first = offset[v];
+    first = offset[v] + p.skip;
     last = offset[v + 1];
-    if (last - first <= lead_count) {
-      last = first;
-    } else {
-      first += p.skip;
-    }
+    if (all_leads(v)) last = first;
     return first < last;
   }
 
@@ -142,7 +141,7 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
     const uint64_t k = at + warp::lane();
     if (warp::lane() >= turn || k >= p.items) return;
     const run r = run_of(queue[k], g.offset);
-    if (r.count > lead_count) edges.prefetch(r.first, r.count);
+    if (!g.all_leads(queue[k].vertex)) edges.prefetch(r.first, r.count);
   };
   auto visit = [&](Id v, Id n) {
     uint32_t* word = &g.seen[n / 32];
@@ -169,8 +168,8 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
       const item<Id> it = queue[k];
       r = run_of(it, g.offset);
       from = it.vertex;
-      // The last piece of a long list may be as short as a list that is all leads.
-      if (r.count <= lead_count && it.piece == 0) {
+      // A piece of a long list may be as short, but is not what the leads are.
+      if (g.all_leads(from)) {
         const leads<Id> lead = g.lead[from];
 #pragma unroll
         for (uint32_t i = 0; i < lead_count; ++i) {
