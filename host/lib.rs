@@ -9,6 +9,7 @@
 //! | [`doctor`] | what this machine can do, and what mends it |
 //! | [`graph`] | graph import, generators, BFS, components, PageRank, shortest paths, verifiers |
 //! | [`mod@bench`] | measuring programs and their reports |
+//! | [`shmem`] | a world of PEs: symmetric memory, put and get, signals, collectives |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller with fault injection |
 //! | [`nvme`] | the driver: registers, admin queue, queue pairs, namespaces |
@@ -33,6 +34,7 @@ pub mod graph;
 pub mod memory;
 pub mod nvme;
 pub mod pci;
+pub mod shmem;
 pub mod soft;
 pub mod storage;
 pub mod wire;

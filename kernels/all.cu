@@ -12,5 +12,6 @@
 #include "graph/pagerank.cu"
 #include "graph/queue.cu"
 #include "graph/sssp.cu"
+#include "shmem/basic.cu"
 
 WB_IMAGE(warpbell_image)

@@ -4,11 +4,21 @@
 use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 
-pub const ABI_VERSION: u64 = 1;
+pub const ABI_VERSION: u64 = 2;
 pub const ERROR_LOG_ENTRIES: usize = 32;
 pub const MAX_DEVICES: usize = 16;
 pub const MAX_WINDOWS: usize = 16;
 pub const STATS_STRIPES: usize = 64;
+pub const SHMEM_OPCODE: u32 = 0x100;
+pub const NO_PE: u32 = u32::MAX;
+pub const MAX_PES: usize = 1024;
+pub const CHANNELS: usize = 64;
+pub const SYNC_ROUNDS: usize = 2;
+pub const SYNC_SLOTS: usize = 32;
+pub const SCRATCH_BYTES: usize = 8192;
+pub const HEAP_GRANULE: usize = 64;
+pub const WORLD_LOAD_STORE: u32 = 1;
+pub const WORLD_ATOMICS: u32 = 2;
 pub const STATUS_KIND_SHIFT: u32 = 28;
 pub const STATUS_NVME_MASK: u32 = 0x7fff;
 
@@ -179,7 +189,58 @@ pub struct ArrayView {
     pub cache: Cache,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Team {
+    pub pe: u32,
+    pub size: u32,
+    pub start: u32,
+    pub stride: u32,
+    pub sync: u64,
+    pub signals: u64,
+    pub scratch: u64,
+    pub rounds: u64,
+    pub reserved: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct TeamRounds {
+    pub sync: u64,
+    pub data: u64,
+    pub reduce: u64,
+    pub reserved: [u64; 13],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct World {
+    pub control: u64,
+    pub heap: u64,
+    pub heap_bytes: u64,
+    pub stride: u64,
+    pub allocated: u64,
+    pub reserved0: u64,
+    pub pe: u32,
+    pub size: u32,
+    pub flags: u32,
+    pub reserved1: u32,
+    pub team: Team,
+    pub reserved2: [u64; 14],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct TeamView {
+    pub world: World,
+    pub team: Team,
+}
+
 const _: () = {
+    assert!(size_of::<Team>() == 64);
+    assert!(size_of::<TeamRounds>() == 128);
+    assert!(size_of::<World>() == 240);
+    assert!(size_of::<TeamView>() == 304);
     assert!(size_of::<ErrorEntry>() == 32);
     assert!(size_of::<Control>() == 64);
     assert!(size_of::<Record>() == 32);
@@ -233,6 +294,15 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Array, page_elements_log2),
         size_of::<ArrayView>(),
         offset_of!(ArrayView, cache),
+        size_of::<Team>(),
+        offset_of!(Team, sync),
+        offset_of!(Team, rounds),
+        size_of::<TeamRounds>(),
+        size_of::<World>(),
+        offset_of!(World, allocated),
+        offset_of!(World, pe),
+        offset_of!(World, team),
+        size_of::<TeamView>(),
     ];
     let mut h = 0xcbf2_9ce4_8422_2325u64;
     let mut i = 0;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_ABI_VERSION 1u
+#define WB_ABI_VERSION 2u
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +25,10 @@ typedef struct wb_error {
   uint32_t blocks;   // logical blocks
   uint64_t lba;      // first logical block on the device
 } wb_error;
+
+// Calls of shmem.cuh fill an error in their own way, and say so by an opcode from here on: `device` is the other PE or WB_NO_PE,
+// `queue` the PE that called, `command` the channel of a collective, `blocks` the bytes, `lba` the offset in the heap.
+#define WB_SHMEM_OPCODE 0x100u
 
 #define WB_ERROR_LOG_ENTRIES 32u
 
@@ -207,6 +211,62 @@ typedef struct wb_array_view {
   wb_cache cache;
 } wb_array_view;
 
+// --- world -----------------------------------------------------------------------------------------------------------
+
+#define WB_NO_PE 0xffffffffu
+#define WB_MAX_PES 1024u
+#define WB_CHANNELS 64u       // collectives of one team that may be under way at once, one in each channel
+#define WB_SYNC_ROUNDS 2u     // rounds of a synchronisation: radix 32, so 32^2 members
+#define WB_SYNC_SLOTS 32u     // words that members write to each other in one round
+#define WB_SCRATCH_BYTES 8192u  // of one member's contribution to a small reduction
+#define WB_HEAP_GRANULE 64u   // what the bits of `allocated` stand for
+
+// Some of a world's PEs, numbered anew. PE i of the team is PE start + i * stride of the world.
+typedef struct wb_team {
+  uint32_t pe;        // this PE's number in the team, or WB_NO_PE
+  uint32_t size;
+  uint32_t start;
+  uint32_t stride;
+  uint64_t sync;      // u64[WB_CHANNELS][WB_SYNC_ROUNDS][WB_SYNC_SLOTS] in the symmetric heap, for arrivals
+  uint64_t signals;   // u64[WB_CHANNELS][size] in the symmetric heap, for data that has come
+  uint64_t scratch;   // 2 * size * WB_SCRATCH_BYTES in the symmetric heap, for small reductions
+  uint64_t rounds;    // wb_team_rounds[WB_CHANNELS] in this PE's own memory
+  uint64_t reserved[2];
+} wb_team;
+
+// How often a channel was used: what the words in the heap are compared with, so that they never have to be cleared.
+typedef struct wb_team_rounds {
+  uint64_t sync;
+  uint64_t data;
+  uint64_t reduce;
+  uint64_t reserved[13];
+} wb_team_rounds;  // a line of its own: channels belong to different blocks
+
+#define WB_WORLD_LOAD_STORE 0x1u  // loads and stores reach every PE's heap
+#define WB_WORLD_ATOMICS 0x2u     // and so do atomic operations
+
+// What a kernel takes as its parameter: the world as one PE sees it, with constants that are read from parameter memory.
+typedef struct wb_world {
+  uint64_t control;     // wb_control
+  uint64_t heap;        // this PE's symmetric heap
+  uint64_t heap_bytes;  // what each PE's heap has
+  uint64_t stride;      // the heap of PE p begins at heap + (p - pe) * stride, where loads and stores reach it
+  uint64_t allocated;   // u32[]: a bit for each WB_HEAP_GRANULE bytes of the heap that are allocated
+  uint64_t reserved0;
+  uint32_t pe;
+  uint32_t size;
+  uint32_t flags;       // WB_WORLD_*
+  uint32_t reserved1;
+  wb_team team;         // all PEs
+  uint64_t reserved2[14];
+} wb_world;
+
+// A team and the world that it is in, as a kernel's parameter.
+typedef struct wb_team_view {
+  wb_world world;
+  wb_team team;
+} wb_team_view;
+
 #ifdef __cplusplus
 }  // extern "C"
 
@@ -227,6 +287,10 @@ static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_window) 
 static_assert(sizeof(wb_cache) == 128, "wb_cache");
 static_assert(sizeof(wb_array) == 32, "wb_array");
 static_assert(sizeof(wb_array_view) == 160, "wb_array_view");
+static_assert(sizeof(wb_team) == 64, "wb_team");
+static_assert(sizeof(wb_team_rounds) == 128, "wb_team_rounds");
+static_assert(sizeof(wb_world) == 240, "wb_world");
+static_assert(sizeof(wb_team_view) == 304, "wb_team_view");
 
 namespace warpbell {
 namespace abi {
@@ -271,6 +335,15 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_array, page_elements_log2));
   h = fold(h, sizeof(wb_array_view));
   h = fold(h, offsetof(wb_array_view, cache));
+  h = fold(h, sizeof(wb_team));
+  h = fold(h, offsetof(wb_team, sync));
+  h = fold(h, offsetof(wb_team, rounds));
+  h = fold(h, sizeof(wb_team_rounds));
+  h = fold(h, sizeof(wb_world));
+  h = fold(h, offsetof(wb_world, allocated));
+  h = fold(h, offsetof(wb_world, pe));
+  h = fold(h, offsetof(wb_world, team));
+  h = fold(h, sizeof(wb_team_view));
   return h;
 }
 

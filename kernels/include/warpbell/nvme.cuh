@@ -90,24 +90,6 @@ constexpr uint32_t cid_shift = 16;
 
 }  // namespace nvme
 
-// Enters an error in the run's log and fails the run: every wait of it ends in WB_STOPPED soon.
-WB_FN_COLD void raise_error(const wb_control* control, wb_error error) {
-  wb_error_log* log = reinterpret_cast<wb_error_log*>(control->error_log);
-  uint32_t i = order::fetch_add_relaxed(&log->count, 1u);
-  if (i < WB_ERROR_LOG_ENTRIES) {
-    wb_error* e = &log->entry[i];
-    order::store_relaxed_sys(&e->status, error.status);
-    order::store_relaxed_sys(&e->device, error.device);
-    order::store_relaxed_sys(&e->queue, error.queue);
-    order::store_relaxed_sys(&e->command, error.command);
-    order::store_relaxed_sys(&e->opcode, error.opcode);
-    order::store_relaxed_sys(&e->blocks, error.blocks);
-    order::store_relaxed_sys(&e->lba, error.lba);
-    order::store_release_sys(&log->ready[i], 1u);
-  }
-  order::store_release(reinterpret_cast<uint32_t*>(control->abort), 1u);
-}
-
 // A queue pair, by value. "Collective" functions take a mask, and every lane in it makes the call.
 class queue_ref : public ring_ref {
  public:

@@ -56,6 +56,12 @@ WB_ORDER_STORE(store_relaxed, "st.relaxed.gpu.global")
 WB_ORDER_STORE(store_release, "st.release.gpu.global")
 WB_ORDER_STORE(store_relaxed_sys, "st.relaxed.sys.global")
 WB_ORDER_STORE(store_release_sys, "st.release.sys.global")
+WB_ORDER_RMW(fetch_add_relaxed_sys, "atom.relaxed.sys.global.add", "u32", "u64")
+WB_ORDER_RMW(fetch_or_relaxed_sys, "atom.relaxed.sys.global.or", "b32", "b64")
+WB_ORDER_RMW(fetch_and_relaxed_sys, "atom.relaxed.sys.global.and", "b32", "b64")
+WB_ORDER_RMW(fetch_xor_relaxed_sys, "atom.relaxed.sys.global.xor", "b32", "b64")
+WB_ORDER_RMW(exchange_relaxed_sys, "atom.relaxed.sys.global.exch", "b32", "b64")
+WB_ORDER_STORE(add_relaxed_sys, "red.relaxed.sys.global.add")
 WB_ORDER_RMW(fetch_add_relaxed, "atom.relaxed.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_add_acquire, "atom.acquire.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_add, "atom.acq_rel.gpu.global.add", "u32", "u64")
@@ -100,6 +106,22 @@ WB_FN uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t
                : "memory");
   return old;
 }
+WB_FN uint32_t compare_exchange_relaxed_sys(uint32_t* p, uint32_t expected, uint32_t desired) {
+  uint32_t old;
+  asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : "l"(p), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+WB_FN uint64_t compare_exchange_relaxed_sys(uint64_t* p, uint64_t expected, uint64_t desired) {
+  uint64_t old;
+  asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : "l"(p), "l"(expected), "l"(desired)
+               : "memory");
+  return old;
+}
 WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
@@ -122,6 +144,13 @@ WB_FN void fence_acquire() {
   asm volatile("fence.acquire.gpu;" ::: "memory");
 #else
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#endif
+}
+WB_FN void fence_acquire_sys() {
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 7)
+  asm volatile("fence.acquire.sys;" ::: "memory");
+#else
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
 #endif
 }
 // A system-scope release+acquire fence.
@@ -181,6 +210,17 @@ template <class T> WB_FN T compare_exchange_relaxed(T* p, T expected, T desired)
   __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }
+// Between PEs every access on a CPU carries its order itself: what a store released, a load that sees it has acquired.
+template <class T> WB_FN T fetch_add_relaxed_sys(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T fetch_or_relaxed_sys(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T fetch_and_relaxed_sys(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T fetch_xor_relaxed_sys(T* p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T exchange_relaxed_sys(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN void add_relaxed_sys(T* p, T v) { __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T compare_exchange_relaxed_sys(T* p, T expected, T desired) {
+  __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  return expected;
+}
 WB_FN void add_relaxed(uint64_t* p, uint64_t v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
   __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
@@ -201,6 +241,7 @@ WB_FN void fence_acquire() {
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
 #endif
 }
+WB_FN void fence_acquire_sys() { fence_acquire(); }
 // Sequentially consistent so that a store before it is visible before a load after it, on every CPU.
 WB_FN void fence_sys() {
 #if !defined(__SANITIZE_THREAD__)
@@ -295,7 +336,19 @@ struct alignas(16) pair {
   }
 WB_DATA_LOAD(relaxed, "ld.relaxed.gpu.global")
 WB_DATA_LOAD(acquire, "ld.acquire.gpu.global")
+WB_DATA_LOAD(remote, "ld.relaxed.sys.global")
 #undef WB_DATA_LOAD
+WB_FN void remote_store(uint8_t* p, uint8_t v) {
+  asm volatile("st.relaxed.sys.global.u8 [%0], %1;" ::"l"(p), "r"(static_cast<uint32_t>(v)) : "memory");
+}
+WB_FN void remote_store(uint16_t* p, uint16_t v) {
+  asm volatile("st.relaxed.sys.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory");
+}
+WB_FN void remote_store(uint32_t* p, uint32_t v) { store_relaxed_sys(p, v); }
+WB_FN void remote_store(uint64_t* p, uint64_t v) { store_relaxed_sys(p, v); }
+WB_FN void remote_store(pair* p, pair v) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.low), "l"(v.high) : "memory");
+}
 WB_FN void relaxed_store(uint8_t* p, uint8_t v) {
   asm volatile("st.relaxed.gpu.global.u8 [%0], %1;" ::"l"(p), "r"(static_cast<uint32_t>(v)) : "memory");
 }
@@ -317,11 +370,24 @@ WB_FN void relaxed_store(pair* p, pair v) {
   relaxed_store(&p->low, v.low);
   relaxed_store(&p->high, v.high);
 }
+// As the atomics between PEs: each carries its order.
+template <class T> WB_FN T remote(const T* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+template <class T> WB_FN void remote_store(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+WB_FN pair remote(const pair* p) { return pair{remote(&p->low), remote(&p->high)}; }
+WB_FN void remote_store(pair* p, pair v) {
+  remote_store(&p->low, v.low);
+  remote_store(&p->high, v.high);
+}
 #endif
 
 template <> struct word<16> { using type = pair; };
 
 }  // namespace detail
+
+// The same bytes as another type.
+template <class To, class From> WB_FN To bits(const From& v) {
+  return detail::bits_of<To>(v);
+}
 
 template <class T> WB_FN T load_data(const T* p) {
   using word = typename detail::word<sizeof(T)>::type;
@@ -330,6 +396,16 @@ template <class T> WB_FN T load_data(const T* p) {
 template <class T> WB_FN void store_data(T* p, const T& v) {
   using word = typename detail::word<sizeof(T)>::type;
   detail::relaxed_store(reinterpret_cast<word*>(p), detail::bits_of<word>(v));
+}
+
+// The same between PEs: memory of another GPU, or that another GPU reads and writes.
+template <class T> WB_FN T load_remote(const T* p) {
+  using word = typename detail::word<sizeof(T)>::type;
+  return detail::bits_of<T>(detail::remote(reinterpret_cast<const word*>(p)));
+}
+template <class T> WB_FN void store_remote(T* p, const T& v) {
+  using word = typename detail::word<sizeof(T)>::type;
+  detail::remote_store(reinterpret_cast<word*>(p), detail::bits_of<word>(v));
 }
 
 // Adds atomically, relaxed; answers the value before. 4 or 8 byte integers, float, double.

@@ -21,8 +21,8 @@
 
 #include <warpbell/abi.h>
 #include <warpbell/clock.cuh>
+#include <warpbell/error.cuh>
 #include <warpbell/order.cuh>
-#include <warpbell/status.h>
 #include <warpbell/warp.cuh>
 
 namespace warpbell {
@@ -39,11 +39,6 @@ struct status {
   // The NVMe status field (no phase bit) of a WB_DEVICE_ERROR.
   WB_FN uint32_t nvme() const { return word & WB_STATUS_NVME_MASK; }
 };
-
-WB_FN uint32_t status_word(wb_kind kind, uint32_t nvme = 0) {
-  return static_cast<uint32_t>(kind) << WB_STATUS_KIND_SHIFT | (nvme & WB_STATUS_NVME_MASK);
-}
-WB_FN uint32_t status_word(verdict v) { return status_word(v == verdict::timed_out ? WB_TIMED_OUT : WB_STOPPED); }
 
 // A command in flight: device, queue and ticket; or nothing; or the status of a command that ended before it began. Plain
 // data: may be kept in memory, and waited for by another thread than the one that submitted. Wait for it once: a wait that runs

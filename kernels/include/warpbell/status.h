@@ -16,7 +16,24 @@ enum wb_kind {
   WB_STOPPED = 4,       // the host asked all waits to end, or another thread raised the run's error
   WB_NO_FRAME = 5,      // every frame of the page's set stayed pinned for the whole deadline
   WB_BAD_ARGUMENT = 6,  // outside the volume or array, misaligned, or larger than one command may move
-  WB_POISONED = 7       // the page could not be read earlier; the first failure is in the error log
+  WB_POISONED = 7,      // the page could not be read earlier; the first failure is in the error log
+  WB_UNREACHABLE = 8    // no transport does this operation with that PE
+};
+
+// What a call of shmem.cuh was doing, in the `opcode` of its wb_error, above WB_SHMEM_OPCODE (abi.h).
+enum wb_shmem_call {
+  WB_CALL_PUT = 0x100,
+  WB_CALL_GET = 0x101,
+  WB_CALL_SIGNAL = 0x102,       // signal_op, and the signal of put_signal
+  WB_CALL_ATOMIC = 0x103,
+  WB_CALL_WAIT = 0x104,         // wait_until in all its forms, and signal_wait_until
+  WB_CALL_QUIET = 0x105,
+  WB_CALL_BARRIER = 0x106,      // barrier and sync
+  WB_CALL_BROADCAST = 0x107,
+  WB_CALL_REDUCE = 0x108,
+  WB_CALL_FCOLLECT = 0x109,
+  WB_CALL_ALLTOALL = 0x10a,
+  WB_CALL_PTR = 0x10b
 };
 
 #define WB_STATUS_KIND_SHIFT 28

@@ -1,0 +1,16 @@
+//! A world of processing elements (PEs), one for each GPU or CPU engine: symmetric memory, put and get, signals, atomics,
+//! collectives, from kernels and from the host.
+//!
+//! Names and meanings are OpenSHMEM's (OpenSHMEM 1.5) and NVSHMEM's. Kernels make the calls of `warpbell/shmem.cuh`;
+//! this module sets up what they need and offers the same calls on the host.
+
+pub mod bootstrap;
+mod error;
+mod heap;
+mod sym;
+mod world;
+
+pub use error::ShmemError;
+pub use heap::HeapKind;
+pub use sym::Sym;
+pub use world::{World, WorldBuilder};

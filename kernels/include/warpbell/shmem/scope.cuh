@@ -1,0 +1,36 @@
+// Who makes a call together: one thread, the threads of a warp, or those of a block.
+//
+// A call with `by_warp` or `by_block` is collective: all threads of it make it, with the same arguments, and share the work.
+// Blocks have one dimension.
+#pragma once
+
+#include <warpbell/warp.cuh>
+
+namespace warpbell {
+namespace scope {
+
+struct thread {
+  static WB_FN uint32_t rank() { return 0; }
+  static WB_FN uint32_t count() { return 1; }
+  static WB_FN void sync() {}
+};
+
+struct warp {
+  static WB_FN uint32_t rank() { return warpbell::warp::lane(); }
+  static WB_FN uint32_t count() { return warpbell::warp::width; }
+  static WB_FN void sync() { warpbell::warp::sync(warpbell::warp::full()); }
+};
+
+struct block {
+  static WB_FN uint32_t rank() { return threadIdx.x; }
+  static WB_FN uint32_t count() { return blockDim.x; }
+  static WB_FN void sync() { __syncthreads(); }
+};
+
+}  // namespace scope
+
+WB_CONST scope::thread by_thread{};
+WB_CONST scope::warp by_warp{};
+WB_CONST scope::block by_block{};
+
+}  // namespace warpbell
