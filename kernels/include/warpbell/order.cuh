@@ -155,6 +155,8 @@ WB_FN void fence_acquire_sys() {
 }
 // A system-scope release+acquire fence.
 WB_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// And no load after it is served before the stores in front of it are visible to all.
+WB_FN void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
 // A store to a device register. The MMIO form is never merged, split or repeated (PTX ISA 8.2, st.mmio).
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) {
@@ -248,6 +250,8 @@ WB_FN void fence_sys() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
+
+WB_FN void fence_sc_sys() { fence_sys(); }
 
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
 
