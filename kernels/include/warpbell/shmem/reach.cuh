@@ -25,9 +25,9 @@ namespace detail {
 
 // Scalars and not the world: an address of it that escapes would have it copied to the stack.
 WB_FN_COLD void raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
-                                 uint64_t offset, uint64_t bytes) {
+                                 uint64_t offset, uint64_t bytes, uint32_t channel) {
   const uint32_t shown = bytes < 0xffffffffu ? static_cast<uint32_t>(bytes) : 0xffffffffu;
-  raise_error(control, wb_error{word, pe, me, 0, call, shown, offset});
+  raise_error(control, wb_error{word, pe, me, channel, call, shown, offset});
 }
 
 // Whether every granule of a range of the heap is allocated.
@@ -58,8 +58,10 @@ class world_base {
   template <class T> WB_FN T* ptr(sym<T> at, uint32_t pe) const { return ptr(at.here, pe); }
 
   // Enters a failed call in the error log and fails the run.
-  template <class T> WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe) const {
-    out_of_line(&detail::raise_call_error)(control(), word, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
+  template <class T>
+  WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel = 0) const {
+    out_of_line(&detail::raise_call_error)(control(), word, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes,
+                                           channel);
     return outcome{word};
   }
 

@@ -15,19 +15,22 @@
 
 namespace warpbell {
 
+class world_team_ref;
+template <class Self> class team_calls;
+
 class world_ref : public world_signal {
  public:
   WB_FN explicit world_ref(const wb_world& world) : world_signal(world) {}
 
   // The team of all PEs.
-  WB_FN team_ref world_team() const;
+  WB_FN world_team_ref world_team() const;
 
   // All PEs meet; a barrier also completes what the calling threads put before.
   template <class S> WB_FN outcome barrier_all(S s) const;
   template <class S> WB_FN outcome sync_all(S s) const;
 
  private:
-  friend class team_ref;
+  template <class> friend class team_calls;
 };
 
 static_assert(sizeof(world_ref) == sizeof(wb_world) && std::is_trivially_copyable_v<world_ref>, "a kernel's parameter");
