@@ -6,6 +6,7 @@
 #include "bench/array.cu"
 #include "bench/nvme.cu"
 #include "bench/queue.cu"
+#include "bench/shmem.cu"
 #include "cache.cu"
 #include "graph/bfs.cu"
 #include "graph/components.cu"
