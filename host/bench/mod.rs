@@ -8,4 +8,4 @@ pub mod nvme;
 pub mod queue;
 pub mod report;
 pub mod shmem;
-pub mod units;
+pub use crate::units;
