@@ -95,7 +95,7 @@ class world_rma : public world_base {
 
   // What this thread put or changed before is there, at each PE, before what it puts or changes after. So is what other threads
   // put, if this thread has met them (a sync of the warp or the block) since.
-  WB_FN void fence() const { order::fence_sys(); }
+  WB_FN void fence() const { order::fence_release_sys(); }
   // And is there now: every PE sees it, and what this thread reads after is no older.
   WB_FN outcome quiet() const {
     order::fence_sc_sys();
