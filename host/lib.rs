@@ -18,6 +18,7 @@
 //! | [`cuda`] | the CUDA driver calls that are used, as `Result`s |
 //! | [`pci`] | addresses and properties of PCI functions |
 //! | [`wire`] | bytes that a device reads or writes |
+//! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -37,6 +38,7 @@ pub mod pci;
 pub mod shmem;
 pub mod soft;
 pub mod storage;
+pub mod units;
 pub mod wire;
 
 /// The folder with the device library's headers, as it was when this crate was built.

@@ -7,4 +7,4 @@ pub mod histogram;
 pub mod nvme;
 pub mod queue;
 pub mod report;
-pub mod units;
+pub use crate::units;

@@ -152,6 +152,13 @@ pub struct EngineArgs {
     pub deadline: Duration,
 }
 
+#[derive(Args, Clone, Debug)]
+pub struct WorldArgs {
+    /// PEs, as threads of this program; under a launcher its ranks are the PEs [default: one for each GPU; 2 on cpu]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub pes: Option<u32>,
+}
+
 /// The rungs of the mapping ladder.
 const MAPPINGS: [&str; 8] =
     ["auto", "gdrdrv", "dma-buf-mmap", "iommufd", "libnvm", "dmabuf-import", "iommu-map-pa", "host"];
@@ -311,7 +318,8 @@ pub struct DoctorArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineChoice {
     Auto,
-    Gpu(usize),
+    /// This GPU, or the first; the PEs of a world are dealt out over all GPUs unless one is named.
+    Gpu(Option<usize>),
     Cpu,
 }
 
@@ -321,12 +329,12 @@ impl FromStr for EngineChoice {
     fn from_str(s: &str) -> Result<Self, String> {
         match s {
             "auto" => Ok(Self::Auto),
-            "gpu" => Ok(Self::Gpu(0)),
+            "gpu" => Ok(Self::Gpu(None)),
             "cpu" => Ok(Self::Cpu),
             _ => s
                 .strip_prefix("gpu:")
                 .and_then(|n| n.parse().ok())
-                .map(Self::Gpu)
+                .map(|n| Self::Gpu(Some(n)))
                 .ok_or_else(|| "write auto, gpu, gpu:N or cpu".to_owned()),
         }
     }
@@ -428,7 +436,7 @@ mod tests {
         };
         assert_eq!(sources.source, [1, 2, 9]);
         assert_eq!(graph.cache, Some(BytesOrShare::Share(0.25)));
-        assert_eq!(graph.engine.engine, EngineChoice::Gpu(1));
+        assert_eq!(graph.engine.engine, EngineChoice::Gpu(Some(1)));
     }
 
     #[test]

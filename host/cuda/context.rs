@@ -39,6 +39,14 @@ struct Runs {
 pub(super) enum Garbage {
     Device(CUdeviceptr),
     Pinned(*mut c_void),
+    /// A handle of physical memory; the memory itself goes with its last mapping.
+    Physical(u64),
+    /// Reserved addresses, and what is mapped in them: address and bytes of each.
+    Range {
+        base: CUdeviceptr,
+        bytes: usize,
+        mapped: Vec<(CUdeviceptr, usize)>,
+    },
     /// With what owns the host memory: it must outlive the registration.
     Registered {
         base: *mut c_void,
@@ -54,6 +62,8 @@ impl std::fmt::Debug for Garbage {
         match self {
             Self::Device(p) => write!(f, "Device({p:#x})"),
             Self::Pinned(p) => write!(f, "Pinned({p:p})"),
+            Self::Physical(handle) => write!(f, "Physical({handle:#x})"),
+            Self::Range { base, bytes, mapped } => write!(f, "Range({base:#x} + {bytes}, {} mapped)", mapped.len()),
             Self::Registered { base, .. } => write!(f, "Registered({base:p})"),
         }
     }
@@ -134,6 +144,10 @@ impl Context {
         lock(&self.copier).fill(&current, to, bytes, value)
     }
 
+    pub(super) fn device(&self) -> CUdevice {
+        self.device
+    }
+
     pub(super) fn driver(&self) -> &'static Driver {
         self.driver
     }
@@ -185,6 +199,11 @@ impl Context {
                 match g {
                     Garbage::Device(p) => call!(self.driver, cuMemFree_v2(*p), what),
                     Garbage::Pinned(p) => call!(self.driver, cuMemFreeHost(*p), what),
+                    Garbage::Physical(handle) => call!(self.driver, cuMemRelease(*handle), what),
+                    Garbage::Range { base, bytes, mapped } => mapped
+                        .iter()
+                        .try_for_each(|(at, n)| call!(self.driver, cuMemUnmap(*at, *n), what))
+                        .and_then(|()| call!(self.driver, cuMemAddressFree(*base, *bytes), what)),
                     Garbage::Registered { base, .. } => call!(self.driver, cuMemHostUnregister(*base), what),
                 }
             };

@@ -68,6 +68,31 @@ pub struct DeviceInfo {
     pub host_register: bool,
     /// Third-party devices can read and write its memory.
     pub gpu_direct_rdma: bool,
+    /// The same GPU has the same one in every process, whatever its ordinal there is.
+    #[serde(serialize_with = "as_hex")]
+    pub uuid: [u8; 16],
+    /// What its virtual memory management can do.
+    pub virtual_memory: VirtualMemoryFacts,
+    /// The link to the host carries all atomic operations.
+    pub host_native_atomics: bool,
+}
+
+/// What a GPU's virtual memory management can do (`cuMemCreate` and its kin).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct VirtualMemoryFacts {
+    /// It is there.
+    pub supported: bool,
+    /// Memory can be handed to other processes of the host as a file descriptor.
+    pub descriptors: bool,
+    /// Memory can be handed to other hosts of an NVLink domain. The driver's word; IMEX has to be set up as well.
+    pub fabric: bool,
+    /// Memory can be made so that third-party devices read and write it.
+    pub gpu_direct_rdma: bool,
+}
+
+fn as_hex<S: serde::Serializer>(uuid: &[u8; 16], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(&format_args!("{:032x}", u128::from_be_bytes(*uuid)))
 }
 
 fn as_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::Ok, S::Error> {
@@ -107,6 +132,9 @@ impl DeviceInfo {
             // SAFETY: as above.
             unsafe { call!(driver, cuDeviceGetPCIBusId(p, n, device), "reading a GPU's PCI address") }
         });
+        let mut uuid = [0; 16];
+        // SAFETY: writes 16 bytes.
+        unsafe { call!(driver, cuDeviceGetUuid_v2(&mut uuid, device), "reading a GPU's UUID") }?;
         let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
         let (driver_version, open_module) = kernel_module(&module).unzip();
         let version = version.max(0) as u32;
@@ -136,6 +164,14 @@ impl DeviceInfo {
             dma_buf: optional(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0,
             host_register: optional(Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) != 0,
             gpu_direct_rdma: optional(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) != 0,
+            uuid,
+            virtual_memory: VirtualMemoryFacts {
+                supported: optional(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0,
+                descriptors: optional(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0,
+                fabric: optional(Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) != 0,
+                gpu_direct_rdma: optional(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0,
+            },
+            host_native_atomics: optional(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED) != 0,
         })
     }
 

@@ -4,6 +4,7 @@
 //! or a symbol is missing, and turn the answer into a Rust enum, which a newer driver's code would not be a value of.
 
 use super::error::{CudaError, FailedCall, code, next_step};
+use super::virtual_memory::{Access, Properties};
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -48,6 +49,9 @@ table! {
     cuDeviceGetAttribute: fn(*mut c_int, c_int, CUdevice);
     cuDeviceGetPCIBusId: fn(*mut c_char, c_int, CUdevice);
     cuDeviceTotalMem_v2: fn(*mut usize, CUdevice);
+    cuDeviceGetUuid_v2: fn(*mut [u8; 16], CUdevice);
+    cuDeviceCanAccessPeer: fn(*mut c_int, CUdevice, CUdevice);
+    cuDeviceGetP2PAttribute: fn(*mut c_int, c_int, CUdevice, CUdevice);
     cuDevicePrimaryCtxRetain: fn(*mut CUcontext, CUdevice);
     cuDevicePrimaryCtxRelease_v2: fn(CUdevice);
     cuCtxPushCurrent_v2: fn(CUcontext);
@@ -59,6 +63,17 @@ table! {
     cuMemFree_v2: fn(CUdeviceptr);
     // CUDA 11.7.
     cuMemGetHandleForAddressRange: fn(*mut c_void, CUdeviceptr, usize, c_int, u64);
+    // Virtual memory management, CUDA 10.2.
+    cuMemGetAllocationGranularity: fn(*mut usize, *const Properties, c_int);
+    cuMemCreate: fn(*mut u64, usize, *const Properties, u64);
+    cuMemRelease: fn(u64);
+    cuMemExportToShareableHandle: fn(*mut c_void, u64, c_int, u64);
+    cuMemImportFromShareableHandle: fn(*mut u64, *mut c_void, c_int);
+    cuMemAddressReserve: fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64);
+    cuMemAddressFree: fn(CUdeviceptr, usize);
+    cuMemMap: fn(CUdeviceptr, usize, usize, u64, u64);
+    cuMemUnmap: fn(CUdeviceptr, usize);
+    cuMemSetAccess: fn(CUdeviceptr, usize, *const Access, usize);
     cuMemHostAlloc: fn(*mut *mut c_void, usize, c_uint);
     cuMemFreeHost: fn(*mut c_void);
     cuMemHostRegister_v2: fn(*mut c_void, usize, c_uint);

@@ -12,11 +12,15 @@ mod io_memory;
 mod launch;
 mod memory;
 mod module;
+mod peer;
+mod virtual_memory;
 
 pub use context::Context;
-pub use device::{DeviceInfo, WritesOrdering};
+pub use device::{DeviceInfo, VirtualMemoryFacts, WritesOrdering};
 pub use error::{CudaError, FailedCall};
 pub use io_memory::IoMemoryFacts;
 pub use launch::{Launch, Launcher};
 pub use memory::{DeviceMemory, GPU_PAGE, PinnedMemory, RegisteredMemory};
 pub use module::{Function, Module};
+pub use peer::{PeerLink, peer_link};
+pub use virtual_memory::{AddressRange, FABRIC_HANDLE_BYTES, PhysicalMemory, Sharing};

@@ -62,6 +62,12 @@ pub enum EngineError {
     /// Somebody called `Engine::cancel`.
     #[error("cancelled: this engine starts no more kernels")]
     Cancelled,
+    /// Somebody called `Engine::stop_for`.
+    #[error("this engine starts no more kernels: {reason}")]
+    Stopped {
+        /// Why.
+        reason: String,
+    },
     /// The engine holds a kernel that would not end.
     #[error("this engine holds a kernel that did not end when it was told to; start the program again")]
     Poisoned,
@@ -85,6 +91,8 @@ pub enum Outcome {
     BadArgument,
     /// The page could not be read earlier.
     Poisoned,
+    /// No transport does this operation with that PE.
+    Unreachable,
     /// A word that this version does not know.
     Unknown(u32),
 }
@@ -100,6 +108,7 @@ impl Outcome {
             5 => Self::NoFrame,
             6 => Self::BadArgument,
             7 => Self::Poisoned,
+            8 => Self::Unreachable,
             _ => Self::Unknown(word),
         }
     }
@@ -115,32 +124,99 @@ impl fmt::Display for Outcome {
             Self::NoFrame => f.write_str("no cache frame: every page of the set stayed pinned"),
             Self::BadArgument => f.write_str("bad argument: outside the volume, misaligned or too large"),
             Self::Poisoned => f.write_str("the page could not be read earlier"),
+            Self::Unreachable => f.write_str("no transport does this with that PE"),
             Self::Unknown(w) => write!(f, "unknown status word {w:#010x}"),
         }
     }
 }
 
-/// One operation that failed inside a kernel.
+/// One operation that failed inside a kernel: a command of a device, or a call of `shmem.cuh` (an `opcode` from
+/// `abi::SHMEM_OPCODE` on), which uses the same words in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationError {
     /// How it ended.
     pub outcome: Outcome,
-    /// Device of the volume, from 0.
+    /// Device of the volume, from 0. Call: the other PE, or `abi::NO_PE`.
     pub device: u32,
-    /// Queue pair of the device, from 0.
+    /// Queue pair of the device, from 0. Call: the PE that made it.
     pub queue: u32,
-    /// Command identifier.
+    /// Command identifier. Call: the channel of a collective.
     pub command: u32,
-    /// NVMe opcode.
+    /// NVMe opcode. Call: `wb_shmem_call` of `status.h`.
     pub opcode: u32,
-    /// First logical block.
+    /// First logical block. Call: offset in the symmetric heap.
     pub lba: u64,
-    /// Logical blocks.
+    /// Logical blocks. Call: bytes.
     pub blocks: u32,
+}
+
+/// What the calls of `wb_shmem_call` are, by their number from `abi::SHMEM_OPCODE`, and how they name the other PE.
+const CALLS: [(&str, Kind); 12] = [
+    ("put", Kind::To),
+    ("get", Kind::From),
+    ("signal", Kind::To),
+    ("atomic", Kind::To),
+    ("wait_until", Kind::Wait),
+    ("quiet", Kind::Wait),
+    ("barrier", Kind::Collective),
+    ("broadcast", Kind::Collective),
+    ("reduce", Kind::Collective),
+    ("fcollect", Kind::Collective),
+    ("alltoall", Kind::Collective),
+    ("ptr", Kind::To),
+];
+
+/// Kinds of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// To another PE.
+    To,
+    /// From another PE.
+    From,
+    /// For something to happen here.
+    Wait,
+    /// With the other members of a team.
+    Collective,
+}
+
+impl OperationError {
+    /// Writes it as what it is: a call between PEs.
+    fn call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, kind) = CALLS.get((self.opcode - abi::SHMEM_OPCODE) as usize).unwrap_or(&("call", Kind::To));
+        let (pe, outcome) = (self.queue, self.outcome);
+        let other = (self.device != abi::NO_PE).then_some(self.device);
+        let place = format!("({} bytes at heap offset {:#x})", self.blocks, self.lba);
+        if *kind == Kind::Collective {
+            write!(f, "{name} on PE {pe}")?;
+            if self.command != 0 {
+                write!(f, " (channel {})", self.command)?;
+            }
+            match (other, outcome) {
+                (Some(other), Outcome::TimedOut) => write!(f, ": PE {other} did not come within the deadline")?,
+                (Some(other), _) => write!(f, ", waiting for PE {other}")?,
+                (None, _) => {}
+            }
+        } else {
+            match (kind, other) {
+                (Kind::From, Some(other)) => write!(f, "{name} from PE {other} to PE {pe} {place}")?,
+                (Kind::To, Some(other)) => write!(f, "{name} from PE {pe} to PE {other} {place}")?,
+                (_, Some(other)) => write!(f, "{name} on PE {pe}, waiting for PE {other} {place}")?,
+                (_, None) => write!(f, "{name} on PE {pe} {place}")?,
+            }
+        }
+        match outcome {
+            // The kind's own words are about a volume.
+            Outcome::BadArgument => f.write_str(": no such PE or bad address"),
+            _ => write!(f, ": {outcome}"),
+        }
+    }
 }
 
 impl fmt::Display for OperationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.opcode >= abi::SHMEM_OPCODE {
+            return self.call(f);
+        }
         let what = match self.opcode {
             0 => "flush",
             1 => "write",
@@ -168,6 +244,16 @@ pub enum RunError {
         errors: Vec<OperationError>,
         /// How many there were, also those that the log had no room for.
         count: u32,
+    },
+    /// Somebody called `Engine::stop_for` while it ran.
+    #[error("kernel `{kernel}` was stopped: {reason}")]
+    Stopped {
+        /// Kernel.
+        kernel: String,
+        /// Why.
+        reason: String,
+        /// The waits that ended by it, as far as the log holds them.
+        errors: Vec<OperationError>,
     },
     /// The kernel did not end in time, and ended when it was told to.
     #[error("kernel `{kernel}` did not end within {within:?} and was stopped")]
@@ -206,4 +292,70 @@ fn first(errors: &[OperationError]) -> String {
 
 fn more(count: u32) -> String {
     if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &str) -> OperationError {
+        let opcode = abi::SHMEM_OPCODE + CALLS.iter().position(|(n, _)| *n == name).unwrap() as u32;
+        OperationError { outcome: Outcome::TimedOut, device: 2, queue: 1, command: 0, opcode, lba: 0x1040, blocks: 8 }
+    }
+
+    #[test]
+    fn calls_are_named_as_the_header_numbers_them() {
+        let header = include_str!("../../kernels/include/warpbell/status.h");
+        let numbered = header.lines().filter_map(|l| {
+            let (name, rest) = l.trim().strip_prefix("WB_CALL_")?.split_once(" = 0x")?;
+            let number = u32::from_str_radix(rest.split([',', ' ']).next()?, 16).ok()?;
+            Some((name.to_lowercase(), number))
+        });
+        let numbered: Vec<_> = numbered.collect();
+        assert_eq!(numbered.len(), CALLS.len());
+        for (name, number) in numbered {
+            let ours = CALLS[(number - abi::SHMEM_OPCODE) as usize].0;
+            assert_eq!(ours, if name == "wait" { "wait_until" } else { &name });
+        }
+    }
+
+    #[test]
+    fn calls_say_who_and_where() {
+        let pe = |device, e: OperationError| OperationError { device, ..e };
+        let outcome = |outcome, e: OperationError| OperationError { outcome, ..e };
+        for (error, text) in [
+            (call("barrier"), "barrier on PE 1: PE 2 did not come within the deadline: timed out"),
+            (outcome(Outcome::Stopped, call("reduce")), "reduce on PE 1, waiting for PE 2: stopped"),
+            (pe(abi::NO_PE, outcome(Outcome::Stopped, call("barrier"))), "barrier on PE 1: stopped"),
+            (
+                OperationError { command: 3, ..call("alltoall") },
+                "alltoall on PE 1 (channel 3): PE 2 did not come within the deadline: timed out",
+            ),
+            (pe(abi::NO_PE, call("wait_until")), "wait_until on PE 1 (8 bytes at heap offset 0x1040): timed out"),
+            (
+                pe(9, outcome(Outcome::BadArgument, call("put"))),
+                "put from PE 1 to PE 9 (8 bytes at heap offset 0x1040): no such PE or bad address",
+            ),
+            (
+                outcome(Outcome::BadArgument, call("get")),
+                "get from PE 2 to PE 1 (8 bytes at heap offset 0x1040): no such PE or bad address",
+            ),
+            (
+                outcome(Outcome::from_word(8 << abi::STATUS_KIND_SHIFT), call("atomic")),
+                "atomic from PE 1 to PE 2 (8 bytes at heap offset 0x1040): no transport does this with that PE",
+            ),
+            (
+                OperationError { opcode: u32::MAX, ..call("put") },
+                "call from PE 1 to PE 2 (8 bytes at heap offset 0x1040): timed out",
+            ),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn commands_of_devices_read_as_before() {
+        let read = OperationError { opcode: 2, device: 0, queue: 3, command: 7, ..call("put") };
+        assert_eq!(read.to_string(), "read of 8 block(s) at LBA 4160 on device 0 (queue 3, command 7): timed out");
+    }
 }

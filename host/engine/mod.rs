@@ -16,7 +16,7 @@ use crate::memory::{MemoryError, Place, Region, Space};
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Where kernels run. Cheap to clone.
@@ -32,6 +32,8 @@ struct Inner {
     active: Mutex<usize>,
     /// Somebody asked for the end of everything: no launch from here on.
     cancelled: AtomicBool,
+    /// Why this engine starts no more kernels, once [`Engine::stop_for`] was called.
+    stopped_for: OnceLock<String>,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,14 @@ impl Engine {
 
     fn with(space: Space, backend: Backend) -> Result<Self, EngineError> {
         let control = run::Control::new(&space)?;
-        Ok(Self(Arc::new(Inner { space, backend, control, active: Mutex::new(0), cancelled: AtomicBool::new(false) })))
+        Ok(Self(Arc::new(Inner {
+            space,
+            backend,
+            control,
+            active: Mutex::new(0),
+            cancelled: AtomicBool::new(false),
+            stopped_for: OnceLock::new(),
+        })))
     }
 
     /// `cpu` or `gpu`.
@@ -176,6 +185,20 @@ impl Engine {
         // Under the launches' lock, so that none of them clears the flag after it was raised.
         let _active = self.0.active.lock().unwrap_or_else(|e| e.into_inner());
         self.0.control.stop()
+    }
+
+    /// Asks the runs in flight to end and refuses every later launch, for a reason that their errors name
+    /// ([`RunError::Stopped`], [`EngineError::Stopped`]): a PE that they would wait for is gone. The first reason stays.
+    pub fn stop_for(&self, reason: impl Into<String>) -> Result<(), MemoryError> {
+        // Under the launches' lock, as in `cancel`.
+        let _active = self.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        let _ = self.0.stopped_for.set(reason.into());
+        self.0.control.stop()
+    }
+
+    /// The reason given to [`Engine::stop_for`].
+    pub fn stopped_for(&self) -> Option<&str> {
+        self.0.stopped_for.get().map(String::as_str)
     }
 
     /// Asks the runs in flight to end; later launches are not concerned. For whoever sees that a device is ill before the waits

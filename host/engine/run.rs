@@ -120,6 +120,9 @@ pub(super) fn launch<'a>(engine: &Engine, kernel: &str, grid: Grid, args: Args<'
     if engine.is_cancelled() {
         return Err(EngineError::Cancelled);
     }
+    if let Some(reason) = engine.stopped_for() {
+        return Err(EngineError::Stopped { reason: reason.to_owned() });
+    }
     if *active == 0 {
         engine.0.control.reset()?;
     }
@@ -144,6 +147,14 @@ impl Run<'_> {
             self.stop_and_wait(within)?;
         }
         let (errors, count) = self.engine.0.control.errors()?;
+        // Errors of its own come first: they may be what the reason led to, or what led to it.
+        let only_stopped = errors.iter().all(|e| e.outcome == Outcome::Stopped);
+        if let Some(reason) = self.engine.stopped_for()
+            && only_stopped
+            && (count > 0 || !in_time)
+        {
+            return Err(RunError::Stopped { kernel: self.kernel.clone(), reason: reason.to_owned(), errors });
+        }
         if count > 0 {
             return Err(RunError::Operations { kernel: self.kernel.clone(), errors, count });
         }
@@ -177,8 +188,12 @@ impl Run<'_> {
                 self.ended |= ended;
                 Ok(ended)
             }
-            Err(reason) => {
+            Err(mut reason) => {
                 self.ended = true;
+                // Memory of a PE that is gone may fault before the waits see that they should end.
+                if let Some(stopped_for) = self.engine.stopped_for() {
+                    reason = format!("{reason}; {stopped_for}");
+                }
                 Err(RunError::Broken { kernel: self.kernel.clone(), reason })
             }
         }
@@ -235,6 +250,18 @@ mod tests {
         engine.cancel().unwrap();
         let launched = engine.launch("wb_iota", engine.grid(128, 1), args!(0u64, 0u64, 0u64, 0u64));
         assert!(matches!(launched, Err(EngineError::Cancelled)));
+    }
+
+    #[test]
+    fn a_kernel_that_was_done_already_is_no_error() {
+        let engine = Engine::cpu().unwrap();
+        let out = engine.allocate(Place::Device, 8).unwrap();
+        let mut run = engine.launch("wb_iota", engine.grid(128, 1), args!(&out, 1u64, 5u64, 3u64)).unwrap();
+        while !run.is_finished().unwrap() {
+            std::thread::yield_now();
+        }
+        engine.stop_for("rank 1 is gone").unwrap();
+        run.finish().unwrap();
     }
 
     #[test]

@@ -84,9 +84,11 @@ impl World {
             stride: 1,
             sync: take(abi::CHANNELS * abi::SYNC_ROUNDS * abi::SYNC_SLOTS * 8)?,
             signals: take(abi::CHANNELS * size * 8)?,
-            scratch: take(2 * size * abi::SCRATCH_BYTES)?,
+            scratch: take(abi::CHANNELS * 2 * size * abi::SCRATCH_LEAST_BYTES)?,
+            scratch_bytes: abi::SCRATCH_LEAST_BYTES as u32,
+            reserved0: 0,
             rounds: rounds.address(),
-            reserved: [0; 2],
+            reserved: [0; 1],
         };
         Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book: Mutex::new(book), rounds, team })))
     }

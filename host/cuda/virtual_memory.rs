@@ -1,0 +1,360 @@
+//! Virtual memory management: physical memory of a GPU, ways to hand it to other processes, and address ranges that it is mapped
+//! into (CUDA driver interface, "Virtual Memory Management").
+
+use super::context::{Context, Garbage};
+use super::driver::{CUdeviceptr, call};
+use super::error::{CudaError, code, next_step};
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Bytes of a fabric handle (`CUmemFabricHandle`).
+pub const FABRIC_HANDLE_BYTES: usize = 64;
+
+/// `CUmemAllocationHandleType` values (cuda.h), which are bits of a request.
+mod handle_type {
+    pub const POSIX_FILE_DESCRIPTOR: i32 = 0x1;
+    pub const FABRIC: i32 = 0x8;
+}
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const TYPE_PINNED: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const LOCATION_DEVICE: u32 = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: u32 = 3;
+/// `CU_MEM_ALLOC_GRANULARITY_RECOMMENDED`.
+const GRANULARITY_RECOMMENDED: c_int = 1;
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Location {
+    kind: u32,
+    id: c_int,
+}
+
+/// `CUmemAllocationProp`. Declared here because the layout is the same in every version of cuda.h, the binding's is not.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Properties {
+    kind: u32,
+    handle_types: c_int,
+    location: Location,
+    win32_meta_data: *mut c_void,
+    compression: u8,
+    gpu_direct_rdma_capable: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    location: Location,
+    flags: u32,
+}
+
+const _: () = {
+    use cudarc::driver::sys;
+    assert!(size_of::<Properties>() == size_of::<sys::CUmemAllocationProp>());
+    assert!(align_of::<Properties>() == align_of::<sys::CUmemAllocationProp>());
+    assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
+    assert!(size_of::<sys::CUmemFabricHandle>() == FABRIC_HANDLE_BYTES);
+    assert!(size_of::<sys::CUmemGenericAllocationHandle>() == size_of::<u64>());
+};
+
+/// To whom physical memory can be handed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Processes of this host, as a file descriptor.
+    Host,
+    /// Those, and hosts of the same NVLink domain, as a fabric handle.
+    Fabric,
+}
+
+/// Memory of a GPU without an address. Stays as long as it is mapped anywhere, or a process holds a handle of it.
+#[derive(Debug)]
+pub struct PhysicalMemory {
+    context: Arc<Context>,
+    handle: u64,
+    bytes: usize,
+}
+
+fn properties(context: &Context, sharing: Sharing) -> Properties {
+    let handle_types = match sharing {
+        Sharing::Host => handle_type::POSIX_FILE_DESCRIPTOR,
+        Sharing::Fabric => handle_type::POSIX_FILE_DESCRIPTOR | handle_type::FABRIC,
+    };
+    Properties {
+        kind: TYPE_PINNED,
+        handle_types,
+        location: Location { kind: LOCATION_DEVICE, id: context.device() },
+        win32_meta_data: std::ptr::null_mut(),
+        compression: 0,
+        gpu_direct_rdma_capable: u8::from(context.info().virtual_memory.gpu_direct_rdma),
+        usage: 0,
+        reserved: [0; 4],
+    }
+}
+
+impl PhysicalMemory {
+    /// What lengths and mappings of such memory are multiples of, in bytes.
+    pub fn granularity(context: &Context, sharing: Sharing) -> Result<usize, CudaError> {
+        let _current = context.current()?;
+        let (driver, wanted) = (context.driver(), properties(context, sharing));
+        let mut bytes = 0;
+        // SAFETY: writes one size; the properties are a value of the header's type.
+        unsafe {
+            call!(
+                driver,
+                cuMemGetAllocationGranularity(&mut bytes, &wanted, GRANULARITY_RECOMMENDED),
+                "asking for the granularity of GPU memory"
+            )
+        }?;
+        Ok(bytes.max(1))
+    }
+
+    /// Allocates `bytes` bytes, a multiple of the granularity. What is in them is not defined.
+    pub fn create(context: &Arc<Context>, bytes: usize, sharing: Sharing) -> Result<Self, CudaError> {
+        const WHAT: &str = "allocating GPU memory that peers can map";
+        let (driver, wanted) = (context.driver(), properties(context, sharing));
+        let mut handle = 0;
+        let answer = {
+            let _current = context.current()?;
+            // SAFETY: writes one handle; flags must be 0.
+            unsafe { (driver.cuMemCreate)(&mut handle, bytes, &wanted, 0) }
+        };
+        let next = match answer {
+            code::SUCCESS => return Ok(Self { context: context.clone(), handle, bytes }),
+            code::OUT_OF_MEMORY => {
+                let free = context.memory().map_or(0, |(free, _)| free);
+                format!(
+                    "{bytes} bytes were asked for, {free} are free; ask for a smaller heap, or free memory on the GPU (nvidia-smi)"
+                )
+            }
+            code::NOT_PERMITTED | code::NOT_SUPPORTED if sharing == Sharing::Fabric => NO_FABRIC.to_owned(),
+            other => next_step(other).to_owned(),
+        };
+        Err(driver.failed(answer, "cuMemCreate", WHAT, next).into())
+    }
+
+    /// A file descriptor that stands for the memory, for another process of this host.
+    pub fn export_descriptor(&self) -> Result<OwnedFd, CudaError> {
+        const WHAT: &str = "exporting GPU memory as a file descriptor";
+        let driver = self.context.driver();
+        let _current = self.context.current()?;
+        let mut fd: c_int = -1;
+        // SAFETY: this handle type writes one int; the memory was made with it.
+        unsafe {
+            call!(
+                driver,
+                cuMemExportToShareableHandle((&raw mut fd).cast(), self.handle, handle_type::POSIX_FILE_DESCRIPTOR, 0),
+                WHAT
+            )
+        }?;
+        if fd < 0 {
+            let next = "the driver gave no descriptor";
+            return Err(driver.failed(code::UNKNOWN, "cuMemExportToShareableHandle", WHAT, next).into());
+        }
+        // SAFETY: a new descriptor that nobody else knows.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// A handle of the memory for hosts of the same NVLink domain. It was made with [`Sharing::Fabric`].
+    pub fn export_fabric(&self) -> Result<[u8; FABRIC_HANDLE_BYTES], CudaError> {
+        const WHAT: &str = "exporting GPU memory as a fabric handle";
+        let driver = self.context.driver();
+        let _current = self.context.current()?;
+        let mut handle = [0u8; FABRIC_HANDLE_BYTES];
+        // SAFETY: this handle type writes a CUmemFabricHandle, which is that many bytes.
+        let answer = unsafe {
+            (driver.cuMemExportToShareableHandle)(handle.as_mut_ptr().cast(), self.handle, handle_type::FABRIC, 0)
+        };
+        if answer != code::SUCCESS {
+            return Err(driver.failed(answer, "cuMemExportToShareableHandle", WHAT, NO_FABRIC).into());
+        }
+        Ok(handle)
+    }
+
+    /// The memory of another process, by its descriptor, which may be closed afterwards. `bytes` is its length.
+    pub fn import_descriptor(context: &Arc<Context>, fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, CudaError> {
+        // For this handle type the pointer is the descriptor itself.
+        let handle = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
+        let next = "can this process see the peer's GPU (CUDA_VISIBLE_DEVICES)? let every rank see all GPUs of the host and \
+                    choose its own by ordinal, or use a heap in host memory (WARPBELL_HEAP=host)";
+        Self::import(context, handle, handle_type::POSIX_FILE_DESCRIPTOR, bytes, next)
+    }
+
+    /// The memory of another host, by its fabric handle.
+    pub fn import_fabric(
+        context: &Arc<Context>,
+        handle: &[u8; FABRIC_HANDLE_BYTES],
+        bytes: usize,
+    ) -> Result<Self, CudaError> {
+        let mut handle = *handle;
+        Self::import(context, handle.as_mut_ptr().cast(), handle_type::FABRIC, bytes, NO_FABRIC)
+    }
+
+    fn import(
+        context: &Arc<Context>,
+        from: *mut c_void,
+        kind: c_int,
+        bytes: usize,
+        next: &'static str,
+    ) -> Result<Self, CudaError> {
+        const CALL: &str = "cuMemImportFromShareableHandle";
+        let driver = context.driver();
+        let _current = context.current()?;
+        let mut handle = 0;
+        // SAFETY: writes one handle; `from` is what this handle type asks for: a descriptor, or the address of a fabric handle.
+        let answer = unsafe { (driver.cuMemImportFromShareableHandle)(&mut handle, from, kind) };
+        if answer != code::SUCCESS {
+            return Err(driver.failed(answer, CALL, "importing a peer's GPU memory", next).into());
+        }
+        Ok(Self { context: context.clone(), handle, bytes })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Never true.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+const NO_FABRIC: &str = "fabric handles need one NVLink domain, nvidia-imex on each of its hosts, and \
+                         /dev/nvidia-caps-imex-channels/channel0 readable by this user";
+
+impl Drop for PhysicalMemory {
+    fn drop(&mut self) {
+        self.context.release(Garbage::Physical(self.handle));
+    }
+}
+
+/// A range of addresses of one GPU, and what is mapped into it.
+///
+/// Dropped while kernels run, it is unmapped when the last of them has ended.
+#[derive(Debug)]
+pub struct AddressRange {
+    context: Arc<Context>,
+    base: CUdeviceptr,
+    bytes: usize,
+    mapped: Vec<(CUdeviceptr, usize)>,
+}
+
+impl AddressRange {
+    /// Reserves `bytes` bytes of addresses at a multiple of `align`. Takes no memory.
+    pub fn reserve(context: &Arc<Context>, bytes: usize, align: usize) -> Result<Self, CudaError> {
+        let driver = context.driver();
+        let _current = context.current()?;
+        let mut base: CUdeviceptr = 0;
+        // SAFETY: writes one address; no hint, and flags must be 0.
+        unsafe {
+            call!(
+                driver,
+                cuMemAddressReserve(&mut base, bytes, align, 0, 0),
+                "reserving addresses for the heaps of all PEs"
+            )
+        }?;
+        Ok(Self { context: context.clone(), base, bytes, mapped: Vec::new() })
+    }
+
+    /// Maps all of `memory` at `offset` from the beginning, for loads, stores and atomics of this range's GPU. Both are multiples of
+    /// the granularity.
+    pub fn map(&mut self, offset: usize, memory: &PhysicalMemory) -> Result<(), CudaError> {
+        const WHAT: &str = "mapping a peer's GPU memory";
+        let (driver, at, bytes) = (self.context.driver(), self.base + offset as u64, memory.bytes);
+        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            let next = format!("bytes {offset} + {bytes} are not inside a range of {}", self.bytes);
+            return Err(driver.failed(code::INVALID_VALUE, "cuMemMap", WHAT, next).into());
+        }
+        let _current = self.context.current()?;
+        // SAFETY: addresses of this reservation, in bounds; the driver refuses those that are mapped already.
+        unsafe { call!(driver, cuMemMap(at, bytes, 0, memory.handle, 0), WHAT) }?;
+        self.mapped.push((at, bytes));
+        let access =
+            Access { location: Location { kind: LOCATION_DEVICE, id: self.context.device() }, flags: READ_WRITE };
+        // SAFETY: the range that was just mapped, and one description.
+        let answer = unsafe { (driver.cuMemSetAccess)(at, bytes, &access, 1) };
+        if answer != code::SUCCESS {
+            let next = "the GPU cannot reach the memory of that peer's GPU (nvidia-smi topo -p2p r): use GPUs that NVLink or \
+                        a PCIe switch connects, or a heap in host memory (WARPBELL_HEAP=host)";
+            return Err(driver.failed(answer, "cuMemSetAccess", WHAT, next).into());
+        }
+        Ok(())
+    }
+
+    /// Address of the first byte, as kernels of the GPU see it.
+    pub fn address(&self) -> u64 {
+        self.base
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Never true.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for AddressRange {
+    fn drop(&mut self) {
+        let mapped = std::mem::take(&mut self.mapped);
+        self.context.release(Garbage::Range { base: self.base, bytes: self.bytes, mapped });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cudarc::driver::sys;
+    use std::mem::offset_of;
+
+    #[test]
+    fn numbers_and_offsets_are_the_headers() {
+        assert_eq!(TYPE_PINNED, sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as u32);
+        assert_eq!(LOCATION_DEVICE, sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32);
+        assert_eq!(READ_WRITE, sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32);
+        assert_eq!(
+            GRANULARITY_RECOMMENDED,
+            sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED as i32
+        );
+        assert_eq!(offset_of!(Properties, location), offset_of!(sys::CUmemAllocationProp, location));
+        assert_eq!(offset_of!(Properties, compression), offset_of!(sys::CUmemAllocationProp, allocFlags));
+        assert_eq!(offset_of!(Access, flags), offset_of!(sys::CUmemAccessDesc, flags));
+    }
+
+    /// Needs a GPU; without one there is nothing to map.
+    #[test]
+    fn memory_is_mapped_shared_and_read_back() {
+        let Ok(context) = Context::open(0) else { return };
+        if !context.info().virtual_memory.descriptors {
+            return;
+        }
+        let granularity = PhysicalMemory::granularity(&context, Sharing::Host).unwrap();
+        let mine = PhysicalMemory::create(&context, granularity, Sharing::Host).unwrap();
+        let mut range = AddressRange::reserve(&context, 2 * granularity, granularity).unwrap();
+        range.map(0, &mine).unwrap();
+        assert!(range.map(0, &mine).is_err(), "mapped twice");
+        assert!(range.map(2 * granularity, &mine).is_err(), "outside");
+        // The same memory a second time, as a process that gets the descriptor sees it.
+        let fd = mine.export_descriptor().unwrap();
+        let again = PhysicalMemory::import_descriptor(&context, std::os::fd::AsFd::as_fd(&fd), granularity).unwrap();
+        range.map(granularity, &again).unwrap();
+        drop((fd, again, mine));
+        let (first, second) = (range.address(), range.address() + granularity as u64);
+        context.fill(first, granularity, 0).unwrap();
+        context.copy_to_device(first + 5, b"heap").unwrap();
+        let mut back = [0; 4];
+        context.copy_to_host(second + 5, &mut back).unwrap();
+        assert_eq!(&back, b"heap");
+    }
+}
