@@ -128,6 +128,7 @@ template <class Id> class partition {
     };
     put_parcels(world_, &counters()->claims_put, parcel_for, [&]() {
       uint64_t bytes = 0;
+      world_.fence();
       for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
         if (pe == world_.my_pe()) continue;
         const uint64_t n = order::load_relaxed(outbox_count() + pe);
