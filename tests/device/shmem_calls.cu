@@ -112,6 +112,18 @@ struct machine {
       default: return blocks<T>(o);
     }
   }
+#if WB_GPU
+  // Each pair of type and scope is a copy of all copy loops, which nvcc takes minutes over. A type matters by its size alone: one
+  // has every scope, another is the block's, the rest are made of bytes.
+  WB_FN void blocks_of_type(const op& o) const {
+    if (o.type == t_u32) return blocks_at_scope<uint32_t>(o);
+    if (o.kind == k_iput || o.kind == k_iget) return;
+    constexpr uint32_t size[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 16, 12};
+    op bytes = o;
+    bytes.n *= size[o.type];
+    blocks<uint8_t>(by_block, bytes);
+  }
+#else
   WB_FN void blocks_of_type(const op& o) const {
     switch (o.type) {
       case t_i8: return blocks_at_scope<int8_t>(o);
@@ -128,6 +140,7 @@ struct machine {
       default: return blocks_at_scope<odd>(o);
     }
   }
+#endif
 
   // --- one value -----------------------------------------------------------------------------------------------------
 

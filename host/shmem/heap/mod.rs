@@ -173,8 +173,10 @@ impl Heap {
             }
             Memory::Device { context, .. } => {
                 let bytes = out.len();
-                context.copy_to_host(self.address_of(pe) + offset as u64, out).map_err(|source| {
-                    MemoryError::Cuda { what: "copying from a symmetric heap", bytes, source }
+                context.copy_to_host(self.address_of(pe) + offset as u64, out).map_err(|source| MemoryError::Cuda {
+                    what: "copying from a symmetric heap",
+                    bytes,
+                    source,
                 })?;
             }
             Memory::Leaked => {}
@@ -193,9 +195,9 @@ impl Heap {
             }
             Memory::Device { context, .. } => {
                 let bytes = data.len();
-                context.copy_to_device(self.address_of(pe) + offset as u64, data).map_err(|source| {
-                    MemoryError::Cuda { what: "copying to a symmetric heap", bytes, source }
-                })?;
+                context
+                    .copy_to_device(self.address_of(pe) + offset as u64, data)
+                    .map_err(|source| MemoryError::Cuda { what: "copying to a symmetric heap", bytes, source })?;
             }
             Memory::Leaked => {}
         }
