@@ -69,6 +69,7 @@ fn compile_for_cpu(source: &Path, include: &Path, name: &str, link: bool) {
         .std("c++20")
         .include(include)
         .define("WB_WARP_WIDTH", "1")
+        .define("WB_CHECKED", if checked_calls() { "1" } else { "0" })
         .opt_level(if env::var("PROFILE").as_deref() == Ok("release") { 3 } else { 1 })
         .flag_if_supported("-Wno-unknown-pragmas")
         .flag_if_supported("-Wno-unused-parameter")
@@ -77,6 +78,15 @@ fn compile_for_cpu(source: &Path, include: &Path, name: &str, link: bool) {
         build.flag("-xc++");
     }
     build.file(source).compile(name);
+}
+
+/// Whether a world's calls look at their addresses: wherever feature `checked` is on, and on CPU threads in a debug build.
+fn checked_calls() -> bool {
+    checked_everywhere() || env::var("PROFILE").as_deref() == Ok("debug")
+}
+
+fn checked_everywhere() -> bool {
+    env::var_os("CARGO_FEATURE_CHECKED").is_some()
 }
 
 fn find_nvcc() -> Option<PathBuf> {
@@ -110,6 +120,9 @@ fn compile_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fa
     let mut command = Command::new(nvcc);
     command.args(["-std=c++17", "-O3", "-lineinfo", "--fatbin", "-Werror", "all-warnings", "--threads", "0"]);
     command.arg("-I").arg(include);
+    if checked_everywhere() {
+        command.arg("-DWB_CHECKED=1");
+    }
     for a in archs {
         command.arg("-gencode").arg(format!("arch=compute_{a},code=sm_{a}"));
     }

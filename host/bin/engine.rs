@@ -6,11 +6,16 @@ use warpbell::engine::{CpuImage, Engine, EngineError};
 
 /// Opens the engine.
 pub fn open(args: &EngineArgs) -> Result<Engine, Failure> {
-    let cpu = |note| Engine::cpu_with(args.threads.unwrap_or(0) as usize, &CpuImage::shipped()?, note);
+    open_on(args, 0, args.threads.unwrap_or(0) as usize)
+}
+
+/// The same, with another GPU in place of the first unless one is named, and with so many CPU threads (0: as many as there are cores).
+pub fn open_on(args: &EngineArgs, gpu: usize, threads: usize) -> Result<Engine, Failure> {
+    let cpu = |note| Engine::cpu_with(threads, &CpuImage::shipped()?, note);
     let engine = match args.engine {
-        EngineChoice::Gpu(ordinal) => Engine::gpu(ordinal).map_err(with_way_out)?,
+        EngineChoice::Gpu(named) => Engine::gpu(named.unwrap_or(gpu)).map_err(with_way_out)?,
         EngineChoice::Cpu => cpu(None)?,
-        EngineChoice::Auto => match Engine::gpu(0) {
+        EngineChoice::Auto => match Engine::gpu(gpu) {
             Ok(gpu) => gpu,
             // What to do about it belongs into an error; here it is only the reason of a choice.
             Err(e) => cpu(Some(e.to_string().split(';').next().unwrap_or_default().to_owned()))?,

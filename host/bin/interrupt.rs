@@ -10,7 +10,7 @@ enum Phase {
     #[default]
     Idle,
     /// Kernels may be running: stop them; the error that follows winds everything up.
-    Kernels(Engine),
+    Kernels(Vec<Engine>),
     /// Between kernels: whoever works here looks at [`Interrupt::happened`].
     Careful,
 }
@@ -49,7 +49,12 @@ impl Interrupt {
 
     /// From here on an interrupt stops `engine`'s kernels.
     pub fn stops(&self, engine: &Engine) -> Guard<'_> {
-        self.enter(Phase::Kernels(engine.clone()))
+        self.stops_all(std::slice::from_ref(engine))
+    }
+
+    /// From here on an interrupt stops the kernels of all these.
+    pub fn stops_all(&self, engines: &[Engine]) -> Guard<'_> {
+        self.enter(Phase::Kernels(engines.to_vec()))
     }
 
     /// From here on an interrupt is only noted.
@@ -69,10 +74,12 @@ impl Interrupt {
             _ if again => leave(),
             Phase::Idle => leave(),
             Phase::Careful => {}
-            Phase::Kernels(engine) => {
-                if let Err(e) = engine.cancel() {
-                    eprintln!("error: the kernels cannot be stopped: {e}");
-                    leave();
+            Phase::Kernels(engines) => {
+                for engine in engines {
+                    if let Err(e) = engine.cancel() {
+                        eprintln!("error: the kernels cannot be stopped: {e}");
+                        leave();
+                    }
                 }
             }
         }

@@ -11,6 +11,7 @@ mod interrupt;
 mod nvme;
 mod output;
 mod progress;
+mod world;
 
 use args::{Cli, Command};
 use clap::Parser;

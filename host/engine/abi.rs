@@ -15,7 +15,9 @@ pub const MAX_PES: usize = 1024;
 pub const CHANNELS: usize = 64;
 pub const SYNC_ROUNDS: usize = 2;
 pub const SYNC_SLOTS: usize = 32;
-pub const SCRATCH_BYTES: usize = 8192;
+pub const SCRATCH_BYTES: usize = 16384;
+pub const SCRATCH_LEAST_BYTES: usize = 128;
+pub const MAX_TEAMS: usize = 64;
 pub const HEAP_GRANULE: usize = 64;
 pub const WORLD_LOAD_STORE: u32 = 1;
 pub const WORLD_ATOMICS: u32 = 2;
@@ -200,7 +202,9 @@ pub struct Team {
     pub signals: u64,
     pub scratch: u64,
     pub rounds: u64,
-    pub reserved: [u64; 2],
+    pub scratch_bytes: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 1],
 }
 
 #[repr(C)]
@@ -208,7 +212,7 @@ pub struct Team {
 pub struct TeamRounds {
     pub sync: u64,
     pub data: u64,
-    pub reduce: u64,
+    pub small: u64,
     pub reserved: [u64; 13],
 }
 
@@ -297,6 +301,7 @@ pub const fn fingerprint() -> u64 {
         size_of::<Team>(),
         offset_of!(Team, sync),
         offset_of!(Team, rounds),
+        offset_of!(Team, scratch_bytes),
         size_of::<TeamRounds>(),
         size_of::<World>(),
         offset_of!(World, allocated),

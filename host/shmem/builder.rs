@@ -7,7 +7,7 @@ use super::bootstrap::{Bootstrap, LocalBootstrap};
 use super::card::{self, Card, HeapPlan};
 use super::heap::{self, DeviceMemory, Door, Heap, HeapKind, HostMemory, Links, Peer, Source};
 use super::path::{Handover, Link, WorldPath};
-use super::world::{self, Own, Parts};
+use super::world::{Own, Parts};
 use super::{ShmemError, World};
 use crate::cuda::{self, DeviceInfo, FABRIC_HANDLE_BYTES, Sharing};
 use crate::engine::Engine;
@@ -206,18 +206,19 @@ impl Building<'_> {
                     note = (gpus == cards.len()).then_some(reason);
                     self.in_host(&door, &cards, &plan)?.map_err(|second| {
                         let first = note.take().map(|n| format!("; nor in GPU memory: {n}")).unwrap_or_default();
-                        self.no_heap(Some(plan.bytes), second + &first)
+                        self.no_heap(Some(plan.asked), second + &first)
                     })?
                 }
-                Err(reason) => return Err(self.no_heap(Some(plan.bytes), reason)),
+                Err(reason) => return Err(self.no_heap(Some(plan.asked), reason)),
             }
         } else {
-            self.in_host(&door, &cards, &plan)?.map_err(|reason| self.no_heap(Some(plan.bytes), reason))?
+            self.in_host(&door, &cards, &plan)?.map_err(|reason| self.no_heap(Some(plan.asked), reason))?
         };
-        let own = Own::new(self.engine, plan.bytes, self.checked).map_err(|e| e.to_string());
+        let place = (self.ranks.me(), cards.len());
+        let own = Own::new(self.engine, &made.heap, plan.asked, place, self.checked).map_err(|e| e.to_string());
         let all = self.ranks.vote(&own.as_ref().map(drop).map_err(String::clone))?;
-        all.map_err(|f| self.no_heap(Some(plan.bytes), failed(&f)))?;
-        let own = own.map_err(|e| self.no_heap(Some(plan.bytes), e))?;
+        all.map_err(|f| self.no_heap(Some(plan.asked), failed(&f)))?;
+        let own = own.map_err(|e| self.no_heap(Some(plan.asked), e))?;
         let path = self.path(&made, &cards, &plan, note);
         Ok(Parts { heap: made.heap, own, path, hosts: cards.into_iter().map(|c| c.host).collect() })
     }
@@ -242,7 +243,7 @@ impl Building<'_> {
             hosts: card::hosts(cards).len(),
             link,
             handover: made.handover,
-            heap_bytes: plan.bytes - world::own_bytes(cards.len()),
+            heap_bytes: plan.asked,
             on_device,
             atomics: links.atomics,
             note,

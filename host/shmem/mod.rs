@@ -12,6 +12,7 @@ mod error;
 mod heap;
 mod path;
 mod sym;
+mod team;
 mod world;
 
 pub use builder::WorldBuilder;

@@ -6,10 +6,11 @@ use super::builder::{DEFAULT_TIMEOUT, WorldBuilder};
 use super::card::HostId;
 use super::heap::{HEAP_ALIGN, Heap, HostMemory};
 use super::path::{Handover, Link, WorldPath};
+use super::team::{Areas, Teams};
 use super::{ShmemError, Sym};
 use crate::args;
 use crate::engine::{Args, Engine, KernelArg, abi};
-use crate::memory::{MemoryError, Place, Region};
+use crate::memory::{Place, Region};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -30,7 +31,6 @@ struct Inner {
     timeout: Duration,
     book: Mutex<Book>,
     own: Own,
-    team: abi::Team,
     path: WorldPath,
     hosts: Vec<HostId>,
     /// The first rank known to have ended before its time.
@@ -45,36 +45,38 @@ pub(super) struct Parts {
     pub(super) hosts: Vec<HostId>,
 }
 
-/// Memory of this PE alone.
+/// What this PE has beside the heap.
 pub(super) struct Own {
-    /// `wb_team_rounds` of the team of all.
-    rounds: Region,
+    /// Room in the heap for teams, that of all PEs among them.
+    teams: Teams,
+    /// The bytes of that room, from the beginning of the heap on.
+    room: usize,
     /// The book's map for kernels, if they check.
     allocated: Option<Region>,
 }
 
 impl Own {
-    pub(super) fn new(engine: &Engine, heap_bytes: usize, checked: bool) -> Result<Self, MemoryError> {
-        let rounds = engine.allocate(Place::Device, abi::CHANNELS * size_of::<abi::TeamRounds>())?;
+    /// For the PE with this heap, of which programs can have `heap_bytes`.
+    pub(super) fn new(
+        engine: &Engine,
+        heap: &Heap,
+        heap_bytes: usize,
+        (pe, pes): (usize, usize),
+        checked: bool,
+    ) -> Result<Self, ShmemError> {
+        let areas = Areas::plan(heap_bytes, pes);
+        let room = areas.bytes();
+        let teams = Teams::new(engine, heap.address(), 0, areas, (pe, pes))?;
         // One word more, so that a heap of any length has whole words.
-        let map = heap_bytes / abi::HEAP_GRANULE / 8 + size_of::<u32>();
+        let map = heap.bytes() / abi::HEAP_GRANULE / 8 + size_of::<u32>();
         let allocated = checked.then(|| engine.allocate(Place::Device, map)).transpose()?;
-        Ok(Self { rounds, allocated })
+        Ok(Self { teams, room, allocated })
     }
 }
 
-/// What the team of all needs of each heap: arrivals, signals, scratch.
-fn team_bytes(pes: usize) -> [usize; 3] {
-    [
-        abi::CHANNELS * abi::SYNC_ROUNDS * abi::SYNC_SLOTS * size_of::<u64>(),
-        abi::CHANNELS * pes * size_of::<u64>(),
-        2 * pes * abi::SCRATCH_BYTES,
-    ]
-}
-
-/// Bytes of each heap that programs do not get.
-pub(super) fn own_bytes(pes: usize) -> usize {
-    team_bytes(pes).iter().map(|b| b.next_multiple_of(ALIGN)).sum()
+/// Bytes of each heap that programs do not get, beside `heap_bytes` that they do.
+pub(super) fn own_bytes(heap_bytes: usize, pes: usize) -> usize {
+    Areas::plan(heap_bytes, pes).bytes().next_multiple_of(ALIGN)
 }
 
 /// What a rank says at a collective call, before what the call itself has to say.
@@ -114,7 +116,7 @@ impl World {
     fn threads(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
         let pes = engines.len();
         let no_heap = |reason: String| ShmemError::Heap { bytes: heap_bytes, pes, reason };
-        let bytes = heap_bytes.checked_add(own_bytes(pes)).and_then(|b| b.checked_next_multiple_of(ALIGN));
+        let bytes = heap_bytes.checked_add(own_bytes(heap_bytes, pes)).and_then(|b| b.checked_next_multiple_of(ALIGN));
         let stride = bytes.and_then(|b| b.checked_next_multiple_of(HEAP_ALIGN));
         let total = stride.and_then(|s| s.checked_mul(pes)).filter(|all| isize::try_from(*all).is_ok());
         let (Some(bytes), Some(stride), Some(total)) = (bytes, stride, total) else {
@@ -135,7 +137,7 @@ impl World {
         };
         let one = |(engine, bootstrap): (Engine, LocalBootstrap)| {
             let heap = Heap::in_host_memory(engine.space(), all.clone(), bootstrap.rank(), bytes, stride)?;
-            let own = Own::new(&engine, bytes, cfg!(debug_assertions))?;
+            let own = Own::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), cfg!(debug_assertions))?;
             let parts = Parts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes] };
             Self::new(engine, parts, Box::new(bootstrap), DEFAULT_TIMEOUT)
         };
@@ -154,27 +156,12 @@ impl World {
         timeout: Duration,
     ) -> Result<Self, ShmemError> {
         let Parts { heap, own, path, hosts } = parts;
-        let (pe, size) = (bootstrap.rank(), bootstrap.size());
-        let mut book = Book::new(size, heap.bytes());
-        let mut place = [0; 3];
-        for (address, bytes) in place.iter_mut().zip(team_bytes(size)) {
-            *address = heap.address() + book.take(bytes, ALIGN)?.offset as u64;
-        }
+        let mut book = Book::new(bootstrap.size(), heap.bytes());
+        // The first memory taken is the first of the heap, where `Own` has it.
+        book.take(own.room, ALIGN)?;
         if let Some(map) = &own.allocated {
             map.set_slice(0, book.map())?;
         }
-        let [sync, signals, scratch] = place;
-        let team = abi::Team {
-            pe: pe as u32,
-            size: size as u32,
-            start: 0,
-            stride: 1,
-            sync,
-            signals,
-            scratch,
-            rounds: own.rounds.address(),
-            reserved: [0; 2],
-        };
         let lost = Arc::new(OnceLock::new());
         bootstrap.on_loss({
             let (lost, engine) = (lost.clone(), engine.clone());
@@ -186,7 +173,7 @@ impl World {
             })
         });
         let book = Mutex::new(book);
-        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book, own, team, path, hosts, lost })))
+        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book, own, path, hosts, lost })))
     }
 
     /// This PE's number, from 0.
@@ -375,13 +362,19 @@ impl World {
         self.show(offset, bytes)
     }
 
+    /// Room in the heap for teams.
+    pub(super) fn teams(&self) -> &Teams {
+        &self.0.own.teams
+    }
+
     pub(super) fn heap(&self) -> &Heap {
         &self.0.heap
     }
 
-    /// What kernels get of the world.
+    /// `wb_world`: the world as this PE's kernels see it.
     pub(super) fn view(&self) -> abi::World {
         let inner = &self.0;
+        let team = inner.own.teams.of_all();
         let atomics = if inner.path.atomics { abi::WORLD_ATOMICS } else { 0 };
         abi::World {
             control: inner.engine.control_address(),
@@ -389,10 +382,10 @@ impl World {
             heap_bytes: inner.heap.bytes() as u64,
             stride: inner.heap.stride() as u64,
             allocated: inner.own.allocated.as_ref().map_or(0, Region::address),
-            pe: inner.team.pe,
-            size: inner.team.size,
+            pe: team.pe,
+            size: team.size,
             flags: abi::WORLD_LOAD_STORE | atomics,
-            team: inner.team,
+            team,
             ..abi::World::zeroed()
         }
     }

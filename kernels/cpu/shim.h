@@ -47,6 +47,7 @@ struct block_state {
   uint32_t count;
   std::atomic<uint32_t> arrived{0};
   std::atomic<uint32_t> generation{0};
+  std::atomic<uint32_t> vote[2] = {};  // of this generation and the next: the generation that somebody said yes in, plus 1
   alignas(64) unsigned char shared[48 * 1024] = {};
 };
 
@@ -156,6 +157,16 @@ inline thread_local dim3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0}, blockDim, gridDi
 inline void __syncthreads() {
   auto* b = warpbell::cpu::here().all;
   if (b && b->count > 1) warpbell::cpu::barrier(b->arrived, b->generation, b->count);
+}
+// Whether any thread of the block says yes. All threads between two barriers see the same generation, and a word is used again
+// two barriers later, when everybody has read it.
+inline int __syncthreads_or(int p) {
+  auto* b = warpbell::cpu::here().all;
+  if (!b || b->count <= 1) return p;
+  const uint32_t g = b->generation.load(std::memory_order_acquire);
+  if (p) b->vote[g & 1].store(g + 1, std::memory_order_relaxed);
+  warpbell::cpu::barrier(b->arrived, b->generation, b->count);
+  return b->vote[g & 1].load(std::memory_order_relaxed) == g + 1;
 }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 

@@ -218,7 +218,9 @@ typedef struct wb_array_view {
 #define WB_CHANNELS 64u       // collectives of one team that may be under way at once, one in each channel
 #define WB_SYNC_ROUNDS 2u     // rounds of a synchronisation: radix 32, so 32^2 members
 #define WB_SYNC_SLOTS 32u     // words that members write to each other in one round
-#define WB_SCRATCH_BYTES 8192u  // of one member's contribution to a small reduction
+#define WB_SCRATCH_BYTES 16384u     // the most that one member gets in the scratch of a channel; half of it is data
+#define WB_SCRATCH_LEAST_BYTES 128u  // and the least
+#define WB_MAX_TEAMS 64u      // teams that a PE may be in at once, the team of all among them
 #define WB_HEAP_GRANULE 64u   // what the bits of `allocated` stand for
 
 // Some of a world's PEs, numbered anew. PE i of the team is PE start + i * stride of the world.
@@ -229,16 +231,18 @@ typedef struct wb_team {
   uint32_t stride;
   uint64_t sync;      // u64[WB_CHANNELS][WB_SYNC_ROUNDS][WB_SYNC_SLOTS] in the symmetric heap, for arrivals
   uint64_t signals;   // u64[WB_CHANNELS][size] in the symmetric heap, for data that has come
-  uint64_t scratch;   // 2 * size * WB_SCRATCH_BYTES in the symmetric heap, for small reductions
+  uint64_t scratch;   // [WB_CHANNELS][2][size][scratch_bytes] in the symmetric heap, for small messages
   uint64_t rounds;    // wb_team_rounds[WB_CHANNELS] in this PE's own memory
-  uint64_t reserved[2];
+  uint32_t scratch_bytes;  // a multiple of 16
+  uint32_t reserved0;
+  uint64_t reserved[1];
 } wb_team;
 
 // How often a channel was used: what the words in the heap are compared with, so that they never have to be cleared.
 typedef struct wb_team_rounds {
-  uint64_t sync;
-  uint64_t data;
-  uint64_t reduce;
+  uint64_t sync;    // synchronisations
+  uint64_t data;    // collectives that signal their data
+  uint64_t small;   // collectives through the scratch
   uint64_t reserved[13];
 } wb_team_rounds;  // a line of its own: channels belong to different blocks
 
@@ -338,6 +342,7 @@ constexpr uint64_t fingerprint() {
   h = fold(h, sizeof(wb_team));
   h = fold(h, offsetof(wb_team, sync));
   h = fold(h, offsetof(wb_team, rounds));
+  h = fold(h, offsetof(wb_team, scratch_bytes));
   h = fold(h, sizeof(wb_team_rounds));
   h = fold(h, sizeof(wb_world));
   h = fold(h, offsetof(wb_world, allocated));

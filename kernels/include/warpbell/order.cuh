@@ -153,8 +153,18 @@ WB_FN void fence_acquire_sys() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 #endif
 }
+// The other half: a store after it tells of the loads and stores in front of it. Leaves the L1 alone.
+WB_FN void fence_release_sys() {
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 7)
+  asm volatile("fence.release.sys;" ::: "memory");
+#else
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+#endif
+}
 // A system-scope release+acquire fence.
 WB_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// And no load after it is served before the stores in front of it are visible to all.
+WB_FN void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
 // A store to a device register. The MMIO form is never merged, split or repeated (PTX ISA 8.2, st.mmio).
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) {
@@ -242,12 +252,19 @@ WB_FN void fence_acquire() {
 #endif
 }
 WB_FN void fence_acquire_sys() { fence_acquire(); }
+WB_FN void fence_release_sys() {
+#if !defined(__SANITIZE_THREAD__)
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+#endif
+}
 // Sequentially consistent so that a store before it is visible before a load after it, on every CPU.
 WB_FN void fence_sys() {
 #if !defined(__SANITIZE_THREAD__)
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
+
+WB_FN void fence_sc_sys() { fence_sys(); }
 
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
 
@@ -383,6 +400,9 @@ WB_FN void remote_store(pair* p, pair v) {
 template <> struct word<16> { using type = pair; };
 
 }  // namespace detail
+
+// The compiler keeps accesses before and after this apart: loops that measure plain accesses are not folded.
+WB_FN void keep() { asm volatile("" ::: "memory"); }
 
 // The same bytes as another type.
 template <class To, class From> WB_FN To bits(const From& v) {

@@ -1,75 +1,189 @@
-// Teams and what their members do together: synchronise, broadcast, reduce, collect, exchange.
+// Teams: some of a world's PEs, numbered anew, and what they do together (OpenSHMEM 1.5, 9.4 and 9.11).
 //
-// A collective is called by every member, in the same order in each channel. A block of its own may use a channel of its own, so
-// that many blocks of one kernel do their parts at the same time; channel 0 is the default.
+//   WB_KERNEL void step(WB_PARAM warpbell::team_ref team, sym<double> sum, sym<double> mine)
+//   { team.reduce(warpbell::by_block, warpbell::reduction::sum, sum, mine, 1); }
+//
+// A collective is called by every member, with the same arguments, in the same order in each channel. What is under way in one
+// channel does not disturb another: blocks of a kernel that each use a channel of their own do their collectives at the same time.
+// They must run at the same time on every PE, too: a block that waits needs its fellows on the other PEs to come. Channel 0 is the
+// default.
+//
+// On return the calling threads see what the call brought. A member that does not come within the deadline is named in the run's
+// error log, and the run fails; then the outcome is false for every thread of the scope.
+//
+// This file has who and where, sync and barrier; collective.cuh broadcast, fcollect and alltoall, reduce.cuh reduce.
 #pragma once
 
 #include <warpbell/shmem/world.cuh>
 
 namespace warpbell {
 
-class team_ref {
+// The calls of a team. `Self` says which team: it has `world()` and `team()`, which answer references, so that the structures stay
+// where they are (a kernel's parameters) and are not copied.
+template <class Self> class team_calls {
  public:
-  WB_FN team_ref(const wb_world& world, const wb_team& team) : v_{world, team} {}
+  // --- who and where -------------------------------------------------------------------------------------------------
 
-  WB_FN uint32_t my_pe() const { return v_.team.pe; }
-  WB_FN uint32_t n_pes() const { return v_.team.size; }
+  WB_FN uint32_t my_pe() const { return team().pe; }
+  WB_FN uint32_t n_pes() const { return team().size; }
   // A member's number in the world.
-  WB_FN uint32_t world_pe(uint32_t member) const { return v_.team.start + member * v_.team.stride; }
-  WB_FN world_ref world() const;
+  WB_FN uint32_t world_pe(uint32_t member) const { return team().start + member * team().stride; }
+  // A member's number in another team of the world; WB_NO_PE if it is not in it.
+  template <class Other> WB_FN uint32_t translate_pe(uint32_t member, const Other& other) const {
+    if (member >= n_pes()) return WB_NO_PE;
+    const wb_team& t = other.raw();
+    const uint32_t from = world_pe(member) - t.start;  // far beyond every team when it is before the first member
+    return from % t.stride == 0 && from / t.stride < t.size ? from / t.stride : WB_NO_PE;
+  }
+  WB_FN const wb_team& raw() const { return team(); }
 
-  // Everybody has come here.
+  // --- meeting -------------------------------------------------------------------------------------------------------
+
+  // Returns when every member has called it. What members wrote to their own memory before is then there for the others to get.
   template <class S> WB_FN outcome sync(S s, uint32_t channel = 0) const;
-  // And what the members' calling threads put before has arrived.
+  // And all that the members' calling threads put before has arrived.
   template <class S> WB_FN outcome barrier(S s, uint32_t channel = 0) const;
 
+  // --- data: see collective.cuh and reduce.cuh -----------------------------------------------------------------------
+
+  template <class S, class To, class From>
+  WB_FN outcome broadcast(S s, To dest, From source, size_t n, uint32_t root, uint32_t channel = 0) const;
+  template <class S, class To, class From>
+  WB_FN outcome fcollect(S s, To dest, From source, size_t n, uint32_t channel = 0) const;
+  template <class S, class To, class From>
+  WB_FN outcome alltoall(S s, To dest, From source, size_t n, uint32_t channel = 0) const;
+  template <class S, class To, class From>
+  WB_FN outcome exchange(S s, wb_shmem_call call, To dest, size_t dest_pitch, From source, size_t source_pitch, size_t n,
+                         uint32_t channel = 0) const;
+  template <class S, class Op, class To, class From>
+  WB_FN outcome reduce(S s, Op op, To dest, From source, size_t n, uint32_t channel = 0) const;
+
  private:
-  wb_team_view v_;
-};
+  WB_FN const world_ref& world() const { return static_cast<const Self*>(this)->world(); }
+  WB_FN const wb_team& team() const { return static_cast<const Self*>(this)->team(); }
 
-WB_FN world_ref team_ref::world() const {
-  return world_ref(v_.world);
-}
+  WB_FN wb_team_rounds* rounds(uint32_t channel) const {
+    return reinterpret_cast<wb_team_rounds*>(team().rounds) + channel;
+  }
+  // The member `k` places after this one, and before it; 0 < k < size.
+  WB_FN uint32_t after(uint32_t k) const {
+    const uint32_t m = team().pe + k;
+    return m < team().size ? m : m - team().size;
+  }
+  WB_FN uint32_t before(uint32_t k) const { return after(team().size - k); }
+  template <class T> static WB_FN uint64_t address(T* p) { return reinterpret_cast<uint64_t>(p); }
+  // The same object in the heap of a member.
+  template <class T> WB_FN T* at(T* here, uint32_t member) const { return world().there(here, world_pe(member)); }
 
-WB_FN team_ref world_ref::world_team() const { return team_ref(w_, w_.team); }
+  // Whether a call may begin. Of the threads that make it, the first enters the error.
+  template <class S, class T>
+  WB_FN bool begins(wb_shmem_call call, const T* address, size_t bytes, uint32_t channel, uint32_t other = 0) const {
+    const bool listed = channel < WB_CHANNELS && other < team().size;
+    if (listed) return world().template reaches<S>(call, address, bytes, world().my_pe());
+    if (S::rank() == 0) world().fail(call, status_word(WB_BAD_ARGUMENT), address, bytes, other, channel);
+    return false;
+  }
 
-// Each round: tell `radix - 1` members, `step` apart, and wait for as many others. With up to 32 members one round is enough.
-// Arrivals are counted, so that no word has to be cleared. Every thread of the scope tells and waits for its share.
-template <class S> WB_FN outcome team_ref::sync(S, uint32_t channel) const {
-  const wb_team& t = v_.team;
-  const world_ref w = world();
-  wb_team_rounds* rounds = reinterpret_cast<wb_team_rounds*>(t.rounds) + channel;
-  outcome result{};
-  S::sync();
-  const uint64_t turn = order::load_relaxed(&rounds->sync) + 1;
-  uint64_t* words = reinterpret_cast<uint64_t*>(t.sync) + uint64_t{channel} * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
-  for (uint32_t step = 1; step < t.size; step *= WB_SYNC_SLOTS, words += WB_SYNC_SLOTS) {
-    for (uint32_t k = 1 + S::rank(); k < WB_SYNC_SLOTS && k * step < t.size; k += S::count()) {
-      order::fence_sys();
-      w.p(words + k, turn, world_pe((t.pe + k * step) % t.size));
-    }
-    for (uint32_t k = 1 + S::rank(); k < WB_SYNC_SLOTS && k * step < t.size; k += S::count()) {
-      patience p(w.control());
-      while (order::load_remote(words + k) < turn) {
-        if (verdict v = p.spent(); v != verdict::go_on) {
-          result = w.fail(WB_CALL_BARRIER, status_word(v), words + k, 0, world_pe((t.pe + t.size - k * step) % t.size));
-          break;
-        }
+  // Waits for a word of this PE's heap that a member counts up.
+  WB_FN uint32_t await(wb_shmem_call call, const uint64_t* word, uint64_t turn, uint32_t member, uint32_t channel) const {
+    patience p(world().control());
+    while (order::load_remote(word) < turn) {
+      if (verdict v = p.spent(); v != verdict::go_on) {
+        return world().fail(call, status_word(v), word, 0, world_pe(member), channel).word;
       }
     }
-    order::fence_acquire_sys();
-    S::sync();
+    return WB_DONE;
   }
-  if (S::rank() == 0) order::store_relaxed(&rounds->sync, turn);
-  return result;
-}
 
-template <class S> WB_FN outcome team_ref::barrier(S s, uint32_t channel) const {
-  order::fence_sys();
-  return sync(s, channel);
-}
+  // How the call ended, the same for all threads of the scope in that it ended well or not. A sync.
+  template <class S> static WB_FN outcome together(uint32_t word) {
+    const bool failed = S::any(word != WB_DONE);
+    return outcome{failed && word == WB_DONE ? status_word(WB_STOPPED) : word};
+  }
 
+  template <class S> WB_FN outcome meet(wb_shmem_call call, uint32_t channel) const;
+
+  template <class S, class T>
+  WB_FN outcome exchange_small(wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch, size_t n,
+                               uint32_t channel) const;
+  template <class S, class Op, class T>
+  WB_FN outcome reduce_small(T* dest, const T* source, size_t n, uint32_t channel) const;
+  template <class S, class Op, class T>
+  WB_FN outcome reduce_large(T* dest, const T* source, size_t n, uint32_t channel) const;
+  template <class S, class Op, class T, class Word>
+  WB_FN void reduce_words(T* dest, const T* source, size_t first, size_t last) const;
+  template <class S> WB_FN outcome clear_scratch(wb_shmem_call call, uint32_t channel) const;
+  WB_FN order::detail::pair* scratch(uint32_t channel, uint64_t turn, uint32_t sender) const;
+  WB_FN bool fits_scratch(size_t bytes) const { return bytes <= team().scratch_bytes / 2; }
+};
+
+// A team as a kernel's parameter: `&Team` of the host.
+class team_ref : public team_calls<team_ref> {
+ public:
+  WB_FN team_ref(const wb_world& world, const wb_team& team) : w_(world), t_(team) {}
+  WB_FN const world_ref& world() const { return w_; }
+  WB_FN const wb_team& team() const { return t_; }
+
+ private:
+  world_ref w_;
+  wb_team t_;
+};
+static_assert(sizeof(team_ref) == sizeof(wb_team_view) && std::is_trivially_copyable_v<team_ref>, "a kernel's parameter");
+
+// The team of all PEs of a world, which must outlive it.
+class world_team_ref : public team_calls<world_team_ref> {
+ public:
+  WB_FN explicit world_team_ref(const world_ref& world) : w_(&world) {}
+  WB_FN const world_ref& world() const { return *w_; }
+  WB_FN const wb_team& team() const { return w_->raw().team; }
+
+ private:
+  const world_ref* w_;
+};
+
+WB_FN world_team_ref world_ref::world_team() const { return world_team_ref(*this); }
 template <class S> WB_FN outcome world_ref::barrier_all(S s) const { return world_team().barrier(s); }
 template <class S> WB_FN outcome world_ref::sync_all(S s) const { return world_team().sync(s); }
+
+// In each round a member tells up to 31 others, 1, 2, ... or 32, 64, ... places after it, and waits for as many before it; after
+// the rounds it has heard of all, directly or not. With up to 32 members one round is enough. The words count, so that none has to
+// be cleared. Each thread of the scope tells and waits for its share, after one fence, which also covers what the other threads
+// did before the scope's sync.
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(wb_shmem_call call, uint32_t channel) const {
+  const uint32_t size = team().size;
+  wb_team_rounds* mine = rounds(channel);
+  uint64_t* words = reinterpret_cast<uint64_t*>(team().sync) + uint64_t{channel} * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
+  const uint64_t turn = order::load_relaxed(&mine->sync) + 1;
+  S::sync();  // everybody's work is done, and everybody knows the turn
+  uint32_t word = WB_DONE;
+  for (uint32_t step = 1; step < size; step *= WB_SYNC_SLOTS, words += WB_SYNC_SLOTS) {
+    if (step > 1) S::sync();
+    const uint32_t all = (size + step - 1) / step, end = all < WB_SYNC_SLOTS ? all : WB_SYNC_SLOTS;
+    if (1 + S::rank() >= end) continue;
+    order::fence_sys();
+    for (uint32_t k = 1 + S::rank(); k < end; k += S::count()) order::store_remote(at(words + k, after(k * step)), turn);
+    for (uint32_t k = 1 + S::rank(); k < end && word == WB_DONE; k += S::count()) {
+      word = await(call, words + k, turn, before(k * step), channel);
+    }
+    order::fence_acquire_sys();
+  }
+  if (S::rank() == 0) order::store_relaxed(&mine->sync, turn);
+  return together<S>(word);
+}
+
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S, uint32_t channel) const {
+  const uint64_t* words = reinterpret_cast<const uint64_t*>(team().sync);
+  if (!begins<S>(WB_CALL_BARRIER, words, 0, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
+  return meet<S>(WB_CALL_BARRIER, channel);
+}
+
+// Where stores reach every PE, the fence of the synchronisation completes the puts of all threads of the scope; elsewhere each
+// thread completes its own.
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::barrier(S s, uint32_t channel) const {
+  const bool by_stores = (world().raw().flags & WB_WORLD_LOAD_STORE) != 0;
+  const outcome completed = by_stores ? outcome{} : world().quiet();
+  const outcome met = sync(s, channel);
+  return met ? completed : met;
+}
 
 }  // namespace warpbell

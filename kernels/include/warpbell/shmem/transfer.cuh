@@ -10,7 +10,8 @@
 namespace warpbell {
 namespace transfer {
 
-constexpr uint32_t in_flight = WB_GPU ? 4 : 1;
+constexpr uint32_t inline_words = WB_GPU ? 4 : 1;
+constexpr uint32_t in_flight = WB_GPU ? 8 : 1;  // loads of a thread: what hides a trip over NVLink
 
 // Which end is the remote one.
 struct put_words {
@@ -22,19 +23,36 @@ struct get_words {
   template <class T> static WB_FN void store(T* p, const T& v) { *p = v; }
 };
 
-template <class How, class Word, class Scope> WB_FN void words(uint64_t to, uint64_t from, size_t n) {
-  Word* d = reinterpret_cast<Word*>(to);
-  const Word* s = reinterpret_cast<const Word*>(from);
-  const size_t step = Scope::count();
-  size_t i = Scope::rank();
-  for (; i + (in_flight - 1) * step < n; i += in_flight * step) {
+// Up to `turn` words of each thread, `left` of them from here on, all loads before the first store.
+template <class How, uint32_t turn, class Word> WB_FN void few(Word* d, const Word* s, ptrdiff_t left, uint32_t step) {
+  Word w[turn];
+#pragma unroll
+  for (uint32_t k = 0; k < turn; ++k) {
+    if (left > static_cast<ptrdiff_t>(k * step)) w[k] = How::load(s + k * step);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < turn; ++k) {
+    if (left > static_cast<ptrdiff_t>(k * step)) How::store(d + k * step, w[k]);
+  }
+}
+
+// Any number of words. The last turn too has all its loads in flight: over a link, one costs as much as eight.
+template <class How, class Word, class Scope> WB_FN_COLD void words(uint64_t to, uint64_t from, size_t n) {
+  const uint32_t step = Scope::count();
+  Word* d = reinterpret_cast<Word*>(to) + Scope::rank();
+  const Word* s = reinterpret_cast<const Word*>(from) + Scope::rank();
+  // As a signed count, so that the test for a whole turn cannot wrap.
+  ptrdiff_t left = static_cast<ptrdiff_t>(n) - Scope::rank();
+  for (; left > static_cast<ptrdiff_t>((in_flight - 1) * step); left -= in_flight * step) {
     Word w[in_flight];
 #pragma unroll
-    for (uint32_t k = 0; k < in_flight; ++k) w[k] = How::load(s + i + k * step);
+    for (uint32_t k = 0; k < in_flight; ++k) w[k] = How::load(s + k * step);
 #pragma unroll
-    for (uint32_t k = 0; k < in_flight; ++k) How::store(d + i + k * step, w[k]);
+    for (uint32_t k = 0; k < in_flight; ++k) How::store(d + k * step, w[k]);
+    s += in_flight * step;
+    d += in_flight * step;
   }
-  for (; i < n; i += step) How::store(d + i, How::load(s + i));
+  few<How, in_flight>(d, s, left, step);
 }
 
 template <class How, class Word, class Scope> WB_FN void aligned(uint64_t to, uint64_t from, size_t bytes) {
@@ -46,8 +64,8 @@ template <class How, class Word, class Scope> WB_FN void aligned(uint64_t to, ui
   words<How, uint8_t, Scope>(to + body, from + body, bytes - body);
 }
 
-// Moves `bytes`; all threads of the scope share them. Ends without a sync.
-template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t from, size_t bytes) {
+// Ends or lengths that are no multiples of 16.
+template <class How, class Scope> WB_FN_COLD void odd(uint64_t to, uint64_t from, size_t bytes) {
   const uint64_t apart = to ^ from;
   if ((apart & 15) == 0) {
     aligned<How, order::detail::pair, Scope>(to, from, bytes);
@@ -59,6 +77,26 @@ template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t f
     aligned<How, uint16_t, Scope>(to, from, bytes);
   } else {
     words<How, uint8_t, Scope>(to, from, bytes);
+  }
+}
+
+// Moves `bytes`; all threads of the scope share them. Ends without a sync.
+template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t from, size_t bytes) {
+  using word = order::detail::pair;
+  if (((to | from | bytes) & (sizeof(word) - 1)) != 0) {
+    out_of_line(&odd<How, Scope>)(to, from, bytes);
+  } else if (bytes <= inline_words * Scope::count() * sizeof(word)) {
+    // Short ones decide the message rate, so they are not worth a call.
+    const ptrdiff_t left = static_cast<ptrdiff_t>(bytes / sizeof(word)) - Scope::rank();
+    word* d = reinterpret_cast<word*>(to) + Scope::rank();
+    const word* s = reinterpret_cast<const word*>(from) + Scope::rank();
+    if (bytes <= Scope::count() * sizeof(word)) {
+      few<How, 1>(d, s, left, Scope::count());
+    } else {
+      few<How, inline_words>(d, s, left, Scope::count());
+    }
+  } else {
+    out_of_line(&words<How, word, Scope>)(to, from, bytes / sizeof(word));
   }
 }
 

@@ -1,0 +1,115 @@
+//! The world that a command line asks for: one PE in each process of a launcher, or all PEs as threads of this process.
+
+use crate::args::{EngineArgs, EngineChoice, WorldArgs};
+use crate::engine;
+use crate::interrupt::Interrupt;
+use crate::output::Failure;
+use std::fmt;
+use std::sync::Mutex;
+use warpbell::cuda::DeviceInfo;
+use warpbell::engine::Engine;
+use warpbell::shmem::World;
+
+/// PEs on CPU threads unless told otherwise: enough to talk to each other.
+const CPU_PES: usize = 2;
+
+/// Where a world's PEs will be. The world itself is opened by [`Plan::run`], when it is known how large its heaps have to be.
+pub struct Plan {
+    /// Those of this process, in the order of their numbers.
+    engines: Vec<Engine>,
+    pes: usize,
+    /// The first of this process.
+    first: usize,
+}
+
+impl Plan {
+    /// Opens the engines of this process's PEs.
+    pub fn new(args: &WorldArgs, engine: &EngineArgs) -> Result<Self, Failure> {
+        let gpus = match engine.engine {
+            EngineChoice::Cpu => 0,
+            EngineChoice::Gpu(Some(_)) => 1,
+            EngineChoice::Auto | EngineChoice::Gpu(None) => DeviceInfo::all().map_or(0, |all| all.len()),
+        };
+        let pes = args.pes.map_or(if gpus > 1 { gpus } else { CPU_PES }, |n| n as usize);
+        let engines = (0..pes).map(|pe| open(engine, pe, pes, gpus)).collect::<Result<_, _>>()?;
+        Ok(Self { engines, pes, first: 0 })
+    }
+
+    /// PEs of the world.
+    pub fn pes(&self) -> usize {
+        self.pes
+    }
+
+    /// The engines of this process's PEs.
+    pub fn engines(&self) -> &[Engine] {
+        &self.engines
+    }
+
+    /// Whether PE 0 is here: who prints and writes the report.
+    pub fn speaks(&self) -> bool {
+        self.first == 0
+    }
+
+    /// Runs `work` on every PE of this process, each on a thread of its own, in a world with heaps of `heap_bytes`; answers what they
+    /// answered, in the order of their numbers. When one fails the others are stopped, and the first failure is the answer.
+    pub fn run<R: Send>(
+        &self,
+        heap_bytes: usize,
+        interrupt: &Interrupt,
+        work: impl Fn(&World) -> Result<R, Failure> + Sync,
+    ) -> Result<Vec<R>, Failure> {
+        let _stop = interrupt.stops_all(&self.engines);
+        let worlds = World::local_on(self.engines.clone(), heap_bytes)?;
+        let failure = Mutex::new(None);
+        let one = |world: World| match work(&world) {
+            Ok(answer) => Some(answer),
+            Err(e) => {
+                failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
+                // The others may be waiting for this one inside their kernels.
+                for engine in &self.engines {
+                    // What cannot be stopped ends at its deadline.
+                    let _ = engine.cancel();
+                }
+                None
+            }
+        };
+        let answers: Vec<Option<R>> = std::thread::scope(|s| {
+            let threads: Vec<_> = worlds.into_iter().map(|world| s.spawn(|| one(world))).collect();
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+        });
+        match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            Some(e) => Err(e),
+            None => Ok(answers.into_iter().flatten().collect()),
+        }
+    }
+}
+
+/// The engine of the `place`-th of `pes` PEs on this host: GPUs are dealt out in turn, CPU threads shared.
+fn open(args: &EngineArgs, place: usize, pes: usize, gpus: usize) -> Result<Engine, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = args.threads.map_or((cores / pes).max(1), |n| n as usize);
+    engine::open_on(args, place % gpus.max(1), threads)
+}
+
+/// How many PEs, the engines of those that are here, and whether some of them share a GPU.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<String> = self.engines.iter().map(Engine::to_string).collect();
+        let here = names.len();
+        names.dedup();
+        write!(f, "PEs {}  engine {}", self.pes, names.join(", "))?;
+        let gpu = |e: &Engine| e.info().gpu.map(|g| g.ordinal);
+        let mut gpus: Vec<_> = self.engines.iter().filter_map(gpu).collect();
+        gpus.sort_unstable();
+        gpus.dedup();
+        match gpus.len() {
+            0 => Ok(()),
+            n if n == here => Ok(()),
+            n => write!(
+                f,
+                "  ({here} PEs share {n} GPU{}: no link between GPUs is measured)",
+                if n == 1 { "" } else { "s" }
+            ),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+// What a reduction does with two values: sum, prod, min, max, and, or, xor (OpenSHMEM 1.5, 9.11.8).
+//
+// Values are combined in the order of the members, on every PE alike, so that all PEs get the same bits from floating-point sums.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <type_traits>
+
+#include <warpbell/platform.h>
+
+namespace warpbell {
+namespace reduction {
+
+// Integer sums and products wrap. Through 64 unsigned bits: neither promotion nor overflow of signed numbers gets in the way.
+struct sum_op {
+  template <class T> static WB_FN T apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct prod_op {
+  template <class T> static WB_FN T apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+struct min_op {
+  template <class T> static WB_FN T apply(T a, T b) { return b < a ? b : a; }
+};
+struct max_op {
+  template <class T> static WB_FN T apply(T a, T b) { return a < b ? b : a; }
+};
+struct and_op {
+  template <class T> static WB_FN T apply(T a, T b) {
+    static_assert(std::is_integral_v<T>, "and, or and xor take integers");
+    return static_cast<T>(a & b);
+  }
+};
+struct or_op {
+  template <class T> static WB_FN T apply(T a, T b) {
+    static_assert(std::is_integral_v<T>, "and, or and xor take integers");
+    return static_cast<T>(a | b);
+  }
+};
+struct xor_op {
+  template <class T> static WB_FN T apply(T a, T b) {
+    static_assert(std::is_integral_v<T>, "and, or and xor take integers");
+    return static_cast<T>(a ^ b);
+  }
+};
+
+WB_CONST sum_op sum{};
+WB_CONST prod_op prod{};
+WB_CONST min_op min{};
+WB_CONST max_op max{};
+WB_CONST and_op bit_and{};
+WB_CONST or_op bit_or{};
+WB_CONST xor_op bit_xor{};
+
+// The elements of type T in a word of 1 to 16 bytes.
+template <class T, class Word> struct elements {
+  static constexpr uint32_t count = sizeof(Word) / sizeof(T);
+  T e[count];
+};
+
+// The words' elements, each with its counterpart.
+template <class Op, class T, class Word> WB_FN Word combine(const Word& a, const Word& b) {
+  using all = elements<T, Word>;
+  static_assert(sizeof(all) == sizeof(Word), "a word is full of elements");
+  union whole {
+    Word word;
+    all part;
+    WB_FN whole(const Word& w) : word(w) {}
+  };
+  whole x(a), y(b);
+#pragma unroll
+  for (uint32_t i = 0; i < all::count; ++i) x.part.e[i] = Op::apply(x.part.e[i], y.part.e[i]);
+  return x.word;
+}
+
+}  // namespace reduction
+}  // namespace warpbell

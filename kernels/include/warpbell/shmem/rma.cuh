@@ -1,0 +1,148 @@
+// Puts and gets (OpenSHMEM 1.5, 9.6 and 9.7), and what orders them (9.11).
+//
+// `n` counts elements; any number, also none, at any alignment of either end. Source and destination must not overlap, unless
+// they are the same. A call by a warp or a block shares the work: the threads' own writes to the source come before it by a sync
+// of the caller's, and what it wrote is seen by all of them when it returns, but after a `_nbi` call only after a `quiet` and a sync.
+#pragma once
+
+#include <warpbell/shmem/reach.cuh>
+#include <warpbell/shmem/transfer.cuh>
+
+namespace warpbell {
+
+class world_rma : public world_base {
+ public:
+  // --- blocks of elements ----------------------------------------------------------------------------------------------
+
+  template <class S, class To, class From> WB_FN void put_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
+    using T = element_t<To>;
+    T* d = to;
+    const T* f = from;
+    const size_t bytes = bytes_of(n, sizeof(T));
+    if (!reaches<S>(WB_CALL_PUT, d, bytes, pe)) return;
+    transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes);
+  }
+  // The source may be used again when the call returns.
+  template <class S, class To, class From> WB_FN void put(S s, To to, From from, size_t n, uint32_t pe) const {
+    put_nbi(s, to, from, n, pe);
+    S::sync();
+  }
+  template <class S, class To, class From> WB_FN void get_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
+    using T = element_t<To>;
+    T* d = to;
+    const T* f = from;
+    const size_t bytes = bytes_of(n, sizeof(T));
+    if (!reaches<S>(WB_CALL_GET, f, bytes, pe)) return;
+    transfer::move<transfer::get_words>(s, address(d), address(there(f, pe)), bytes);
+  }
+  // The data is there when the call returns.
+  template <class S, class To, class From> WB_FN void get(S s, To to, From from, size_t n, uint32_t pe) const {
+    get_nbi(s, to, from, n, pe);
+    S::sync();
+  }
+
+  template <class To, class From> WB_FN void put_nbi(To to, From from, size_t n, uint32_t pe) const {
+    put_nbi(by_thread, to, from, n, pe);
+  }
+  template <class To, class From> WB_FN void put(To to, From from, size_t n, uint32_t pe) const { put(by_thread, to, from, n, pe); }
+  template <class To, class From> WB_FN void get_nbi(To to, From from, size_t n, uint32_t pe) const {
+    get_nbi(by_thread, to, from, n, pe);
+  }
+  template <class To, class From> WB_FN void get(To to, From from, size_t n, uint32_t pe) const { get(by_thread, to, from, n, pe); }
+
+  // --- one element of 1, 2, 4, 8 or 16 bytes ---------------------------------------------------------------------------
+
+  template <class To> WB_FN void p(To to, element_t<To> value, uint32_t pe) const {
+    element_t<To>* d = one(to);
+    if (reaches_one(WB_CALL_PUT, d, pe)) order::store_remote(there(d, pe), value);
+  }
+  // Zeroes when the call is refused.
+  template <class From> WB_FN element_t<From> g(From from, uint32_t pe) const {
+    const element_t<From>* f = one(from);
+    return reaches_one(WB_CALL_GET, f, pe) ? order::load_remote(there(f, pe)) : element_t<From>{};
+  }
+
+  // --- elements with a distance: `n` of them, `to_stride` and `from_stride` elements apart (1 or more) -------------------
+
+  template <class S, class To, class From>
+  WB_FN void iput(S, To to, From from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n, uint32_t pe) const {
+    using T = element_t<To>;
+    T* d = one(to);
+    const T* f = from;
+    if (!reaches_strided<S>(WB_CALL_PUT, d, to_stride, n, pe)) return;
+    strided<transfer::put_words, S>(there(d, pe), f, to_stride, from_stride, n);
+    S::sync();
+  }
+  template <class S, class To, class From>
+  WB_FN void iget(S, To to, From from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n, uint32_t pe) const {
+    using T = element_t<To>;
+    T* d = one(to);
+    const T* f = from;
+    if (!reaches_strided<S>(WB_CALL_GET, f, from_stride, n, pe)) return;
+    strided<transfer::get_words, S>(d, there(f, pe), to_stride, from_stride, n);
+    S::sync();
+  }
+  template <class To, class From>
+  WB_FN void iput(To to, From from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n, uint32_t pe) const {
+    iput(by_thread, to, from, to_stride, from_stride, n, pe);
+  }
+  template <class To, class From>
+  WB_FN void iget(To to, From from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n, uint32_t pe) const {
+    iget(by_thread, to, from, to_stride, from_stride, n, pe);
+  }
+
+  // --- ordering --------------------------------------------------------------------------------------------------------
+
+  // What this thread put or changed before is there, at each PE, before what it puts or changes after. So is what other threads
+  // put, if this thread has met them (a sync of the warp or the block) since.
+  WB_FN void fence() const { order::fence_release_sys(); }
+  // And is there now: every PE sees it, and what this thread reads after is no older.
+  WB_FN outcome quiet() const {
+    order::fence_sc_sys();
+    return outcome{};
+  }
+
+ protected:
+  using world_base::world_base;
+
+  // A pointer to something that one access can move.
+  template <class P> static WB_FN auto one(P p) {
+    using T = element_t<P>;
+    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
+                  "p, g, iput and iget move elements of 1, 2, 4, 8 or 16 bytes");
+    return &*p;
+  }
+
+ private:
+  template <class S, class T>
+  WB_FN bool reaches_strided(wb_shmem_call call, const T* at, ptrdiff_t stride, size_t n, uint32_t pe) const {
+    size_t span = n;
+    if (WB_CHECKED && n > 1) {
+      const size_t most = ~size_t{0} / sizeof(T), gap = static_cast<size_t>(stride);
+      span = stride < 1 || n - 1 > (most - 1) / gap ? most : (n - 1) * gap + 1;
+    }
+    return reaches<S>(call, at, bytes_of(span, sizeof(T)), pe, WB_WORLD_LOAD_STORE, sizeof(T));
+  }
+
+  // Several loads of a thread are in flight before its first store, as in transfer.cuh.
+  template <class How, class S, class T>
+  static WB_FN void strided(T* to, const T* from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n) {
+    constexpr uint32_t in_flight = WB_GPU ? 4 : 1;
+    const size_t step = S::count();
+    for (size_t i = S::rank(); i < n; i += in_flight * step) {
+      T value[in_flight];
+#pragma unroll
+      for (uint32_t k = 0; k < in_flight; ++k) {
+        const size_t e = i + k * step;
+        if (e < n) value[k] = How::load(from + static_cast<ptrdiff_t>(e) * from_stride);
+      }
+#pragma unroll
+      for (uint32_t k = 0; k < in_flight; ++k) {
+        const size_t e = i + k * step;
+        if (e < n) How::store(to + static_cast<ptrdiff_t>(e) * to_stride, value[k]);
+      }
+    }
+  }
+};
+
+}  // namespace warpbell

@@ -1,0 +1,87 @@
+// Small messages among the members of a team, through its scratch: lines (line.cuh) that each member puts into its place in the
+// scratch of all others, and that are read from there. No fence, no signal, and nothing has to be ready: one trip over the link.
+//
+// Two buffers for each channel, used in turn, are enough: a member writes those of turn t + 2 once it has turn t + 1's lines of
+// everybody, and nobody sends those before it is done with turn t, whose buffer they fall on. (Its threads pass the sync at the end
+// of a call before one of them begins the next.) That takes calls in which everybody hears from everybody.
+//
+// A line has 31 bits of its turn, and one that an empty line has not. What an old, long message left behind must not be taken for a
+// new one when they wrap: every 2^31 turns the scratch is cleared, between two synchronisations.
+#pragma once
+
+#include <warpbell/shmem/line.cuh>
+#include <warpbell/shmem/team.cuh>
+
+namespace warpbell {
+
+namespace detail {
+constexpr uint64_t scratch_wrap = uint64_t{1} << 31;
+WB_FN uint32_t scratch_mark(uint64_t turn) { return static_cast<uint32_t>(turn | scratch_wrap); }
+// Lines of different members that a thread looks at together.
+constexpr uint32_t lines_at_once = 4;
+}  // namespace detail
+
+template <class Self>
+WB_FN order::detail::pair* team_calls<Self>::scratch(uint32_t channel, uint64_t turn, uint32_t sender) const {
+  const wb_team& t = team();
+  const uint64_t place = (uint64_t{channel} * 2 + (turn & 1)) * t.size + sender;
+  return reinterpret_cast<line::words*>(t.scratch + place * t.scratch_bytes);
+}
+
+// Both buffers of a channel.
+template <class Self>
+template <class S>
+WB_FN outcome team_calls<Self>::clear_scratch(wb_shmem_call call, uint32_t channel) const {
+  const outcome before = meet<S>(call, channel);
+  line::words* all = scratch(channel, 0, 0);
+  const size_t n = size_t{2} * team().size * (team().scratch_bytes / sizeof(line::words));
+  for (size_t i = S::rank(); i < n; i += S::count()) order::store_remote(all + i, line::words{0, 0});
+  const outcome after = meet<S>(call, channel);
+  return before ? after : before;
+}
+
+template <class Self>
+template <class S, class T>
+WB_FN outcome team_calls<Self>::exchange_small(wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch,
+                                               size_t n, uint32_t channel) const {
+  const uint32_t size = team().size, me = team().pe;
+  const size_t lines = line::count<T>(n);
+  constexpr size_t in_line = line::data_bytes / sizeof(T);
+  wb_team_rounds* mine = rounds(channel);
+  const uint64_t turn = order::load_relaxed(&mine->small) + 1;
+  const uint32_t mark = detail::scratch_mark(turn);
+  if ((turn & (detail::scratch_wrap - 1)) == 0) {
+    if (outcome o = clear_scratch<S>(call, channel); !o) return o;
+  }
+  S::sync();
+  // Threads share the lines of all members: line l of the member k places on is number (k - 1) * lines + l.
+  const size_t all = (size - 1) * lines;
+  for (size_t i = S::rank(); i < all; i += S::count()) {
+    const uint32_t member = after(static_cast<uint32_t>(i / lines) + 1);
+    const size_t l = i % lines;
+    line::words* to = at(scratch(channel, turn, me), member) + l;
+    order::store_remote(to, line::make(line::gather(source + member * source_pitch, l * in_line, n), mark));
+  }
+  const T* own = source + me * source_pitch;
+  for (size_t i = S::rank(); dest + me * dest_pitch != own && i < n; i += S::count()) dest[me * dest_pitch + i] = own[i];
+  uint32_t ended = WB_DONE;
+  for (size_t i = S::rank(); i < all && ended == WB_DONE; i += S::count()) {
+    const uint32_t member = before(static_cast<uint32_t>(i / lines) + 1);
+    const size_t l = i % lines;
+    const line::words* from = scratch(channel, turn, member) + l;
+    patience p(world().control());
+    line::words got = order::load_remote(from);
+    while (!line::is_of(got, mark)) {
+      if (verdict v = p.spent(); v != verdict::go_on) {
+        ended = world().fail(call, status_word(v), from, n * sizeof(T), world_pe(member), channel).word;
+        break;
+      }
+      got = order::load_remote(from);
+    }
+    if (ended == WB_DONE) line::scatter(dest + member * dest_pitch, l * in_line, n, line::data(got));
+  }
+  if (S::rank() == 0) order::store_relaxed(&mine->small, turn);
+  return together<S>(ended);
+}
+
+}  // namespace warpbell

@@ -1,0 +1,206 @@
+// Waiting for words of this PE's heap that other PEs write (OpenSHMEM 1.5, 9.10): wait_until and test, for one word or for all,
+// any or some of several.
+//
+// What was put before the write that ends a wait, and ordered by a fence or a signal, is there when the wait returns. It ends in
+// done, timed out (the deadline of the run, for the call as a whole) or stopped.
+//
+// `status` says which words not to look at: those where it is not zero. It may be null. With no words left a wait ends at once.
+#pragma once
+
+#include <warpbell/shmem/atomic.cuh>
+
+namespace warpbell {
+
+class world_wait : public world_atomic {
+ public:
+  // --- one word --------------------------------------------------------------------------------------------------------
+
+  template <class At> WB_FN outcome wait_until(At at, cmp how, element_t<At> value) const {
+    const element_t<At>* word = waitable(at);
+    return wait_for(word, 1, [=] { return holds(how, order::load_remote(word), value); });
+  }
+  template <class At> WB_FN bool test(At at, cmp how, element_t<At> value) const {
+    const element_t<At>* word = waitable(at);
+    return look(word, 1, [=] { return holds(how, order::load_remote(word), value); });
+  }
+
+  // --- several words, compared with one value --------------------------------------------------------------------------
+
+  template <class At> WB_FN outcome wait_until_all(At at, size_t n, const int* status, cmp how, element_t<At> value) const {
+    return wait_all(waitable(at), n, status, how, same(value));
+  }
+  // The index of a word that compares so; `no_index` if there are no words to look at, or the wait did not end well.
+  template <class At>
+  WB_FN size_t wait_until_any(At at, size_t n, const int* status, cmp how, element_t<At> value, outcome* ended = nullptr) const {
+    return wait_any(waitable(at), n, status, how, same(value), ended);
+  }
+  // Writes the indices of all that compare so, at least one, to `indices`, and answers how many; 0 as above.
+  template <class At>
+  WB_FN size_t wait_until_some(At at, size_t n, size_t* indices, const int* status, cmp how, element_t<At> value,
+                               outcome* ended = nullptr) const {
+    return wait_some(waitable(at), n, indices, status, how, same(value), ended);
+  }
+  template <class At> WB_FN bool test_all(At at, size_t n, const int* status, cmp how, element_t<At> value) const {
+    return look_all(waitable(at), n, status, how, same(value));
+  }
+  template <class At> WB_FN size_t test_any(At at, size_t n, const int* status, cmp how, element_t<At> value) const {
+    return look_any(waitable(at), n, status, how, same(value));
+  }
+  template <class At>
+  WB_FN size_t test_some(At at, size_t n, size_t* indices, const int* status, cmp how, element_t<At> value) const {
+    return look_some(waitable(at), n, indices, status, how, same(value));
+  }
+
+  // --- several words, each compared with its own value -----------------------------------------------------------------
+
+  template <class At>
+  WB_FN outcome wait_until_all_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
+    return wait_all(waitable(at), n, status, how, each(values));
+  }
+  template <class At>
+  WB_FN size_t wait_until_any_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values,
+                                     outcome* ended = nullptr) const {
+    return wait_any(waitable(at), n, status, how, each(values), ended);
+  }
+  template <class At>
+  WB_FN size_t wait_until_some_vector(At at, size_t n, size_t* indices, const int* status, cmp how,
+                                      const element_t<At>* values, outcome* ended = nullptr) const {
+    return wait_some(waitable(at), n, indices, status, how, each(values), ended);
+  }
+  template <class At>
+  WB_FN bool test_all_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
+    return look_all(waitable(at), n, status, how, each(values));
+  }
+  template <class At>
+  WB_FN size_t test_any_vector(At at, size_t n, const int* status, cmp how, const element_t<At>* values) const {
+    return look_any(waitable(at), n, status, how, each(values));
+  }
+  template <class At>
+  WB_FN size_t test_some_vector(At at, size_t n, size_t* indices, const int* status, cmp how,
+                                const element_t<At>* values) const {
+    return look_some(waitable(at), n, indices, status, how, each(values));
+  }
+
+ protected:
+  using world_atomic::world_atomic;
+
+  // The loop of every wait on memory of this PE: `ready` loads with `load_remote`, the fence at the end makes acquires of its loads.
+  template <class T, class Ready> WB_FN outcome wait_for(const T* at, size_t n, Ready ready) const {
+    if (!in_heap(at, bytes_of(n, sizeof(T)), sizeof(T))) return refuse(at, n);
+    patience p(control());
+    while (!ready()) {
+      if (verdict v = p.spent(); v != verdict::go_on) return fail(WB_CALL_WAIT, status_word(v), at, n * sizeof(T), WB_NO_PE);
+    }
+    order::fence_acquire_sys();
+    return outcome{};
+  }
+
+ private:
+  template <class P> static WB_FN auto waitable(P p) {
+    using T = element_t<P>;
+    static_assert(std::is_integral_v<T> && sizeof(T) <= 8, "waits and tests look at integers of up to 64 bits");
+    return static_cast<const T*>(p);
+  }
+
+  template <class T> struct one_value {
+    T value;
+    WB_FN T operator[](size_t) const { return value; }
+  };
+  template <class T> static WB_FN one_value<T> same(T value) { return {value}; }
+  template <class T> static WB_FN const T* each(const T* values) { return values; }
+
+  static WB_FN bool excluded(const int* status, size_t i) { return status && status[i]; }
+
+  template <class T> WB_FN outcome refuse(const T* at, size_t n) const {
+    return fail(WB_CALL_WAIT, status_word(WB_BAD_ARGUMENT), at, bytes_of(n, sizeof(T)), WB_NO_PE);
+  }
+
+  // One look: an acquire if the answer is yes.
+  template <class T, class Ready> WB_FN bool look(const T* at, size_t n, Ready ready) const {
+    if (!in_heap(at, bytes_of(n, sizeof(T)), sizeof(T))) {
+      refuse(at, n);
+      return false;
+    }
+    if (!ready()) return false;
+    order::fence_acquire_sys();
+    return true;
+  }
+
+  // Every word from `i` on that is not excluded compares so; `i` stays at the first that does not.
+  template <class T, class V>
+  static WB_FN bool all_from(size_t& i, const T* at, size_t n, const int* status, cmp how, V value) {
+    for (; i < n; ++i) {
+      if (!excluded(status, i) && !holds(how, order::load_remote(at + i), T(value[i]))) return false;
+    }
+    return true;
+  }
+  // Finds one; `waiting` is whether there was one to look at.
+  template <class T, class V>
+  static WB_FN size_t find(const T* at, size_t n, const int* status, cmp how, V value, bool& waiting) {
+    waiting = false;
+    for (size_t i = 0; i < n; ++i) {
+      if (excluded(status, i)) continue;
+      waiting = true;
+      if (holds(how, order::load_remote(at + i), T(value[i]))) return i;
+    }
+    return no_index;
+  }
+  template <class T, class V>
+  static WB_FN size_t collect(const T* at, size_t n, size_t* indices, const int* status, cmp how, V value, bool& waiting) {
+    waiting = false;
+    size_t found = 0;
+    for (size_t i = 0; i < n; ++i) {
+      if (excluded(status, i)) continue;
+      waiting = true;
+      if (holds(how, order::load_remote(at + i), T(value[i]))) indices[found++] = i;
+    }
+    return found;
+  }
+
+  template <class T, class V> WB_FN outcome wait_all(const T* at, size_t n, const int* status, cmp how, V value) const {
+    size_t i = 0;
+    return wait_for(at, n, [&] { return all_from(i, at, n, status, how, value); });
+  }
+  template <class T, class V>
+  WB_FN size_t wait_any(const T* at, size_t n, const int* status, cmp how, V value, outcome* ended) const {
+    size_t found = no_index;
+    bool waiting = true;
+    const outcome o = wait_for(at, n, [&] {
+      found = find(at, n, status, how, value, waiting);
+      return found != no_index || !waiting;
+    });
+    if (ended) *ended = o;
+    return found;
+  }
+  template <class T, class V>
+  WB_FN size_t wait_some(const T* at, size_t n, size_t* indices, const int* status, cmp how, V value, outcome* ended) const {
+    size_t found = 0;
+    bool waiting = true;
+    const outcome o = wait_for(at, n, [&] {
+      found = collect(at, n, indices, status, how, value, waiting);
+      return found != 0 || !waiting;
+    });
+    if (ended) *ended = o;
+    return found;
+  }
+
+  template <class T, class V> WB_FN bool look_all(const T* at, size_t n, const int* status, cmp how, V value) const {
+    size_t i = 0;
+    return look(at, n, [&] { return all_from(i, at, n, status, how, value); });
+  }
+  template <class T, class V> WB_FN size_t look_any(const T* at, size_t n, const int* status, cmp how, V value) const {
+    size_t found = no_index;
+    bool waiting = true;
+    look(at, n, [&] { return (found = find(at, n, status, how, value, waiting)) != no_index; });
+    return found;
+  }
+  template <class T, class V>
+  WB_FN size_t look_some(const T* at, size_t n, size_t* indices, const int* status, cmp how, V value) const {
+    size_t found = 0;
+    bool waiting = true;
+    look(at, n, [&] { return (found = collect(at, n, indices, status, how, value, waiting)) != 0; });
+    return found;
+  }
+};
+
+}  // namespace warpbell
