@@ -11,6 +11,7 @@
 #include "graph/bfs.cu"
 #include "graph/components.cu"
 #include "graph/pagerank.cu"
+#include "graph/partitioned.cu"
 #include "graph/queue.cu"
 #include "graph/sssp.cu"
 #include "shmem/basic.cu"

@@ -8,6 +8,7 @@ pub mod bootstrap;
 mod error;
 mod heap;
 mod sym;
+mod team;
 mod world;
 
 pub use error::ShmemError;

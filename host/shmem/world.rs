@@ -2,10 +2,11 @@
 
 use super::bootstrap::{Bootstrap, LocalBootstrap};
 use super::heap::Heap;
+use super::team::{Areas, Teams};
 use super::{ShmemError, Sym};
 use crate::args;
 use crate::engine::{Args, Engine, KernelArg, abi};
-use crate::memory::{FirstFit, Place, Region};
+use crate::memory::FirstFit;
 use bytemuck::{Pod, Zeroable};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,9 +30,8 @@ struct Inner {
     heap: Heap,
     timeout: Duration,
     book: Mutex<Book>,
-    /// `wb_team_rounds` of the team of all.
-    rounds: Region,
-    team: abi::Team,
+    /// Room in the heap for teams, that of all PEs among them.
+    teams: Teams,
 }
 
 /// What is allocated. The same on every PE, since every change is made by all of them together.
@@ -72,25 +72,10 @@ impl World {
         let (pe, size) = (bootstrap.rank(), bootstrap.size());
         let mut book =
             Book { free: FirstFit::new([0..heap.bytes() as u64]), live: BTreeMap::new(), dropped: Vec::new() };
-        let rounds = engine.allocate(Place::Device, abi::CHANNELS * size_of::<abi::TeamRounds>())?;
-        let mut take = |bytes: usize| {
-            let offset = book.take(bytes, ALIGN, heap.bytes())?;
-            Ok::<u64, ShmemError>(heap.address() + offset as u64)
-        };
-        let team = abi::Team {
-            pe: pe as u32,
-            size: size as u32,
-            start: 0,
-            stride: 1,
-            sync: take(abi::CHANNELS * abi::SYNC_ROUNDS * abi::SYNC_SLOTS * 8)?,
-            signals: take(abi::CHANNELS * size * 8)?,
-            scratch: take(abi::CHANNELS * 2 * size * abi::SCRATCH_LEAST_BYTES)?,
-            scratch_bytes: abi::SCRATCH_LEAST_BYTES as u32,
-            reserved0: 0,
-            rounds: rounds.address(),
-            reserved: [0; 1],
-        };
-        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book: Mutex::new(book), rounds, team })))
+        let areas = Areas::plan(heap.bytes(), size);
+        let offset = book.take(areas.bytes(), ALIGN, heap.bytes())?;
+        let teams = Teams::new(&engine, heap.address(), offset, areas, (pe, size))?;
+        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book: Mutex::new(book), teams })))
     }
 
     /// This PE's number, from 0.
@@ -153,6 +138,28 @@ impl World {
         Ok(())
     }
 
+    /// `wb_world`: the world as this PE's kernels see it.
+    pub(super) fn view(&self) -> abi::World {
+        let inner = &self.0;
+        let team = inner.teams.of_all();
+        abi::World {
+            control: inner.engine.control_address(),
+            heap: inner.heap.address(),
+            heap_bytes: inner.heap.bytes() as u64,
+            stride: inner.heap.stride() as u64,
+            pe: team.pe,
+            size: team.size,
+            flags: abi::WORLD_LOAD_STORE | abi::WORLD_ATOMICS,
+            team,
+            ..abi::World::zeroed()
+        }
+    }
+
+    /// Room in the heap for teams.
+    pub(super) fn teams(&self) -> &Teams {
+        &self.0.teams
+    }
+
     pub(super) fn heap(&self) -> &Heap {
         &self.0.heap
     }
@@ -190,18 +197,7 @@ impl fmt::Debug for World {
 /// A kernel gets `world_ref` of `shmem.cuh`.
 impl<'a> KernelArg<'a> for &'a World {
     fn push(&self, args: &mut Args<'a>) {
-        let inner = &self.0;
-        args.push_value(abi::World {
-            control: inner.engine.control_address(),
-            heap: inner.heap.address(),
-            heap_bytes: inner.heap.bytes() as u64,
-            stride: inner.heap.stride() as u64,
-            pe: inner.team.pe,
-            size: inner.team.size,
-            flags: abi::WORLD_LOAD_STORE | abi::WORLD_ATOMICS,
-            team: inner.team,
-            ..abi::World::zeroed()
-        });
+        args.push_value(self.view());
     }
 }
 
@@ -209,6 +205,7 @@ impl<'a> KernelArg<'a> for &'a World {
 mod tests {
     use super::*;
     use crate::engine::Grid;
+    use crate::memory::Place;
 
     #[test]
     fn values_go_round_a_ring() {
