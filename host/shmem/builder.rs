@@ -3,7 +3,7 @@
 //! Every step that can fail on one rank ends in a vote, so that a failure on one is an error on all, and no rank waits for one that
 //! has given up.
 
-use super::bootstrap::{Bootstrap, LocalBootstrap};
+use super::bootstrap::{self, Bootstrap, LocalBootstrap};
 use super::card::{self, Card, HeapPlan};
 use super::heap::{self, DeviceMemory, Door, Heap, HeapKind, HostMemory, Links, Peer, Source};
 use super::path::{Handover, Link, WorldPath};
@@ -113,7 +113,10 @@ impl WorldBuilder {
 }
 
 /// The launcher's bootstrap, or a world of one.
-fn from_environment(_within: Duration) -> Result<Box<dyn Bootstrap>, ShmemError> {
+fn from_environment(within: Duration) -> Result<Box<dyn Bootstrap>, ShmemError> {
+    if let Some(launched) = bootstrap::from_env_within(within)? {
+        return Ok(launched);
+    }
     let mut one = LocalBootstrap::all(1);
     match one.pop() {
         Some(alone) => Ok(Box::new(alone)),

@@ -409,8 +409,11 @@ fn read(message: &[u8]) -> (Told, &[u8]) {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Memory needs no farewell: what others have mapped stays until they unmap it. Nothing is waited for here.
-        self.bootstrap.leave();
+        // Memory needs no farewell: what others have mapped stays until they unmap it. One that ends by a panic does not leave in
+        // order: the others are to hear of it.
+        if !std::thread::panicking() {
+            self.bootstrap.leave();
+        }
     }
 }
 

@@ -81,12 +81,15 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Meets the other ranks of the launcher that started this process. `None`: no launcher did, or it started one rank only: a
 /// world of one. See `docs/running.md` for the variables.
 pub fn from_env() -> Result<Option<Box<dyn Bootstrap>>, BootstrapError> {
-    let environment = environment::of_this_process();
-    let within = environment::timeout(&environment)?.unwrap_or(DEFAULT_TIMEOUT);
-    from_environment(&environment, within)
+    from_env_within(DEFAULT_TIMEOUT)
 }
 
-/// The same with these variables; the ranks have `within` to come.
+/// The same; the ranks have `within` to come, unless `WARPBELL_TIMEOUT` says otherwise.
+pub fn from_env_within(within: Duration) -> Result<Option<Box<dyn Bootstrap>>, BootstrapError> {
+    from_environment(&environment::of_this_process(), within)
+}
+
+/// The same with these variables.
 pub fn from_environment(
     environment: &Environment,
     within: Duration,
@@ -95,6 +98,7 @@ pub fn from_environment(
     if launched.size == 1 {
         return Ok(None);
     }
+    let within = environment::timeout(environment)?.unwrap_or(within);
     let secret = Secret::find(environment)?.ok_or(BootstrapError::NoSecret { via: launched.via })?;
     Ok(Some(Box::new(store::Member::join(&launched, secret, within)?)))
 }
