@@ -2,6 +2,7 @@
 
 use crate::nvme::NvmeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,6 +10,9 @@ use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
 use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
+
+/// Ranks of a world at most.
+const MAX_RANKS: i64 = warpbell::engine::abi::MAX_PES as i64;
 
 /// GPU kernels that do their own I/O.
 #[derive(Debug, Parser)]
@@ -27,6 +31,8 @@ pub enum Command {
     /// Measure devices, the queue core, the cache, and what PEs do with each other's memory
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Start a program as the ranks of a world on this host
+    Run(RunArgs),
     /// Controllers: bind and unbind, list, identify, logs
     #[command(subcommand)]
     Nvme(NvmeCommand),
@@ -369,6 +375,25 @@ impl FromStr for ShmemTest {
     fn from_str(s: &str) -> Result<Self, String> {
         if s == "all" { Ok(Self::All) } else { s.parse().map(Self::One).map_err(|e| format!("{e}, and all")) }
     }
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// How many ranks
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
+    pub ranks: u32,
+    /// End all ranks that are not done after this time (exit code 124)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
+    /// How long ranks get to end once they were told to, before they are killed
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub grace: Duration,
+    /// Do not put the rank, as in `[3] `, before each line of output
+    #[arg(long)]
+    pub no_prefix: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
 }
 
 #[derive(Args, Clone, Debug)]

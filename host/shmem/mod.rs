@@ -10,6 +10,7 @@ mod builder;
 mod card;
 mod error;
 mod heap;
+pub mod launcher;
 mod path;
 mod sym;
 mod team;
