@@ -1,5 +1,7 @@
 //! Worlds of processes: every rank is this program again, started by the test with its scene and its rank.
 
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +14,9 @@ use warpbell::shmem::{HeapKind, Link, ShmemError, World, WorldBuilder};
 
 /// Far longer than anything here takes on a busy machine, and so the bound of every wait.
 const LONG: Duration = Duration::from_secs(120);
+
+/// What a rank prints when it waits for the others.
+const WAITING: &str = "waiting";
 
 // --- how ranks of these tests find each other ----------------------------------------------------------------------------
 
@@ -122,6 +127,13 @@ fn rank() {
             println!("{e}");
         }
         "early end" => early_end(&me),
+        "ring by the store" => {
+            let world = World::builder(&me.engine()).heap_bytes(8 << 20).build().unwrap();
+            assert_eq!((world.my_pe(), world.n_pes()), (me.rank, me.size));
+            ring(&world);
+        }
+        "missing" => println!("{}", World::builder(&me.engine()).build().unwrap_err()),
+        "killed" => killed(&me),
         other => panic!("no scene {other}"),
     }
 }
@@ -182,22 +194,68 @@ fn early_end(me: &Me) {
     }
 }
 
+/// The last rank is killed while the others wait for it in a kernel.
+fn killed(me: &Me) {
+    let world = World::builder(&me.engine()).heap_bytes(8 << 20).build().unwrap();
+    let engine = world.engine();
+    // What ends the kernel is the news, not the deadline.
+    engine.set_deadline(10 * LONG).unwrap();
+    if me.rank + 1 == me.size {
+        println!("{WAITING}");
+        std::thread::sleep(10 * LONG);
+        return;
+    }
+    let grid = Grid { blocks: 1, threads: engine.info().warp_width };
+    let run = engine.launch("wb_shmem_barrier", grid, args!(&world)).unwrap();
+    println!("{WAITING}");
+    println!("kernel: {}", run.finish().unwrap_err());
+    println!("call: {}", world.malloc::<u8>(1).unwrap_err());
+    println!("launch: {}", engine.launch("wb_shmem_barrier", grid, args!(&world)).unwrap_err());
+}
+
 // --- the tests -----------------------------------------------------------------------------------------------------------
 
 /// Starts the ranks of a scene, and answers what each printed. All must end well.
 fn play(scene: &str, engine: &str, size: usize) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let ranks: Vec<Child> = (0..size).map(|rank| start(scene, engine, rank, size, folder.path())).collect();
+    all_well(ranks, scene)
+}
+
+/// What ranks printed that all end well.
+fn all_well(ranks: Vec<Child>, scene: &str) -> Vec<String> {
+    let size = ranks.len();
     let outputs: Vec<Output> = ranks.into_iter().map(|r| r.wait_with_output().unwrap()).collect();
     for (rank, o) in outputs.iter().enumerate() {
         let (out, err) = (String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr));
-        assert!(o.status.success(), "`{scene}` on {engine}, rank {rank} of {size}: {}\n{out}\n{err}", o.status);
+        assert!(o.status.success(), "`{scene}`, rank {rank} of {size}: {}\n{out}\n{err}", o.status);
     }
     outputs.into_iter().map(|o| String::from_utf8(o.stdout).unwrap()).collect()
 }
 
 fn start(scene: &str, engine: &str, rank: usize, size: usize, folder: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    command(scene, engine, rank, size, folder).spawn().unwrap()
+}
+
+/// The ranks of a scene that meet at a store, as a launcher starts them.
+fn launch(scene: &str, engine: &str, ranks: std::ops::Range<usize>, size: usize, more: &[(&str, &str)]) -> Vec<Child> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let one = |rank: usize| {
+        command(scene, engine, rank, size, Path::new("/nonexistent"))
+            .env("WARPBELL_RANK", rank.to_string())
+            .env("WARPBELL_SIZE", size.to_string())
+            .env("WARPBELL_STORE", format!("127.0.0.1:{port}"))
+            .env("WARPBELL_SECRET", "a secret of these tests that is long enough")
+            .envs(more.iter().copied())
+            .spawn()
+            .unwrap()
+    };
+    ranks.map(one).collect()
+}
+
+fn command(scene: &str, engine: &str, rank: usize, size: usize, folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["rank", "--exact", "--nocapture", "--test-threads=1"])
         .env("WORLD_TEST_SCENE", scene)
         .env("WORLD_TEST_ENGINE", engine)
@@ -206,9 +264,28 @@ fn start(scene: &str, engine: &str, rank: usize, size: usize, folder: &Path) -> 
         .env("WORLD_TEST_FOLDER", folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Kills the last rank as soon as all wait, and answers what the others printed.
+fn kill_the_last(engine: &str, size: usize) -> Vec<String> {
+    let mut ranks = launch("killed", engine, 0..size, size, &[]);
+    let mut lines: Vec<_> = ranks.iter_mut().map(|r| BufReader::new(r.stdout.take().unwrap()).lines()).collect();
+    for (rank, lines) in lines.iter_mut().enumerate() {
+        assert!(lines.any(|l| l.unwrap().contains(WAITING)), "rank {rank} ended before it waited");
+    }
+    let victim = ranks.last_mut().unwrap();
+    // `Child::kill` is SIGKILL.
+    victim.kill().unwrap();
+    let killed = Instant::now();
+    let printed: Vec<String> =
+        lines.into_iter().map(|l| l.map(Result::unwrap).collect::<Vec<_>>().join("\n")).collect();
+    for (rank, mut child) in ranks.into_iter().enumerate() {
+        assert_eq!(child.wait().unwrap().success(), rank + 1 < size, "rank {rank}: {}", printed[rank]);
+    }
+    assert!(killed.elapsed() < LONG, "not by the deadline of the kernels");
+    printed[..size - 1].to_vec()
 }
 
 /// GPUs that kernels run on: none without a driver, or an image for them.
@@ -238,6 +315,33 @@ fn memory_of_a_process_that_has_ended_stays_for_the_others() {
 }
 
 #[test]
+fn ranks_of_a_launcher_meet_at_the_store() {
+    let ranks = launch("ring by the store", "cpu", 0..3, 3, &[("WARPBELL_HEAP", "host")]);
+    for out in all_well(ranks, "ring by the store") {
+        assert!(out.contains("peer 3 PEs (shared memory), heap 8 MiB"), "{out}");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    for out in all_well(launch("missing", "cpu", 0..2, 3, &[("WARPBELL_TIMEOUT", "3s")]), "missing") {
+        assert!(out.contains("rank 2"), "{out}");
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_kernels_of_the_others() {
+    for n in [2, 4] {
+        for out in kill_the_last("cpu", n) {
+            let lost = format!("rank {} is gone", n - 1);
+            for what in ["kernel: ", "call: ", "launch: "] {
+                assert!(out.lines().any(|l| l.starts_with(what) && l.contains(&lost)), "{out}");
+            }
+        }
+    }
+}
+
+#[test]
 fn processes_on_gpus_reach_each_other() {
     let gpus = gpus();
     if gpus == 0 {
@@ -252,6 +356,9 @@ fn processes_on_gpus_reach_each_other() {
         }
     }
     play("early end", "gpu", 2);
+    for out in kill_the_last("gpu", 2) {
+        assert!(out.contains("kernel: ") && out.contains("rank 1 is gone"), "{out}");
+    }
 }
 
 #[test]
