@@ -1,8 +1,8 @@
 //! A world as one PE sees it.
 
 use super::book::{ALIGN, Book};
-use super::bootstrap::{Bootstrap, BootstrapError, LocalBootstrap, LostRank};
-use super::builder::{DEFAULT_TIMEOUT, WorldBuilder};
+use super::bootstrap::{Bootstrap, BootstrapError, DEFAULT_TIMEOUT, LocalBootstrap, LostRank};
+use super::builder::WorldBuilder;
 use super::card::HostId;
 use super::heap::{HEAP_ALIGN, Heap, HostMemory};
 use super::path::{Handover, Link, WorldPath};
