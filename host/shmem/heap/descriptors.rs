@@ -151,13 +151,7 @@ fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: writes one ucred.
     let answer = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut who).cast(),
-            &mut bytes,
-        )
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut bytes)
     };
     if answer == 0 { Ok(who.uid) } else { Err(io::Error::last_os_error()) }
 }

@@ -21,7 +21,7 @@ pub(in super::super) struct DeviceMemory {
 
 /// Where the memory of each other PE comes from.
 #[derive(Clone, Debug)]
-pub(in super::super) enum From {
+pub(in super::super) enum Source {
     /// A PE of this process, by its token.
     Here(String),
     /// A process of this host.
@@ -73,7 +73,7 @@ impl DeviceMemory {
         &mut self,
         door: &Door,
         me: usize,
-        others: &[Option<From>],
+        others: &[Option<Source>],
         align: usize,
         within: Duration,
     ) -> Result<AddressRange, String> {
@@ -81,7 +81,7 @@ impl DeviceMemory {
         let peers: Vec<Peer> = others
             .iter()
             .filter_map(|o| match o {
-                Some(From::Host(peer)) => Some(peer.clone()),
+                Some(Source::Host(peer)) => Some(peer.clone()),
                 _ => None,
             })
             .collect();
@@ -105,20 +105,20 @@ impl DeviceMemory {
     fn import(
         &self,
         pe: usize,
-        from: &From,
+        from: &Source,
         came: &HashMap<usize, OwnedFd>,
         bytes: usize,
     ) -> Result<Arc<PhysicalMemory>, String> {
         let imported = match from {
-            From::Here(token) => {
+            Source::Here(token) => {
                 let found = here().get(token).cloned();
                 return found.ok_or_else(|| format!("rank {pe} of this process has given its heap up"));
             }
-            From::Host(_) => {
+            Source::Host(_) => {
                 let fd = came.get(&pe).ok_or_else(|| format!("no descriptor came from rank {pe}"))?;
                 PhysicalMemory::import_descriptor(&self.context, fd.as_fd(), bytes)
             }
-            From::Fabric(handle) => PhysicalMemory::import_fabric(&self.context, handle, bytes),
+            Source::Fabric(handle) => PhysicalMemory::import_fabric(&self.context, handle, bytes),
         };
         imported.map(Arc::new).map_err(|e| format!("the heap of rank {pe}: {e}"))
     }

@@ -7,9 +7,9 @@ mod descriptors;
 mod gpu;
 mod host;
 
-pub(super) use descriptors::{Door, Peer};
-pub(super) use gpu::{DeviceMemory, Links};
-pub(super) use host::HostMemory;
+pub(super) use descriptors::{Door, Peer, secret};
+pub(super) use gpu::{DeviceMemory, Links, Source};
+pub(super) use host::{HostMemory, file};
 
 use super::ShmemError;
 use crate::cuda;
@@ -81,10 +81,10 @@ enum Memory {
     /// With what maps it into the GPU, if kernels run on one.
     Host {
         all: Arc<HostMemory>,
-        registered: Option<Region>,
+        _registered: Option<Region>,
     },
     Device {
-        all: cuda::AddressRange,
+        _all: cuda::AddressRange,
         context: Arc<cuda::Context>,
     },
     /// Given up on purpose: a kernel that would not end may still use it.
@@ -108,7 +108,14 @@ impl Heap {
                 (region.address(), Some(region))
             }
         };
-        Ok(Self { memory: Memory::Host { all, registered }, base, pe, bytes, stride, space: space.clone() })
+        Ok(Self {
+            memory: Memory::Host { all, _registered: registered },
+            base,
+            pe,
+            bytes,
+            stride,
+            space: space.clone(),
+        })
     }
 
     /// The heap of PE `pe` in GPU memory, whose range of addresses holds the heaps of all.
@@ -121,7 +128,7 @@ impl Heap {
         stride: usize,
     ) -> Self {
         let base = all.address();
-        let memory = Memory::Device { all, context: context.clone() };
+        let memory = Memory::Device { _all: all, context: context.clone() };
         Self { memory, base, pe, bytes, stride, space: space.clone() }
     }
 
@@ -173,8 +180,10 @@ impl Heap {
             }
             Memory::Device { context, .. } => {
                 let bytes = out.len();
-                context.copy_to_host(self.address_of(pe) + offset as u64, out).map_err(|source| {
-                    MemoryError::Cuda { what: "copying from a symmetric heap", bytes, source }
+                context.copy_to_host(self.address_of(pe) + offset as u64, out).map_err(|source| MemoryError::Cuda {
+                    what: "copying from a symmetric heap",
+                    bytes,
+                    source,
                 })?;
             }
             Memory::Leaked => {}
@@ -193,9 +202,9 @@ impl Heap {
             }
             Memory::Device { context, .. } => {
                 let bytes = data.len();
-                context.copy_to_device(self.address_of(pe) + offset as u64, data).map_err(|source| {
-                    MemoryError::Cuda { what: "copying to a symmetric heap", bytes, source }
-                })?;
+                context
+                    .copy_to_device(self.address_of(pe) + offset as u64, data)
+                    .map_err(|source| MemoryError::Cuda { what: "copying to a symmetric heap", bytes, source })?;
             }
             Memory::Leaked => {}
         }
