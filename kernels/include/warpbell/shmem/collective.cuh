@@ -78,7 +78,8 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   const T* source = from;
   const uint32_t size = team().size, me = team().pe;
   const size_t bytes = n * sizeof(T);
-  if (!begins<S>(call, dest, ((size - 1) * dest_pitch + n) * sizeof(T), channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
+  const size_t reach = n == 0 ? 0 : ((size - 1) * dest_pitch + n) * sizeof(T);
+  if (!begins<S>(call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
   if (size > 1 && fits_scratch(bytes)) return exchange_small<S>(call, dest, dest_pitch, source, source_pitch, n, channel);
   wb_team_rounds* mine = rounds(channel);
