@@ -102,7 +102,7 @@ fn reductions_of_every_type() {
 /// Lengths on either side of what the scratch of one channel takes, and one that several blocks share.
 fn lengths(world: &World, element: usize) -> [usize; 6] {
     let limit = abi::SCRATCH_BYTES / 2 / element;
-    let shared = 3 * CPU_PART / element + 13;
+    let shared = CPU_PART / element + 13;
     assert!(world.call_grid(shared * element).blocks > 1);
     [0, 1, limit - 1, limit, limit + 1, shared]
 }
@@ -113,7 +113,7 @@ fn collectives_of_every_length_on_worlds_of_every_size() {
         on_all(pes, |world| {
             let team = world.team_world();
             let me = world.my_pe();
-            for n in lengths(world, size_of::<u32>()).into_iter().take(if pes > 4 { 5 } else { 6 }) {
+            for n in lengths(world, size_of::<u32>()).into_iter().take(if pes > 3 { 5 } else { 6 }) {
                 check_reduce::<u32, _>(&team, Sum, n, u32::wrapping_add);
                 let (dest, source) = (world.malloc::<u32>(n).unwrap(), world.malloc::<u32>(n).unwrap());
                 source.write(0, &given(me, n)).unwrap();

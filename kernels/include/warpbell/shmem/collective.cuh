@@ -44,7 +44,7 @@ WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint3
     if (dest != source) transfer::move<transfer::put_words>(s, address(dest), address(source), bytes);
     S::sync();
     if (1 + S::rank() < size) {
-      order::fence_sys();
+      order::fence_release_sys();
       for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) order::store_remote(at(word, after(k)), turn);
     }
   } else if (S::rank() == 0) {
@@ -96,7 +96,7 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   S::sync();
   uint32_t ended = WB_DONE;
   if (1 + S::rank() < size) {
-    order::fence_sys();
+    order::fence_release_sys();
     for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) order::store_remote(at(words + me, after(k)), turn);
     for (uint32_t k = 1 + S::rank(); k < size && ended == WB_DONE; k += S::count()) {
       ended = await(call, words + before(k), turn, before(k), channel);
