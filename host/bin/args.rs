@@ -44,6 +44,10 @@ pub enum GraphCommand {
     Bfs {
         #[command(flatten)]
         sources: SourceArgs,
+        /// Deal the graph out to N PEs, threads of this program with an engine and devices each; under a launcher its ranks
+        /// are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+        pes: Option<u32>,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -488,7 +492,7 @@ mod tests {
 
     #[test]
     fn the_main_job_parses() {
-        let GraphCommand::Bfs { sources, graph } =
+        let GraphCommand::Bfs { sources, graph, .. } =
             graph(&["bfs", "examples/data/email-enron.txt", "--source", "1"]).unwrap()
         else {
             panic!("not bfs");
