@@ -362,6 +362,11 @@ impl World {
         self.show(offset, bytes)
     }
 
+    /// Whether both are the same PE's view of the same world.
+    pub(super) fn is_same(&self, other: &World) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Room in the heap for teams.
     pub(super) fn teams(&self) -> &Teams {
         &self.0.own.teams
