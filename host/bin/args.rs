@@ -308,8 +308,8 @@ pub struct ArrayArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ShmemArgs {
-    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, put_signal_ping_pong, barrier or
-    /// sync; or all, with few sizes
+    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, put_signal_ping_pong, barrier, sync,
+    /// broadcast, reduce, fcollect or alltoall; or all, with few sizes
     pub test: ShmemTest,
     /// Least message
     #[arg(short = 'b', long, alias = "min_size", value_name = "SIZE")]
@@ -326,7 +326,7 @@ pub struct ShmemArgs {
     /// Operations before them [default: a tenth, at most 100]
     #[arg(short = 'w', long, alias = "warmup_iters", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
     pub warmup_iters: Option<u32>,
-    /// Blocks (CTAs) [default: 64 for bandwidth on gpu, as many as fit for rates; 1 otherwise]
+    /// Blocks (CTAs) [default on gpu: 64 for bandwidth, as many as fit for rates, by the size for collectives; 1 otherwise]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctas: Option<u32>,
     /// Threads in each block [default: by test; 1 on cpu]
@@ -335,10 +335,10 @@ pub struct ShmemArgs {
     /// Who makes a call together: thread, warp or block [default: block]
     #[arg(short = 's', long, value_name = "SCOPE")]
     pub scope: Option<Scope>,
-    /// atomic_rate: inc, add, fetch_inc or fetch_add
+    /// atomic_rate: inc, add, set, and, or, xor, compare_swap, swap, fetch, fetch_inc, fetch_add, fetch_and, fetch_or or fetch_xor
     #[arg(short = 'a', long, alias = "atomic_op", value_name = "OP", default_value = "inc")]
     pub op: AtomicOp,
-    /// Rates: uint32 or uint64 [default: both]
+    /// Rates: uint32 or uint64 [default: both]; reduce: float or uint64 [default: float]
     #[arg(short = 'd', long, value_name = "TYPE")]
     pub datatype: Option<Datatype>,
     /// Rates: bytes of each heap that elements are spread over [default: 256M on gpu, 1M on cpu]
