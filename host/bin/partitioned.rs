@@ -47,6 +47,8 @@ struct Store {
 pub fn run(job: &Job, pes: Option<u32>, interrupt: &Interrupt) -> Result<(), Failure> {
     let args = &job.graph;
     let plan = world::Plan::new(&WorldArgs { pes }, &args.engine)?;
+    // What cannot work is said before a device is touched.
+    device::of_pe(&args.device, 0, plan.pes())?;
     let text = if plan.speaks() { Text::beside(args.json.as_deref()) } else { Text::none() };
     let loaded = job.load()?;
     let csr = &loaded.csr;
