@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use warpbell::args;
 use warpbell::engine::{Engine, Grid, RunError};
 use warpbell::shmem::World;
-use warpbell::shmem::bootstrap::{self, Bootstrap};
+use warpbell::shmem::bootstrap;
 
 const ONE: Grid = Grid { blocks: 1, threads: 1 };
 /// Far longer than anything here takes.
