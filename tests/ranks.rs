@@ -1,11 +1,21 @@
-//! Ranks that do not come, or are gone: what the others see of it.
+//! Ranks that meet, do not come, or are gone, as threads and as processes: what the others see of it.
+#![cfg(all(feature = "cli", target_os = "linux"))]
 
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use warpbell::args;
-use warpbell::engine::{Grid, RunError};
+use warpbell::engine::{Engine, Grid, RunError};
 use warpbell::shmem::World;
+use warpbell::shmem::bootstrap;
 
 const ONE: Grid = Grid { blocks: 1, threads: 1 };
+/// Far longer than anything here takes.
+const LONG: Duration = Duration::from_secs(100);
+const SECRET: &str = "the ranks of this test know it";
+/// What a process of this test is to do.
+const ROLE: &str = "WARPBELL_TEST_ROLE";
 
 #[test]
 fn a_kernel_that_waits_ends_with_the_reason_that_it_was_stopped_for() {
@@ -36,4 +46,316 @@ fn a_barrier_that_nobody_else_comes_to_names_who_is_missing() {
     let error = run.finish().unwrap_err().to_string();
     assert!(error.contains("barrier on PE 1: PE "), "{error}");
     assert!(error.contains(" did not come within the deadline: timed out"), "{error}");
+}
+
+// --- processes -------------------------------------------------------------------------------------------------------
+
+/// One line of output, in one piece.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
+}
+
+/// Not a test by itself: what the processes that the tests start do.
+#[test]
+fn a_rank() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let failed = match rank(&role) {
+        Ok(()) => std::process::exit(0),
+        Err(e) => e.to_string(),
+    };
+    say(&format!("failed: {failed}"));
+    std::process::exit(1);
+}
+
+fn rank(role: &str) -> Result<(), Box<dyn std::error::Error>> {
+    if role == "barrier" || role == "panic" {
+        return barrier(role);
+    }
+    let Some(ranks) = bootstrap::from_env()? else {
+        say("alone");
+        return Ok(());
+    };
+    let me = ranks.rank();
+    match role {
+        "meet" => {
+            let all = ranks.allgather(format!("<{me}>").as_bytes(), LONG)?;
+            say(&format!("all: {} via {}", String::from_utf8(all.concat())?, ranks.via()));
+            ranks.leave();
+        }
+        // Two worlds, one after the other; this rank is slow to leave the first.
+        "twice" => {
+            ranks.barrier(LONG)?;
+            std::thread::sleep(Duration::from_millis(50 * me as u64));
+            ranks.leave();
+            drop(ranks);
+            let again = bootstrap::from_env()?.ok_or("no second world")?;
+            again.barrier(LONG)?;
+            again.leave();
+            say("twice");
+        }
+        // The last rank does not come to the exchange.
+        "wait" | "exit" => {
+            ranks.on_loss(Box::new(|lost| say(&format!("heard: {lost}"))));
+            ranks.barrier(LONG)?;
+            if me + 1 == ranks.size() {
+                say(&format!("pid {}", std::process::id()));
+                if role == "exit" {
+                    std::process::exit(0);
+                }
+                std::thread::sleep(LONG);
+            }
+            ranks.allgather(&[], LONG)?;
+        }
+        other => panic!("{other}"),
+    }
+    Ok(())
+}
+
+/// All but the last wait in a kernel.
+fn barrier(role: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let engine = Engine::cpu()?;
+    engine.set_deadline(10 * LONG)?;
+    let world = World::builder(&engine).heap_bytes(1 << 20).build()?;
+    let grid = Grid { blocks: 1, threads: engine.grid(1, 1).threads };
+    world.barrier_host()?;
+    if world.my_pe() + 1 == world.n_pes() {
+        say(&format!("pid {}", std::process::id()));
+        if role == "panic" {
+            // The process goes on, its part of the world does not.
+            let thread = std::thread::spawn(move || {
+                let _mine = world;
+                std::panic::resume_unwind(Box::new(()));
+            });
+            assert!(thread.join().is_err());
+        }
+        std::thread::sleep(LONG);
+        return Ok(());
+    }
+    engine.launch("wb_shmem_barrier", grid, args!(&world))?.finish()?;
+    Ok(())
+}
+
+/// A command that no launcher around this test has a say in.
+fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut c = Command::new(program);
+    let launchers = ["WARPBELL_", "OMPI_", "PMI", "MPI_", "MV2_", "SLURM_", "RANK", "WORLD_SIZE"];
+    for (name, _) in std::env::vars_os() {
+        if launchers.iter().any(|l| name.to_string_lossy().starts_with(l)) {
+            c.env_remove(name);
+        }
+    }
+    c
+}
+
+fn this_program() -> Command {
+    let mut c = command(std::env::current_exe().unwrap());
+    c.args(["--exact", "a_rank", "--nocapture"]);
+    c
+}
+
+/// A process of this test.
+fn start(mut command: Command, role: &str) -> Child {
+    command.env(ROLE, role).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// A rank that some launcher started, with its variables; `store` is rank 0's.
+fn by_hand(role: &str, rank: usize, size: usize, store: &str, more: &[(&str, &str)]) -> Child {
+    let mut c = this_program();
+    c.env("OMPI_COMM_WORLD_RANK", rank.to_string()).env("OMPI_COMM_WORLD_SIZE", size.to_string());
+    c.env("WARPBELL_STORE", store).env("WARPBELL_SECRET", SECRET);
+    c.envs(more.iter().copied());
+    start(c, role)
+}
+
+/// The same under `warpbell run`.
+fn under_run(role: &str, size: usize) -> Child {
+    let mut c = command(env!("CARGO_BIN_EXE_warpbell"));
+    c.args(["run", "-n", &size.to_string(), "--"]).arg(std::env::current_exe().unwrap());
+    c.args(["--exact", "a_rank", "--nocapture"]);
+    start(c, role)
+}
+
+fn free_port() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// The process that a line `pid N` names.
+fn said_pid(out: &mut impl BufRead) -> i32 {
+    let mut line = String::new();
+    while out.read_line(&mut line).unwrap() > 0 {
+        if let Some((_, pid)) = line.split_once("pid ") {
+            return pid.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    panic!("no line names a process");
+}
+
+fn kill(pid: i32) {
+    // SAFETY: a system call with values; the process is one that this test started.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+}
+
+/// Exit code and what was said on both streams.
+fn finish(child: Child) -> (Option<i32>, String) {
+    let o = child.wait_with_output().unwrap();
+    (o.status.code(), format!("{}{}", String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr)))
+}
+
+#[track_caller]
+fn mentions(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in:\n{text}");
+    }
+}
+
+#[test]
+fn processes_meet_at_the_store_of_rank_0() {
+    let store = free_port();
+    // The first to come has to wait for rank 0.
+    let ranks = [2, 1, 0].map(|rank| by_hand("meet", rank, 3, &store, &[]));
+    for rank in ranks {
+        let (code, text) = finish(rank);
+        assert_eq!(code, Some(0), "{text}");
+        mentions(&text, &[&format!("all: <0><1><2> via Open MPI, store {store}")]);
+    }
+    mentions(&finish(by_hand("meet", 0, 1, &store, &[])).1, &["alone"]);
+}
+
+#[test]
+fn processes_meet_under_run() {
+    let (code, text) = finish(under_run("meet", 4));
+    assert_eq!(code, Some(0), "{text}");
+    for rank in 0..4 {
+        mentions(&text, &[&format!("[{rank}] all: <0><1><2><3> via warpbell run, store 127.0.0.1:")]);
+    }
+    let (code, text) = finish(under_run("twice", 3));
+    assert_eq!((code, text.matches("twice").count()), (Some(0), 3), "{text}");
+}
+
+#[test]
+fn worlds_may_follow_each_other_at_the_store_of_rank_0() {
+    let store = free_port();
+    let ranks: Vec<_> = (0..3).map(|rank| by_hand("twice", rank, 3, &store, &[])).collect();
+    for rank in ranks {
+        let (code, text) = finish(rank);
+        assert_eq!(code, Some(0), "{text}");
+    }
+}
+
+#[test]
+fn a_wrong_secret_is_said_on_both_sides() {
+    let store = free_port();
+    let zero = by_hand("meet", 0, 2, &store, &[("WARPBELL_TIMEOUT", "2s")]);
+    let one = by_hand("meet", 1, 2, &store, &[("WARPBELL_SECRET", "0123456789abcdef")]);
+    let (code, text) = finish(one);
+    assert_eq!(code, Some(1));
+    mentions(&text, &["rank 1 and the store at", &store, "different secrets"]);
+    let (code, text) = finish(zero);
+    assert_eq!(code, Some(1));
+    mentions(&text, &["waited 2s for rank 1", "127.0.0.1 (another secret)"]);
+}
+
+#[test]
+fn what_is_missing_is_said_at_once() {
+    let store = free_port();
+    let bare = || {
+        let mut c = this_program();
+        c.env("PMI_RANK", "0").env("PMI_SIZE", "2");
+        c
+    };
+    let (_, text) = finish(start(bare(), "meet"));
+    mentions(&text, &["failed: the ranks of PMI need a secret", "WARPBELL_SECRET"]);
+    let mut with_secret = bare();
+    with_secret.env("WARPBELL_SECRET", SECRET);
+    let (_, text) = finish(start(with_secret, "meet"));
+    mentions(&text, &["failed: PMI does not say where ranks meet", "WARPBELL_STORE=host:port"]);
+    let (_, text) = finish(by_hand("meet", 2, 2, &store, &[]));
+    mentions(&text, &["OMPI_COMM_WORLD_RANK is `2`"]);
+}
+
+#[test]
+fn a_port_in_use_is_said_at_once() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = taken.local_addr().unwrap().to_string();
+    let (code, text) = finish(by_hand("meet", 0, 2, &store, &[]));
+    assert_eq!(code, Some(1));
+    mentions(&text, &["rank 0 cannot listen at", &store, "in use", "WARPBELL_STORE"]);
+}
+
+#[test]
+fn a_rank_that_is_missing_is_named_by_all() {
+    let store = free_port();
+    let brief = [("WARPBELL_TIMEOUT", "1s")];
+    let ranks = [0, 1].map(|rank| by_hand("meet", rank, 3, &store, &brief));
+    for (me, rank) in ranks.into_iter().enumerate() {
+        let (code, text) = finish(rank);
+        assert_eq!(code, Some(1));
+        // One may give up a moment before the other, which then hears it.
+        let waited = text.contains(&format!("rank {me} of 3 waited 1s for rank 2"));
+        assert!(waited || text.contains("it gave up waiting for rank 2"), "{text}");
+    }
+}
+
+#[test]
+fn who_is_killed_while_others_wait_is_named() {
+    let store = free_port();
+    let mut ranks: Vec<_> = (0..3).map(|rank| by_hand("wait", rank, 3, &store, &[])).collect();
+    let mut victim = ranks.pop().unwrap();
+    let pid = said_pid(&mut BufReader::new(victim.stdout.take().unwrap()));
+    let start = Instant::now();
+    kill(pid);
+    victim.wait().unwrap();
+    for rank in ranks {
+        let (code, text) = finish(rank);
+        assert_eq!(code, Some(1));
+        mentions(&text, &["failed: rank 2 is gone: connection ", "heard: rank 2 is gone: connection "]);
+        assert_eq!(text.matches("heard:").count(), 1, "{text}");
+    }
+    assert!(start.elapsed() < LONG, "they waited for their own limit");
+}
+
+#[test]
+fn who_ends_without_a_farewell_is_named_under_run() {
+    let (code, text) = finish(under_run("exit", 3));
+    assert_eq!(code, Some(1), "{text}");
+    for rank in 0..2 {
+        mentions(&text, &[&format!("[{rank}] failed: rank 2 is gone: connection ")]);
+    }
+    mentions(&text, &["ended with exit code 1"]);
+}
+
+#[test]
+fn who_is_killed_while_kernels_of_others_wait_is_named() {
+    let mut run = under_run("barrier", 3);
+    let mut out = BufReader::new(run.stdout.take().unwrap());
+    kill(said_pid(&mut out));
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut out, &mut text).unwrap();
+    let (code, err) = finish(run);
+    assert_eq!(code, Some(137), "{text}{err}");
+    for rank in 0..2 {
+        let words = format!("[{rank}] failed: kernel `wb_shmem_barrier` was stopped: rank 2 is gone: connection ");
+        // One that had not begun to wait yet hears of it before it starts.
+        let before = format!("[{rank}] failed: this engine starts no more kernels: rank 2 is gone: connection ");
+        assert!(text.contains(&words) || text.contains(&before), "{text}");
+    }
+    mentions(&err, &["error: rank 2 was ended by SIGKILL"]);
+}
+
+#[test]
+fn a_world_that_ends_by_a_panic_is_lost_to_the_others() {
+    let mut run = under_run("panic", 2);
+    let mut out = BufReader::new(run.stdout.take().unwrap());
+    said_pid(&mut out);
+    let mut line = String::new();
+    while !line.contains("rank 1 is gone") {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0);
+    }
+    mentions(&line, &["[0] failed: "]);
+    // The launcher ends the one that goes on.
+    std::io::Read::read_to_string(&mut out, &mut line).unwrap();
+    assert_eq!(finish(run).0, Some(1));
 }

@@ -71,7 +71,7 @@ pub enum LaunchError {
         rank: usize,
         /// How it ended.
         end: End,
-        /// Whether others ran on.
+        /// Whether others ran on and had to be ended.
         others: bool,
     },
     /// The ranks took too long.
@@ -222,8 +222,7 @@ impl Launcher {
                 Ok(Event::Ended(rank, end)) => {
                     ranks.ended(rank);
                     if end.is_failure() {
-                        let others = !ranks.running().is_empty();
-                        failure.get_or_insert(LaunchError::Failed { rank, end, others });
+                        failure.get_or_insert(LaunchError::Failed { rank, end, others: false });
                         if let Phase::Running = phase {
                             phase = Phase::Noticing(Instant::now() + NOTICE.min(self.grace));
                         }
@@ -249,7 +248,10 @@ impl Launcher {
                 // The children hold senders for as long as they run.
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            if end_now {
+            if end_now && !ranks.running().is_empty() {
+                if let Some(LaunchError::Failed { others, .. }) = &mut failure {
+                    *others = true;
+                }
                 phase = match phase {
                     Phase::Running | Phase::Noticing(_) => {
                         ranks.signal(libc::SIGTERM);
