@@ -6,9 +6,10 @@ use serde::Serialize;
 use std::path::PathBuf;
 use warpbell::bench::report::SCHEMA;
 use warpbell::bench::units::Bytes;
-use warpbell::cuda::DeviceInfo;
+use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
 use warpbell::pci::{NvmeFunction, nvme_functions};
+use warpbell::shmem::bootstrap::Launched;
 
 #[derive(Serialize)]
 struct Info {
@@ -21,6 +22,7 @@ struct Info {
     gpus: Vec<Gpu>,
     /// Why there is none.
     no_gpu: Option<String>,
+    world: WorldFacts,
     nvme: Vec<NvmeFunction>,
     qemu: Option<PathBuf>,
     headers: &'static str,
@@ -40,6 +42,87 @@ struct Link {
     bar1_bytes: u64,
     pcie_generation: u32,
     pcie_width: u32,
+}
+
+/// What a world of this process would be built on.
+#[derive(Serialize)]
+struct WorldFacts {
+    /// The launcher, and what it says; none without one.
+    launcher: Option<&'static str>,
+    rank: usize,
+    size: usize,
+    store: Option<String>,
+    /// What is wrong with the launcher's variables.
+    problem: Option<String>,
+    /// What each GPU can do with the memory of each other.
+    links: Vec<GpuLink>,
+}
+
+/// What one GPU can do with the memory of another.
+#[derive(Serialize)]
+struct GpuLink {
+    from: usize,
+    to: usize,
+    #[serde(flatten)]
+    link: PeerLink,
+}
+
+impl WorldFacts {
+    fn of(gpus: &[Gpu]) -> Self {
+        let environment = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        let (launched, problem) = match Launched::find(&environment.collect()) {
+            Ok(launched) => (launched, None),
+            Err(e) => (None, Some(e.to_string())),
+        };
+        let ordinals: Vec<usize> = gpus.iter().map(|g| g.device.ordinal).collect();
+        let pairs = ordinals.iter().flat_map(|a| ordinals.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
+        // A link that the driver does not tell of is none.
+        let links =
+            pairs.filter_map(|(from, to)| Some(GpuLink { from, to, link: peer_link(from, to).ok()? })).collect();
+        let (rank, size) = launched.as_ref().map_or((0, 1), |l| (l.rank, l.size));
+        let store = launched.as_ref().and_then(|l| l.store.clone());
+        Self { launcher: launched.map(|l| l.via), rank, size, store, problem, links }
+    }
+
+    fn say(&self, gpus: &[Gpu]) -> Result<(), Failure> {
+        match (&self.problem, self.launcher) {
+            (Some(problem), _) => say!("world          no: {problem}")?,
+            (None, None) => {
+                say!("world          one PE: no launcher started this process; warpbell run -n N -- PROGRAM starts N")?
+            }
+            (None, Some(via)) => {
+                let store = self.store.as_deref().unwrap_or("nowhere; set WARPBELL_STORE");
+                say!("world          rank {} of {} by {via}, ranks meet at {store}", self.rank, self.size)?;
+            }
+        }
+        if gpus.len() > 1 {
+            let name = |g: &Gpu| format!("gpu {}", g.device.ordinal);
+            let head: String = gpus.iter().map(|g| format!("  {:<8}", name(g))).collect();
+            say!("peer access    {:<6}{}", "", head.trim_end())?;
+            for from in gpus {
+                let cell = |to: &Gpu| format!("  {:<8}", self.cell(from.device.ordinal, to.device.ordinal));
+                let row: String = gpus.iter().map(cell).collect();
+                say!("               {:<6}{}", name(from), row.trim_end())?;
+            }
+            say!(
+                "               atomics: loads, stores and atomics; access: loads and stores; no: heaps are in host memory"
+            )?;
+        }
+        say!(
+            "transport      peer: yes (GPU memory where GPUs reach each other, else host memory; shared memory on cpu)"
+        )
+    }
+
+    fn cell(&self, from: usize, to: usize) -> &'static str {
+        if from == to {
+            return "self";
+        }
+        match self.links.iter().find(|l| (l.from, l.to) == (from, to)) {
+            Some(l) if l.link.native_atomics => "atomics",
+            Some(l) if l.link.access => "access",
+            _ => "no",
+        }
+    }
 }
 
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
@@ -75,6 +158,7 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         [] => say!("image gpu      no: nvcc was not found at build time; set NVCC or CUDA_HOME and build again")?,
         archs => say!("image gpu      {}", archs.iter().map(|a| format!("sm_{a}")).collect::<Vec<_>>().join(" "))?,
     }
+    info.world.say(&info.gpus)?;
     say!("device soft    yes: queues host, landing bounce on a gpu and direct on cpu, doorbell by the kernels")?;
     match &info.qemu {
         Some(path) => say!("device qtest   yes: {}, doorbell cpu", path.display())?,
@@ -103,8 +187,9 @@ fn gather() -> Info {
         Err(e) => (Vec::new(), Some(e.to_string())),
     };
     let nvml = nvml_wrapper::Nvml::init().ok();
-    let gpus =
+    let gpus: Vec<Gpu> =
         gpus.into_iter().map(|device| Gpu { link: nvml.as_ref().and_then(|n| link(n, &device)), device }).collect();
+    let world = WorldFacts::of(&gpus);
     Info {
         schema: SCHEMA,
         command: "info",
@@ -114,6 +199,7 @@ fn gather() -> Info {
         image_archs: env!("WARPBELL_IMAGE_ARCHS").split_whitespace().collect(),
         gpus,
         no_gpu,
+        world,
         nvme: nvme_functions(),
         qemu: find_on_path("qemu-system-x86_64"),
         headers: warpbell::INCLUDE_DIR,

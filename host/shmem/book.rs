@@ -50,7 +50,7 @@ pub(super) struct Taken {
 impl Book {
     /// Nothing of `heap` bytes is taken.
     pub(super) fn new(pes: usize, heap: usize) -> Self {
-        let free = FirstFit::new([0..heap as u64]);
+        let free = FirstFit::new(Some(0..heap as u64));
         let map = vec![0; heap.div_ceil(abi::HEAP_GRANULE * BITS)];
         Self { pes, heap, free, live: BTreeMap::new(), touched: 0, dropped: Vec::new(), map }
     }
@@ -151,7 +151,7 @@ mod tests {
         assert!(!book.dropped_by_one(0) && !book.give_back(0));
         // Only what was given out before may not be zero.
         assert_eq!(book.take(100, 1).unwrap().dirty, 0..100);
-        assert_eq!(book.take(900, 1).unwrap_err().to_string().contains("896"), true);
+        assert!(book.take(900, 1).unwrap_err().to_string().contains("896"));
         assert_eq!(book.take(896, 1).unwrap().dirty, 128..1000);
         assert!(book.take(usize::MAX, 1).is_err());
     }

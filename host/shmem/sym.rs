@@ -39,8 +39,8 @@ impl<T> Sym<T> {
         Self { world, offset, len, freed: false, _type: PhantomData }
     }
 
-    /// All PEs have given it back together.
-    pub(super) fn is_freed(mut self) {
+    /// Ends it without a word to the others: all PEs have given it back together.
+    pub(super) fn forget(mut self) {
         self.freed = true;
     }
 

@@ -263,7 +263,7 @@ impl World {
         }
         let offset = memory.offset();
         self.meet(&format!("free of {} elements at offset {offset} of the heap", memory.len()), &[])?;
-        memory.is_freed();
+        memory.forget();
         self.give_back(offset)
     }
 
