@@ -15,5 +15,7 @@
 #include "graph/queue.cu"
 #include "graph/sssp.cu"
 #include "shmem/basic.cu"
+#include "shmem/collective.cu"
+#include "shmem/host.cu"
 
 WB_IMAGE(warpbell_image)

@@ -13,6 +13,8 @@ pub enum Failure {
     Error(String),
     /// The arguments contradict each other in a way that the grammar cannot say: one line, exit code 2.
     Usage(String),
+    /// One line, and the exit code of what it tells.
+    Status(String, u8),
     /// Whoever read standard output has gone: nothing to say.
     BrokenPipe,
 }
@@ -63,6 +65,11 @@ impl Text {
         Self { quiet: json == Some(Path::new("-")), prefix: "" }
     }
 
+    /// No lines: of a PE that another one speaks for.
+    pub fn none() -> Self {
+        Self { quiet: true, prefix: "" }
+    }
+
     /// The same, for lines that are not results.
     pub fn commented(of: &Self) -> Self {
         Self { quiet: of.quiet, prefix: "# " }
@@ -103,6 +110,10 @@ pub fn conclude(result: Result<(), Failure>, interrupted: bool) -> ExitCode {
         Err(Failure::Usage(message)) => {
             eprintln!("error: {}", one_line(&message));
             ExitCode::from(2)
+        }
+        Err(Failure::Status(message, code)) => {
+            eprintln!("error: {}", one_line(&message));
+            ExitCode::from(code)
         }
     }
 }

@@ -3,14 +3,17 @@
 pub mod abi;
 mod args;
 mod cpu;
+mod cpu_queue;
 mod error;
 mod gpu;
 mod run;
+mod stream;
 
 pub use args::{Args, KernelArg};
 pub use cpu::CpuImage;
 pub use error::{EngineError, OperationError, Outcome, RunError};
 pub use run::{Grid, Run, RunReport};
+pub use stream::Stream;
 
 use crate::memory::{MemoryError, Place, Region, Space};
 use serde::Serialize;
@@ -102,6 +105,14 @@ impl Engine {
         }
     }
 
+    /// Lanes in a warp: blocks are whole warps.
+    pub fn warp_width(&self) -> u32 {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.warp_width(),
+            Backend::Gpu(_) => gpu::WARP,
+        }
+    }
+
     /// Why this engine was chosen over another, if `auto` had to choose.
     pub fn note(&self) -> Option<&str> {
         match &self.0.backend {
@@ -140,7 +151,7 @@ impl Engine {
     pub fn info(&self) -> EngineInfo {
         let (warp_width, gpu, kernels) = match &self.0.backend {
             Backend::Cpu(c) => (c.warp_width(), None, c.kernels()),
-            Backend::Gpu(g) => (32, Some(g.info().clone()), g.kernels()),
+            Backend::Gpu(g) => (gpu::WARP, Some(g.info().clone()), g.kernels()),
         };
         EngineInfo {
             kind: self.kind(),
@@ -216,6 +227,26 @@ impl Engine {
     /// Starts a kernel. What its arguments borrow stays borrowed until the run is finished or dropped.
     pub fn launch<'a>(&self, kernel: &str, grid: Grid, args: Args<'a>) -> Result<Run<'a>, EngineError> {
         run::launch(self, kernel, grid, args)
+    }
+
+    /// An empty stream: kernels launched on it run one after the other.
+    pub fn stream<'a>(&self) -> Result<Stream<'a>, EngineError> {
+        Stream::new(self)
+    }
+
+    /// Starts a kernel when those that are in the stream have ended. What its arguments borrow stays borrowed as long as the stream
+    /// is there.
+    pub fn launch_on<'a>(
+        &self,
+        stream: &Stream<'a>,
+        kernel: &str,
+        grid: Grid,
+        args: Args<'a>,
+    ) -> Result<(), EngineError> {
+        if !Arc::ptr_eq(&self.0, &stream.engine().0) {
+            return Err(EngineError::ForeignStream);
+        }
+        stream.launch(kernel, grid, args)
     }
 }
 

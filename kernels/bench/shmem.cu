@@ -22,6 +22,7 @@ struct test {
   uint64_t elements;    // of a window; for p a multiple of the number of threads
   uint64_t turn;        // counters that live longer than a run begin here
   uint64_t seed;
+  uint64_t before;      // the pattern that the target held
   uint32_t iterations;
   uint32_t warmup;
   uint32_t peer;
@@ -109,21 +110,20 @@ WB_FN void end(const world_ref& w, const test& t) {
   }
 }
 
-// Operations one after the other, by the first `S` of the only block; `once` gets their number.
+// Operations one after the other, by the first `S` of each block; `once` gets their number. Samples are of the first block. The call
+// stands here once: every copy of it costs the compiler as much as the first.
 template <class S, class F> WB_FN void in_turn(S, const world_ref& w, const test& t, F once) {
   const bool works = threadIdx.x < S::count();
-  if (works) {
-    for (uint32_t i = 0; i < t.warmup; ++i) once(i);
-  }
-  begin(w, t);
-  if (works && t.samples == 0) {
-    for (uint32_t i = 0; i < t.iterations; ++i) once(t.warmup + i);
-  } else if (works) {
-    uint32_t* samples = reinterpret_cast<uint32_t*>(t.samples);
-    for (uint32_t i = 0; i < t.iterations; ++i) {
-      const uint64_t from = ticks();
-      once(t.warmup + i);
-      if (threadIdx.x == 0) samples[i] = static_cast<uint32_t>(ticks() - from);
+#pragma unroll 1
+  for (uint32_t timed = 0; timed < 2; ++timed) {
+    if (timed) begin(w, t);
+    const uint32_t first = timed ? t.warmup : 0, n = timed ? t.iterations : t.warmup;
+    uint32_t* samples = timed && blockIdx.x == 0 ? reinterpret_cast<uint32_t*>(t.samples) : nullptr;
+#pragma unroll 1
+    for (uint32_t i = 0; works && i < n; ++i) {
+      const uint64_t from = samples ? ticks() : 0;
+      once(first + i);
+      if (samples && threadIdx.x == 0) samples[i] = static_cast<uint32_t>(ticks() - from);
     }
   }
   end(w, t);
@@ -131,8 +131,10 @@ template <class S, class F> WB_FN void in_turn(S, const world_ref& w, const test
 
 // --- with the library, and by hand ---------------------------------------------------------------------------------------
 
-// Atomic operations; host/bench/shmem/test.rs has the same numbers.
-enum atomic : uint32_t { inc, add, fetch_inc, fetch_add };
+// Atomic operations; host/bench/shmem/test.rs has the same order.
+enum atomic : uint32_t {
+  inc, add, fetch_inc, fetch_add, set, swap, compare_swap, and_, or_, xor_, fetch_and, fetch_or, fetch_xor, fetch
+};
 
 struct library {
   template <class S> static WB_FN void put(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
@@ -149,11 +151,23 @@ struct library {
   template <class T> static WB_FN void p(const world_ref& w, T* to, T v, uint32_t pe) { w.p(to, v, pe); }
   template <class T> static WB_FN T g(const world_ref& w, const T* from, uint32_t pe) { return w.g(from, pe); }
   static WB_FN void wait(const world_ref& w, uint64_t* word, uint64_t v) { w.wait_until(word, cmp::ge, v); }
-  template <uint32_t Op, class T> static WB_FN T update(const world_ref& w, T* at, T v, uint32_t pe) {
-    if constexpr (Op == inc) return w.atomic_inc(at, pe), T{};
-    if constexpr (Op == add) return w.atomic_add(at, v, pe), T{};
-    if constexpr (Op == fetch_inc) return w.atomic_fetch_add(at, T(1), pe);
+  // Those without a fetch answer 0.
+  template <uint32_t Op, class T> static WB_FN T update(const world_ref& w, T* at, T v, T expected, uint32_t pe) {
+    if constexpr (Op == inc) w.atomic_inc(at, pe);
+    if constexpr (Op == add) w.atomic_add(at, v, pe);
+    if constexpr (Op == set) w.atomic_set(at, v, pe);
+    if constexpr (Op == and_) w.atomic_and(at, v, pe);
+    if constexpr (Op == or_) w.atomic_or(at, v, pe);
+    if constexpr (Op == xor_) w.atomic_xor(at, v, pe);
+    if constexpr (Op == fetch_inc) return w.atomic_fetch_inc(at, pe);
     if constexpr (Op == fetch_add) return w.atomic_fetch_add(at, v, pe);
+    if constexpr (Op == swap) return w.atomic_swap(at, v, pe);
+    if constexpr (Op == compare_swap) return w.atomic_compare_swap(at, expected, v, pe);
+    if constexpr (Op == fetch_and) return w.atomic_fetch_and(at, v, pe);
+    if constexpr (Op == fetch_or) return w.atomic_fetch_or(at, v, pe);
+    if constexpr (Op == fetch_xor) return w.atomic_fetch_xor(at, v, pe);
+    if constexpr (Op == fetch) return w.atomic_fetch(at, pe);
+    return T{};
   }
 };
 
@@ -214,12 +228,23 @@ struct by_hand {
       }
     }
   }
-  template <uint32_t Op, class T> static WB_FN T update(const world_ref& w, T* at, T v, uint32_t pe) {
+  template <uint32_t Op, class T> static WB_FN T update(const world_ref& w, T* at, T v, T expected, uint32_t pe) {
     T* there = w.ptr(at, pe);
-    if constexpr (Op == inc) return order::add_relaxed_sys(there, T(1)), T{};
-    if constexpr (Op == add) return order::add_relaxed_sys(there, v), T{};
+    if constexpr (Op == inc) order::add_relaxed_sys(there, T(1));
+    if constexpr (Op == add) order::add_relaxed_sys(there, v);
+    if constexpr (Op == set) order::store_remote(there, v);
+    if constexpr (Op == and_) order::fetch_and_relaxed_sys(there, v);
+    if constexpr (Op == or_) order::fetch_or_relaxed_sys(there, v);
+    if constexpr (Op == xor_) order::fetch_xor_relaxed_sys(there, v);
     if constexpr (Op == fetch_inc) return order::fetch_add_relaxed_sys(there, T(1));
     if constexpr (Op == fetch_add) return order::fetch_add_relaxed_sys(there, v);
+    if constexpr (Op == swap) return order::exchange_relaxed_sys(there, v);
+    if constexpr (Op == compare_swap) return order::compare_exchange_relaxed_sys(there, expected, v);
+    if constexpr (Op == fetch_and) return order::fetch_and_relaxed_sys(there, v);
+    if constexpr (Op == fetch_or) return order::fetch_or_relaxed_sys(there, v);
+    if constexpr (Op == fetch_xor) return order::fetch_xor_relaxed_sys(there, v);
+    if constexpr (Op == fetch) return order::load_remote(there);
+    return T{};
   }
 };
 
@@ -379,52 +404,148 @@ template <class T, class How> WB_FN void g_rate(const world_ref& w, const test& 
   reinterpret_cast<uint64_t*>(t.sums)[warp::thread_index()] = sum;
 }
 
-template <class T, class How, uint32_t Op> WB_FN void update_many(const world_ref& w, const test& t) {
+// What an operation writes. Where the order of operations would show in the result, all those on an element write the same.
+template <uint32_t Op, class T> WB_FN T operand(const test& t, const stream& random, uint64_t at) {
+  return Op == set || Op == swap || Op == compare_swap ? element<T>(t.seed, at) : random.value<T>();
+}
+template <uint32_t Op, class T> WB_FN T expectation(const test& t, uint64_t at) {
+  return Op == compare_swap ? element<T>(t.before, at) : T{};
+}
+
+// A function of its own for each operation: together they are more than the compiler takes in reasonable time.
+template <class T, class How, uint32_t Op> WB_FN_COLD void update_many(const world_ref& w, const test& t) {
   constexpr uint32_t ahead = WB_GPU ? 4 : 1;
-  T* at = reinterpret_cast<T*>(t.target);
+  T* window = reinterpret_cast<T*>(t.target);
   stream random(t.seed, warp::thread_index());
   T old{};
   auto one = [&] {
-    T* there = at + random.below(t.elements);
-    return How::template update<Op>(w, there, random.value<T>(), t.peer);
+    const uint64_t at = random.below(t.elements);
+    const T v = operand<Op, T>(t, random, at), expected = expectation<Op, T>(t, at);
+    return How::template update<Op>(w, window + at, v, expected, t.peer);
   };
   // Warm-up is part of what is checked, so it goes on in the same sequence.
-  for (uint32_t i = 0; i < t.warmup; ++i) old ^= one();
-  w.quiet();
-  begin(w, t);
-  uint32_t i = 0;
-  for (; i + ahead <= t.iterations; i += ahead) {
-    T v[ahead];
+#pragma unroll 1
+  for (uint32_t timed = 0; timed < 2; ++timed) {
+    if (timed) {
+      w.quiet();
+      begin(w, t);
+    }
+    const uint32_t n = timed ? t.iterations : t.warmup;
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i += ahead) {
+      T v[ahead];
 #pragma unroll
-    for (uint32_t k = 0; k < ahead; ++k) v[k] = one();
+      for (uint32_t k = 0; k < ahead; ++k) v[k] = i + k < n ? one() : T{};
 #pragma unroll
-    for (uint32_t k = 0; k < ahead; ++k) old ^= v[k];
+      for (uint32_t k = 0; k < ahead; ++k) old ^= v[k];
+    }
   }
-  for (; i < t.iterations; ++i) old ^= one();
   end(w, t);
   reinterpret_cast<uint64_t*>(t.sums)[warp::thread_index()] = old;
 }
 
-template <class T, class How> WB_FN void atomic_rate(const world_ref& w, const test& t) {
-  switch (t.op) {
-    case inc: return update_many<T, How, inc>(w, t);
-    case add: return update_many<T, How, add>(w, t);
-    case fetch_inc: return update_many<T, How, fetch_inc>(w, t);
-    default: return update_many<T, How, fetch_add>(w, t);
-  }
-}
-
-// What the window holds after the same operations, done here.
-template <class T> WB_FN void replay(const test& t, uint64_t threads) {
-  T* at = reinterpret_cast<T*>(t.target);
+// What the window holds after the same operations, done here by one thread in place of each.
+template <class T, uint32_t Op> WB_FN void replay_one(const test& t, uint64_t threads) {
+  T* window = reinterpret_cast<T*>(t.target);
   for (uint64_t thread = warp::thread_index(); thread < threads; thread += warp::thread_total()) {
     stream random(t.seed, thread);
     for (uint32_t i = 0; i < t.warmup + t.iterations; ++i) {
-      T* here = at + random.below(t.elements);
-      const T v = t.op == inc || t.op == fetch_inc ? T(1) : random.value<T>();
-      order::add_relaxed_sys(here, v);
+      const uint64_t at = random.below(t.elements);
+      T* here = window + at;
+      const T v = operand<Op, T>(t, random, at);
+      if constexpr (Op == inc || Op == fetch_inc) order::add_relaxed_sys(here, T(1));
+      if constexpr (Op == add || Op == fetch_add) order::add_relaxed_sys(here, v);
+      if constexpr (Op == set || Op == swap || Op == compare_swap) order::store_remote(here, v);
+      if constexpr (Op == and_ || Op == fetch_and) order::fetch_and_relaxed_sys(here, v);
+      if constexpr (Op == or_ || Op == fetch_or) order::fetch_or_relaxed_sys(here, v);
+      if constexpr (Op == xor_ || Op == fetch_xor) order::fetch_xor_relaxed_sys(here, v);
     }
   }
+}
+
+template <class T, class How> struct updates {
+  const world_ref& w;
+  const test& t;
+  template <uint32_t Op> WB_FN void run() const { update_many<T, How, Op>(w, t); }
+};
+template <class T> struct replays {
+  const test& t;
+  uint64_t threads;
+  template <uint32_t Op> WB_FN void run() const { replay_one<T, Op>(t, threads); }
+};
+
+template <class Do> WB_FN void by_operation(uint32_t op, Do what) {
+  switch (op) {
+    case inc: return what.template run<inc>();
+    case add: return what.template run<add>();
+    case fetch_inc: return what.template run<fetch_inc>();
+    case fetch_add: return what.template run<fetch_add>();
+    case set: return what.template run<set>();
+    case swap: return what.template run<swap>();
+    case compare_swap: return what.template run<compare_swap>();
+    case and_: return what.template run<and_>();
+    case or_: return what.template run<or_>();
+    case xor_: return what.template run<xor_>();
+    case fetch_and: return what.template run<fetch_and>();
+    case fetch_or: return what.template run<fetch_or>();
+    case fetch_xor: return what.template run<fetch_xor>();
+    default: return what.template run<fetch>();
+  }
+}
+
+template <class T, class How> WB_FN void atomic_rate(const world_ref& w, const test& t) {
+  by_operation(t.op, updates<T, How>{w, t});
+}
+template <class T> WB_FN void replay(const test& t, uint64_t threads) { by_operation(t.op, replays<T>{t, threads}); }
+
+// --- collectives -----------------------------------------------------------------------------------------------------------
+
+// A block's part of `n` elements, and the channel that it is done in.
+struct share {
+  uint64_t first, count;
+
+  WB_FN explicit share(uint64_t n) {
+    constexpr uint64_t grain = 16;  // elements: parts begin at whole lines of 16 bytes or more
+    const uint64_t each = (n + gridDim.x * grain - 1) / (gridDim.x * grain) * grain;
+    first = blockIdx.x * each < n ? blockIdx.x * each : n;
+    count = n - first < each ? n - first : each;
+  }
+};
+
+struct broadcast {
+  template <class S, class T> static WB_FN void call(S s, const world_team_ref& team, T* to, const T* from, uint64_t n) {
+    const share part(n);
+    team.broadcast(s, to + part.first, from + part.first, part.count, 0, blockIdx.x);
+  }
+};
+struct fcollect {
+  template <class S, class T> static WB_FN void call(S s, const world_team_ref& team, T* to, const T* from, uint64_t n) {
+    const share part(n);
+    team.exchange(s, WB_CALL_FCOLLECT, to + part.first, n, from + part.first, 0, part.count, blockIdx.x);
+  }
+};
+struct alltoall {
+  template <class S, class T> static WB_FN void call(S s, const world_team_ref& team, T* to, const T* from, uint64_t n) {
+    const share part(n);
+    team.exchange(s, WB_CALL_ALLTOALL, to + part.first, n, from + part.first, n, part.count, blockIdx.x);
+  }
+};
+struct reduce_sum {
+  template <class S, class T> static WB_FN void call(S s, const world_team_ref& team, T* to, const T* from, uint64_t n) {
+    const share part(n);
+    team.reduce(s, reduction::sum, to + part.first, from + part.first, part.count, blockIdx.x);
+  }
+};
+template <class What, class T, class S> WB_FN void collective(S s, const world_ref& w, const test& t) {
+  const world_team_ref team = w.world_team();
+  in_turn(s, w, t, [&](uint32_t) {
+    What::call(s, team, reinterpret_cast<T*>(t.target), reinterpret_cast<const T*>(t.source), t.bytes / sizeof(T));
+  });
+}
+
+// What is reduced: whole numbers so small that every type holds the sum over all PEs exactly.
+template <class T> WB_FN T summand(uint64_t seed, uint64_t pe, uint64_t i) {
+  return static_cast<T>(mix(seed + (pe << 48) + i) & 0xff);
 }
 
 // --- checks ----------------------------------------------------------------------------------------------------------------
@@ -462,14 +583,15 @@ WB_KERNEL void wb_shmem_bench_fill(uint8_t* at, WB_PARAM uint64_t bytes, WB_PARA
 }
 WB_EXPORT(wb_shmem_bench_fill)
 
-// Counts bytes from `first` to `last` that are not the pattern's.
+// Counts bytes from `first` to `last` that are not the pattern's. `at` need not be aligned.
 WB_KERNEL void wb_shmem_bench_check(const uint8_t* at, WB_PARAM uint64_t first, WB_PARAM uint64_t last, WB_PARAM uint64_t seed,
                                     uint64_t* wrong) {
   using namespace warpbell;
+  const bool aligned = reinterpret_cast<uint64_t>(at) % 8 == 0;
   uint64_t bad = 0;
   for (uint64_t i = first / 8 + warp::thread_index(); i * 8 < last; i += warp::thread_total()) {
     const uint64_t expected = shmem_bench::word(seed, i);
-    if (i * 8 >= first && i * 8 + 8 <= last) {
+    if (aligned && i * 8 >= first && i * 8 + 8 <= last) {
       uint64_t apart = reinterpret_cast<const uint64_t*>(at)[i] ^ expected;
       for (; apart; apart >>= 8) bad += (apart & 0xff) != 0;
       continue;
@@ -500,6 +622,18 @@ template <class T> WB_FN void wb_check_sums(const shmem_bench::test& t, uint64_t
     uint64_t sum = 0;
     for (uint32_t i = 0; i < t.iterations; ++i) sum += shmem_bench::element<T>(pattern, random.below(t.elements));
     bad += reinterpret_cast<const uint64_t*>(t.sums)[thread] != sum;
+  }
+  shmem_bench::count_wrong(wrong, bad);
+}
+
+// Counts elements that are not the sum of all PEs' summands.
+template <class T> WB_FN void wb_check_reduced(const T* at, uint64_t n, uint64_t seed, uint32_t pes, uint64_t* wrong) {
+  using namespace warpbell;
+  uint64_t bad = 0;
+  for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) {
+    T expected{};
+    for (uint32_t pe = 0; pe < pes; ++pe) expected += shmem_bench::summand<T>(seed, pe, i);
+    bad += at[i] != expected;
   }
   shmem_bench::count_wrong(wrong, bad);
 }
@@ -559,6 +693,27 @@ WB_BENCH_CHECKS(8, uint64_t)
 WB_BENCH_MEETING(bench_barrier, barrier_all)
 WB_BENCH_MEETING(bench_sync, sync_all)
 
+WB_BENCH_SCOPES(broadcast, collective<shmem_bench::broadcast, uint32_t>)
+WB_BENCH_SCOPES(fcollect, collective<shmem_bench::fcollect, uint32_t>)
+WB_BENCH_SCOPES(alltoall, collective<shmem_bench::alltoall, uint32_t>)
+#define WB_BENCH_REDUCTION(NAME, T)                                                                                   \
+  WB_BENCH_SCOPES(reduce_##NAME, collective<shmem_bench::reduce_sum, T>)                                          \
+  WB_KERNEL void wb_shmem_bench_summands_##NAME(T* at, WB_PARAM uint64_t n, WB_PARAM uint64_t seed,                   \
+                                                WB_PARAM uint64_t pe) {                                               \
+    using namespace warpbell;                                                                                         \
+    for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) {                                       \
+      at[i] = shmem_bench::summand<T>(seed, pe, i);                                                                   \
+    }                                                                                                                 \
+  }                                                                                                                   \
+  WB_EXPORT(wb_shmem_bench_summands_##NAME)                                                                           \
+  WB_KERNEL void wb_shmem_bench_reduced_##NAME(const T* at, WB_PARAM uint64_t n, WB_PARAM uint64_t seed,              \
+                                               WB_PARAM uint32_t pes, uint64_t* wrong) {                              \
+    wb_check_reduced<T>(at, n, seed, pes, wrong);                                                                     \
+  }                                                                                                                   \
+  WB_EXPORT(wb_shmem_bench_reduced_##NAME)
+WB_BENCH_REDUCTION(uint64, uint64_t)
+WB_BENCH_REDUCTION(float, float)
+
 #define WB_BENCH_BARRIER_CHECK(SCOPE)                                                                                 \
   WB_KERNEL void wb_shmem_bench_barrier_check_##SCOPE(WB_PARAM warpbell::world_ref w, WB_PARAM shmem_bench::test t,   \
                                                       uint64_t* wrong) {                                              \
@@ -575,3 +730,4 @@ WB_BENCH_BARRIER_CHECK(block)
 #undef WB_BENCH_CHECKS
 #undef WB_BENCH_MEETING
 #undef WB_BENCH_BARRIER_CHECK
+#undef WB_BENCH_REDUCTION

@@ -79,7 +79,7 @@ pub struct PartitionedBfsResult {
     pub reached: u64,
     /// Wall-clock time on this PE, from clearing the depths to the last level's end.
     pub elapsed: Duration,
-    /// What this PE's storage and cache did meanwhile; `None` for edges in memory.
+    /// What the storage and the caches of all PEs did meanwhile; `None` for edges in memory.
     pub io: Option<Stats>,
     /// Bytes that all PEs together put to each other.
     pub put_bytes: u64,
@@ -140,8 +140,15 @@ impl<'g> PartitionedBfs<'g> {
         search.run()?;
         let elapsed = started.elapsed();
         let (levels, reached, put_bytes) = (search.levels, search.reached, search.put_bytes);
+        let io = self.sum(self.graph.part.stats_since(before)?)?;
         self.failed = false;
-        Ok(PartitionedBfsResult { levels, reached, elapsed, io: self.graph.part.stats_since(before)?, put_bytes })
+        Ok(PartitionedBfsResult { levels, reached, elapsed, io, put_bytes })
+    }
+
+    /// The counters of all PEs together.
+    fn sum(&self, own: Option<Stats>) -> Result<Option<Stats>, GraphError> {
+        let all = self.graph.world.allgather(own.as_ref().map_or(&[], bytemuck::bytes_of))?;
+        Ok(all.iter().filter_map(|b| bytemuck::try_pod_read_unaligned::<Stats>(b).ok()).reduce(|a, b| a + b))
     }
 
     /// Brings the depths and parents of the last search together: on PE 0, for each vertex of the graph that was dealt out. `None`
