@@ -28,7 +28,7 @@ fn compile(width: u32) -> CpuImage {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = folder.path().join("calls.so");
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
-    command.args(["-xc++", "-std=c++20", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
+    command.args(["-xc++", "-std=c++20", "-O0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
     command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter", "-DWB_CHECKED=1"]);
     command.arg(format!("-DWB_WARP_WIDTH={width}")).arg("-I").arg(root.join("kernels/include"));
     command.arg("-o").arg(&library).arg(root.join("tests/device/shmem_image.cu"));
