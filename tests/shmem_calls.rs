@@ -39,16 +39,24 @@ fn drawn(random: &mut SmallRng) -> Raw {
     }
 }
 
-/// A program in which each PE makes each call, at each scope that it has, with each type that it takes.
+/// A program in which each PE makes each call, at each scope that it has, with each type that it takes. Each works on bytes of its own
+/// until they run out, so that there are few barriers.
 fn every_call(place: &Place, seed: u64) -> Program {
+    const ARENA: usize = 1 << 18;
+    const PART: u32 = 2048;
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut program = Program::new(place.worlds.len(), place.stride(), || random.random());
+    let mut program = Program::new(place.worlds.len(), ARENA, || random.random());
     let mut random = SmallRng::seed_from_u64(seed + 1);
+    let mut parts = (0..).map(|i| i * PART % (ARENA as u32 - PART));
     for kind in 0..Kind::Fence as u8 + 1 {
         let scopes = if kind <= Kind::PutSignalNbi as u8 { 4 } else { 1 };
         for (ty, scope) in (0..12).flat_map(|ty| (0..scopes).map(move |s| (ty, s))) {
             for me in 0..place.worlds.len() as u8 {
-                let (pe, call) = Raw { me, kind, ty, scope, ..drawn(&mut random) }.call(place.limits());
+                let mut part = || parts.next().expect("they do not end") + random.random::<u32>() % 64;
+                let (to, from) = (part(), part());
+                let drawn = drawn(&mut random);
+                let (pe, call) =
+                    Raw { me, kind, ty, scope, to, from, n: drawn.n % 24, ..drawn }.call(place.limits(ARENA));
                 program.push(pe, call);
             }
         }
@@ -58,7 +66,7 @@ fn every_call(place: &Place, seed: u64) -> Program {
 
 #[test]
 fn every_call_does_what_the_model_says() {
-    for (n, width, warps) in [(1, 1, 1), (2, 1, 3), (3, 4, 2), (4, 1, 2), (8, 1, 1), (8, 4, 1), (2, 32, 1)] {
+    for (n, width, warps) in [(1, 1, 1), (2, 1, 3), (2, 4, 2), (3, 4, 1), (4, 1, 1), (8, 1, 1)] {
         let place = Place::cpu(n, width, warps);
         if let Err(difference) = place.check(every_call(&place, n as u64)) {
             panic!("{n} PEs, {warps} warps of {width}: {difference}");
@@ -97,30 +105,31 @@ fn raw() -> impl Strategy<Value = Raw> {
     (who, what).prop_map(|((me, kind, ty, scope, pe), (to, from, n, strides, value, how, thread))| {
         // Few places, so that calls meet in them; and small values, so that comparisons go both ways.
         let value = if how & 2 == 0 { value } else { value % 4 };
-        Raw { me, kind, ty, scope, pe, to: to % 700, from: from % 700, n, strides, value, how, thread }
+        Raw { me, kind, ty, scope, pe, to: to.into(), from: from.into(), n, strides, value, how, thread }
     })
 }
 
 fn differs(n: usize, width: u32, seed: u64, calls: &[Raw]) -> Result<(), String> {
-    let place = Place::cpu(n, width, 2);
+    const ARENA: usize = 1024;
+    let place = Place::cpu(n, width, 1 + (seed % 2) as u32);
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut program = Program::new(n, place.stride(), || random.random::<u8>() % 4);
+    let mut program = Program::new(n, ARENA, || random.random::<u8>() % 4);
     for raw in calls {
-        let (me, call) = raw.call(place.limits());
+        let (me, call) = raw.call(place.limits(ARENA));
         program.push(me, call);
     }
     place.check(program)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, max_shrink_iters: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn random_programs_end_as_the_oracle_says(
         n in prop::sample::select(vec![2usize, 3, 4, 8]),
         wide in any::<bool>(),
         seed in any::<u64>(),
-        calls in prop::collection::vec(raw(), 1..120),
+        calls in prop::collection::vec(raw(), 1..60),
     ) {
         let width = if wide && n < 8 { 4 } else { 1 };
         if let Err(difference) = differs(n, width, seed, &calls) {

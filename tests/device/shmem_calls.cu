@@ -273,8 +273,8 @@ struct machine {
     if (o.kind == k_quiet) return void(w.quiet());
     if (o.kind == k_barrier) return void(w.barrier_all(by_block));
     if (o.kind == k_sync) return void(w.sync_all(by_block));
-    uint8_t* there = w.ptr(at<uint8_t>(o.to), o.pe);
-    answer[o.answer] = there ? reinterpret_cast<uint64_t>(there) - w.raw().heap : ~uint64_t{0};
+    const uint8_t* there = w.ptr(sym<uint8_t>{at<uint8_t>(o.to)}, o.pe);
+    answer[o.answer] = there ? order::load_remote(there) : ~uint64_t{0};
   }
 };
 

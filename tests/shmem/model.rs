@@ -12,8 +12,6 @@ pub struct Memory {
 
 pub struct Model {
     pub pes: Vec<Memory>,
-    /// Bytes from one heap to the next: what `ptr` answers is that far away.
-    pub stride: u64,
 }
 
 impl Model {
@@ -55,10 +53,11 @@ impl Model {
     /// The indices of the words of a wait that are looked at, and of those that compare as asked.
     pub fn look(&mut self, me: usize, op: &Op) -> (Vec<u64>, Vec<u64>) {
         let (ty, size) = (op.ty(), op.ty().size() as u64);
-        let n = if matches!(op.kind(), Kind::Wait | Kind::Test) { 1 } else { op.n };
+        let alone = matches!(op.kind(), Kind::Wait | Kind::Test);
+        let n = if alone { 1 } else { op.n };
         let (mut all, mut found) = (Vec::new(), Vec::new());
         for i in 0..n {
-            if op.status != NULL && self.load(me, me, OWN | (op.status + 4 * i), Type::I32) != 0 {
+            if !alone && op.status != NULL && self.load(me, me, OWN | (op.status + 4 * i), Type::I32) != 0 {
                 continue;
             }
             all.push(i);
@@ -153,9 +152,10 @@ impl Model {
             }
             k if k.is_atomic() => self.atomic(me, op),
             k if k.is_wait() => self.wait(me, op),
+            // A load through it.
             Kind::Ptr => {
-                let there = (pe as i64 - me as i64).wrapping_mul(self.stride as i64) as u64;
-                self.answer(me, op, 0, there.wrapping_add(op.to));
+                let byte = self.load(pe, me, op.to, Type::U8);
+                self.answer(me, op, 0, byte);
             }
             _ => {}
         }

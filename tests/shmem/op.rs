@@ -37,9 +37,6 @@ macro_rules! numbered {
         pub enum $name { $($v),* }
         impl $name {
             pub const ALL: &[Self] = &[$(Self::$v),*];
-            pub fn of(number: u32) -> Self {
-                Self::ALL[number as usize]
-            }
         }
     };
 }
@@ -74,6 +71,10 @@ pub const SIGNAL_SET: u32 = 9;
 pub const SIGNAL_ADD: u32 = 10;
 
 impl Type {
+    pub fn of(number: u32) -> Self {
+        Self::ALL[number as usize]
+    }
+
     pub fn size(self) -> usize {
         [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 16, 12][self as usize]
     }
@@ -101,6 +102,10 @@ impl Type {
 }
 
 impl Cmp {
+    pub fn of(number: u32) -> Self {
+        Self::ALL[number as usize]
+    }
+
     pub fn holds(self, a: i128, b: i128) -> bool {
         match self {
             Self::Eq => a == b,
@@ -114,6 +119,10 @@ impl Cmp {
 }
 
 impl Kind {
+    pub fn of(number: u32) -> Self {
+        Self::ALL[number as usize]
+    }
+
     /// Moves a block of elements at a scope.
     pub fn is_block(self) -> bool {
         self <= Self::PutSignalNbi

@@ -6,11 +6,8 @@
 use super::model::{Memory, Model};
 use super::op::{Kind, NULL, OWN, Op, SIGNAL_SET};
 
-/// Bytes of the arena in each heap, and of data in a private buffer.
-pub const ARENA: usize = 2048;
 /// Status words behind the data of a private buffer.
 pub const STATUS_WORDS: usize = 64;
-pub const OWN_BYTES: usize = ARENA + 4 * STATUS_WORDS;
 
 /// What is done to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +18,22 @@ enum Access {
     Commute(Kind, usize),
 }
 
-/// What has been done to a byte since the last barrier: by which PEs.
-#[derive(Clone, Copy, Debug, Default)]
-struct Touched {
-    read: u32,
-    written: u32,
-    /// And by which commutative operation, if it was no other.
-    by: Option<(Kind, usize)>,
+/// Bytes of a part of the arena, or of a private buffer, and what is done to them.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    me: usize,
+    place: usize,
+    from: usize,
+    to: usize,
+    access: Access,
+}
+
+impl Touch {
+    /// Whether the two need an order.
+    fn disturbs(&self, other: &Self) -> bool {
+        let meet = self.place == other.place && self.from < other.to && other.from < self.to;
+        meet && (self.access != other.access || self.access == Access::Write)
+    }
 }
 
 pub struct Program {
@@ -35,31 +41,30 @@ pub struct Program {
     pub calls: Vec<Vec<Op>>,
     pub before: Vec<Memory>,
     pub model: Model,
-    /// The parts of the arena, then those of the private buffers.
-    touched: Vec<Vec<Touched>>,
+    /// Since the last barrier.
+    touched: Vec<Touch>,
     /// Since the last quiet of each PE.
-    recent: Vec<Vec<Vec<Touched>>>,
+    recent: Vec<Vec<Touch>>,
 }
 
 impl Program {
-    /// An empty program on `n` PEs with bytes that `fill` gives.
-    pub fn new(n: usize, stride: u64, mut fill: impl FnMut() -> u8) -> Self {
+    /// An empty program on `n` PEs with `arena` bytes in each heap, and as many in a private buffer, that `fill` gives.
+    pub fn new(n: usize, arena: usize, mut fill: impl FnMut() -> u8) -> Self {
         let mut memory = || {
-            let mut own: Vec<u8> = (0..OWN_BYTES).map(|_| fill()).collect();
-            for word in own[ARENA..].chunks_exact_mut(4) {
-                let excluded = word[0] % 3 == 0;
+            let mut own: Vec<u8> = (0..arena + 4 * STATUS_WORDS).map(|_| fill()).collect();
+            for word in own[arena..].chunks_exact_mut(4) {
+                let excluded = word[0].is_multiple_of(3);
                 word.copy_from_slice(&i32::from(excluded).to_le_bytes());
             }
-            Memory { arena: (0..ARENA).map(|_| fill()).collect(), own, answers: Vec::new() }
+            Memory { arena: (0..arena).map(|_| fill()).collect(), own, answers: Vec::new() }
         };
         let before: Vec<Memory> = (0..n).map(|_| memory()).collect();
-        let untouched = vec![vec![Touched::default(); OWN_BYTES]; 2 * n];
         Self {
             calls: vec![Vec::new(); n],
-            model: Model { pes: before.clone(), stride },
+            model: Model { pes: before.clone() },
             before,
-            recent: vec![untouched.clone(); n],
-            touched: untouched,
+            touched: Vec::new(),
+            recent: vec![Vec::new(); n],
         }
     }
 
@@ -69,12 +74,15 @@ impl Program {
 
     /// Adds a call of PE `me`, and what must come before it.
     pub fn push(&mut self, me: usize, mut op: Op) {
-        let accesses = self.accesses(me, &op);
-        if accesses.iter().any(|a| self.conflicts(me, *a)) {
+        let touches = self.touches(me, &op);
+        let meets = |earlier: &[Touch], others: bool| {
+            earlier.iter().any(|e| (e.me != me) == others && touches.iter().any(|t| t.disturbs(e)))
+        };
+        if meets(&self.touched, true) {
             self.barrier();
-        } else if accesses.iter().any(|a| self.repeats(me, *a)) {
+        } else if meets(&self.recent[me], false) {
             self.calls[me].push(Op::new(Kind::Quiet));
-            self.recent[me].iter_mut().for_each(|m| m.fill(Touched::default()));
+            self.recent[me].clear();
         }
         if (op.kind().is_wait() || op.kind() == Kind::SignalWait) && !self.model.ends(me, &op) {
             // Nobody would end it.
@@ -89,55 +97,20 @@ impl Program {
             memory.answers.resize(words, 0);
         }
         self.model.apply(me, &op);
-        for (place, from, bytes, access) in accesses {
-            for map in [&mut self.touched, &mut self.recent[me]] {
-                for byte in &mut map[place][from..from + bytes] {
-                    match access {
-                        Access::Read => byte.read |= 1 << me,
-                        Access::Write => (byte.written, byte.by) = (byte.written | 1 << me, None),
-                        Access::Commute(kind, size) => {
-                            byte.by = (byte.written == 0 || byte.by.is_some()).then_some((kind, size));
-                            byte.written |= 1 << me;
-                        }
-                    }
-                }
-            }
-        }
+        self.touched.extend(&touches);
+        self.recent[me].extend(&touches);
         self.calls[me].push(op);
     }
 
     /// All PEs meet.
     pub fn barrier(&mut self) {
-        for pe in 0..self.n_pes() {
-            self.calls[pe].push(Op::new(Kind::Barrier));
-            self.recent[pe].iter_mut().for_each(|m| m.fill(Touched::default()));
-        }
-        self.touched.iter_mut().for_each(|m| m.fill(Touched::default()));
+        self.calls.iter_mut().for_each(|c| c.push(Op::new(Kind::Barrier)));
+        self.recent.iter_mut().for_each(Vec::clear);
+        self.touched.clear();
     }
 
-    /// Whether an access and one of another PE need a barrier between them.
-    fn conflicts(&self, me: usize, (place, from, bytes, access): (usize, usize, usize, Access)) -> bool {
-        let others = !(1u32 << me);
-        self.touched[place][from..from + bytes].iter().any(|b| match access {
-            Access::Read => b.written & others != 0,
-            Access::Write => (b.written | b.read) & others != 0,
-            Access::Commute(kind, size) => {
-                b.read & others != 0 || (b.written & others != 0 && b.by != Some((kind, size)))
-            }
-        })
-    }
-
-    /// Whether an access and an earlier one of the same PE need a quiet between them.
-    fn repeats(&self, me: usize, (place, from, bytes, access): (usize, usize, usize, Access)) -> bool {
-        self.recent[me][place][from..from + bytes].iter().any(|b| match access {
-            Access::Read => b.written != 0,
-            Access::Write => (b.written | b.read) != 0,
-            Access::Commute(kind, size) => b.read != 0 || (b.written != 0 && b.by != Some((kind, size))),
-        })
-    }
-
-    /// What a call does: to which part of the arena (or private buffer), from which byte, how many bytes.
-    fn accesses(&self, me: usize, op: &Op) -> Vec<(usize, usize, usize, Access)> {
+    /// What a call does, to which part of the arena or to which private buffer.
+    fn touches(&self, me: usize, op: &Op) -> Vec<Touch> {
         let (pe, size, kind) = (op.pe as usize, op.ty().size(), op.kind());
         let at = |pe: usize, address: u64| match address & OWN {
             0 => (pe, address as usize),
@@ -145,7 +118,7 @@ impl Program {
         };
         let on = |pe: usize, address: u64, bytes: usize, access: Access| {
             let (place, from) = at(pe, address);
-            (place, from, bytes, access)
+            Touch { me, place, from, to: from + bytes, access }
         };
         let n = op.n as usize;
         let span = |stride: i64| if n == 0 { 0 } else { ((n - 1) * stride as usize + 1) * size };
@@ -173,6 +146,7 @@ impl Program {
             ],
             Kind::P => vec![on(pe, op.to, size, Access::Write)],
             Kind::G => vec![on(pe, op.from, size, Access::Read)],
+            Kind::Ptr => vec![on(pe, op.to, 1, Access::Read)],
             Kind::SignalOp => vec![signal(op.how)],
             Kind::SignalSet => vec![on(pe, op.sig, 8, Access::Write)],
             Kind::SignalAdd => vec![on(pe, op.sig, 8, Access::Commute(Kind::Add, 8))],

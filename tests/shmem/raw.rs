@@ -1,11 +1,10 @@
 //! Calls out of plain numbers, as a property test draws them: any numbers make a call that is allowed.
 
 use super::op::{Cmp, Kind, OWN, Op, SIGNAL_ADD, SIGNAL_SET, Scope, Type};
-use super::program::{ARENA, STATUS_WORDS};
+use super::program::STATUS_WORDS;
 
 /// Words for signals at the end of the arena, so that no data is put over the signal of the same call.
 const SIGNALS: usize = 8;
-const DATA: usize = ARENA - 8 * SIGNALS;
 /// Elements of one call at most.
 const MOST: usize = 90;
 /// Words that a wait looks at, at most.
@@ -19,8 +18,8 @@ pub struct Raw {
     pub ty: u8,
     pub scope: u8,
     pub pe: u8,
-    pub to: u16,
-    pub from: u16,
+    pub to: u32,
+    pub from: u32,
     pub n: u8,
     pub strides: u8,
     pub value: u64,
@@ -32,6 +31,8 @@ pub struct Raw {
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub pes: usize,
+    /// Bytes of the arena.
+    pub arena: usize,
     pub threads: u32,
     /// Blocks of elements at every scope with every type: see `blocks_of_type` of shmem_calls.cu.
     pub all_types: bool,
@@ -59,7 +60,7 @@ impl Raw {
                 op.scope = Scope::Block as u32;
             }
         }
-        op.sig = (DATA + 8 * (usize::from(self.how) % SIGNALS)) as u64;
+        op.sig = (limits.arena - 8 * SIGNALS + 8 * (usize::from(self.how) % SIGNALS)) as u64;
         op.how = if kind.is_wait() || kind == Kind::SignalWait {
             u32::from(self.how) % Cmp::ALL.len() as u32
         } else if self.how & 1 == 0 {
@@ -67,7 +68,7 @@ impl Raw {
         } else {
             SIGNAL_ADD
         };
-        self.place(&mut op, me, pe);
+        self.place(&mut op, limits.arena, me == pe);
         (me, op)
     }
 
@@ -83,9 +84,10 @@ impl Raw {
     }
 
     /// Addresses, counts and distances that fit.
-    fn place(&self, op: &mut Op, me: usize, pe: usize) {
+    fn place(&self, op: &mut Op, arena: usize, alone: bool) {
         let (kind, ty) = (op.kind(), op.ty());
         let (size, align) = (ty.size(), ty.align());
+        let data = arena - 8 * SIGNALS;
         let most = if kind.is_wait() { WORDS } else { MOST };
         let mut n = usize::from(self.n) % (most + 1);
         if matches!(kind, Kind::Iput | Kind::Iget) {
@@ -95,25 +97,25 @@ impl Raw {
         if !kind.is_block() && !kind.is_wait() {
             n = 1;
         }
-        n = n.min(DATA / 2 / size / widest);
+        n = n.min(data / 2 / size / widest);
         let span = n.max(1) * size * widest;
-        let within = |at: u16, bytes: usize| (usize::from(at) % (bytes - span + 1) / align * align) as u64;
-        (op.n, op.to, op.from) = (n as u64, within(self.to, DATA), within(self.from, DATA));
+        let within = |at: u32| (at as usize % (data - span + 1) / align * align) as u64;
+        (op.n, op.to, op.from) = (n as u64, within(self.to), within(self.from));
         match kind {
             // The local end may be in a private buffer, and has to be where the other end would overlap it.
             Kind::Put | Kind::PutNbi | Kind::PutSignal | Kind::PutSignalNbi | Kind::Iput => {
-                if me == pe || self.strides & 0x80 != 0 {
+                if alone || self.strides & 0x80 != 0 {
                     op.from |= OWN;
                 }
             }
             Kind::Get | Kind::GetNbi | Kind::Iget => {
-                if me == pe || self.strides & 0x80 != 0 {
+                if alone || self.strides & 0x80 != 0 {
                     op.to |= OWN;
                 }
             }
             k if k.is_wait() => {
                 if self.strides & 1 != 0 {
-                    op.status = (ARENA + 4 * (usize::from(self.from) % (STATUS_WORDS - WORDS))) as u64;
+                    op.status = (arena + 4 * (self.from as usize % (STATUS_WORDS - WORDS))) as u64;
                 }
                 op.from |= OWN;
             }
