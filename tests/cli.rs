@@ -215,6 +215,78 @@ fn striped_and_file_backed_devices_give_the_same_distances() {
 }
 
 #[test]
+fn a_graph_dealt_out_to_pes_gives_the_same_distances() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let bfs = |out: &Path, more: &[&str]| {
+        let args = [&["graph", "bfs", ENRON, "--source", "1", "--out", name(out)], more].concat();
+        succeeds(&args)
+    };
+    bfs(&path("alone"), &[]);
+    let (out, report) = (path("three"), path("report"));
+    let text = bfs(&out, &["--pes", "3", "-v", "--json", name(&report)]);
+    mentions(&text, &["PEs 3", "PE 2 ", "reached 33,695 in 8 levels", "exchanged ", "verified (GAP rules)", "both"]);
+    assert_eq!(values(&out), values(&path("alone")));
+    let report = json(&report);
+    let parts = report["results"]["pes"].as_array().unwrap();
+    let sum = |what: &str| parts.iter().map(|p| p[what].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((parts.len(), sum("vertices")), (3, ENRON_VERTICES as u64));
+    assert_eq!(sum("stored_edges"), report["results"]["graph"]["stored_edges"]);
+    assert!(report["results"]["runs"][0]["put_bytes"].as_u64().unwrap() > 0);
+    assert!(report["results"]["runs"][0]["io"]["read_bytes"].as_u64().unwrap() > 0, "from the volumes of all PEs");
+
+    let device = format!("soft:{}", name(&path("part-{pe}.img")));
+    bfs(&path("files"), &["--pes", "2", "--device", &device, "--cache", "50%"]);
+    assert_eq!(values(&path("files")), values(&out));
+    assert!(path("part-0.img").is_file() && path("part-1.img").is_file());
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn ranks_search_together() {
+    let folder = folder();
+    let out = folder.path().join("out");
+    let store = format!("127.0.0.1:{}", free_port());
+    let rank = |rank: &str| {
+        command(&["graph", "bfs", "kron:9", "--source", "5", "--edges", "gpu", "--engine", "cpu", "--out", name(&out)])
+            .envs([("WARPBELL_RANK", rank), ("WARPBELL_SIZE", "2"), ("WARPBELL_STORE", &store)])
+            .env("WARPBELL_SECRET", "a secret of this test alone")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let said: Vec<Output> = ["0", "1"].map(rank).into_iter().map(|c| c.wait_with_output().unwrap()).collect();
+    assert!(said.iter().all(|o| o.status.success()), "{}{}", stderr(&said[0]), stderr(&said[1]));
+    mentions(&stdout(&said[0]), &["PEs 2", "exchanged", "verified (GAP rules)"]);
+    assert!(stdout(&said[1]).is_empty(), "one of them speaks");
+    let alone = folder.path().join("alone");
+    succeeds(&["graph", "bfs", "kron:9", "--source", "5", "--edges", "gpu", "--out", name(&alone)]);
+    assert_eq!(values(&out), values(&alone));
+}
+
+#[test]
+fn a_fault_of_one_pes_device_is_named_with_the_pe() {
+    let folder = folder();
+    let out = folder.path().join("out");
+    let bad = format!("soft:{},media-error=read:768-2000", name(&folder.path().join("bad.img")));
+    let good = format!("soft:{}", name(&folder.path().join("good.img")));
+    let message = fails(
+        &[
+            &["graph", "bfs", ENRON, "--source", "1", "--pes", "2", "--device", &good, "--device", &bad, "--out"][..],
+            &[name(&out)],
+        ]
+        .concat(),
+    );
+    mentions(&message, &["PE 1: ", "nrecovered"]);
+    assert!(!out.exists());
+}
+
+#[test]
 fn the_headers_are_where_the_program_says() {
     let text = succeeds(&["include-dir"]);
     assert!(Path::new(text.trim()).join("warpbell/abi.h").is_file(), "{text}");
@@ -343,6 +415,8 @@ fn usage_errors_are_exit_code_2() {
         &["graph", "bfs", "kron:8", "--cache", "lots"],
         &["graph", "bfs", "kron:8", "--engine", "tpu"],
         &["graph", "bfs", "kron:8", "--directed", "--undirected"],
+        &["graph", "bfs", "kron:8", "--pes", "0"],
+        &["graph", "bfs", "kron:8", "--pes", "2", "--device", "soft:one.img"],
         &["bench", "nvme", "--rw", "sideways"],
         &["fly"],
     ] {

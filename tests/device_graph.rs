@@ -21,3 +21,20 @@ fn graph_kernels_under_thread_sanitizer() {
         harness::stress("graph_stress.cpp", width, true, &[vertices]);
     }
 }
+
+#[test]
+fn partitioned_searches_with_many_threads() {
+    for (width, vertices) in [(1, "2400"), (4, "600"), (32, "60")] {
+        harness::stress("partition_stress.cpp", width, false, &[vertices]);
+    }
+}
+
+#[test]
+fn partitioned_searches_under_thread_sanitizer() {
+    if !harness::has_sanitizer() {
+        return;
+    }
+    for (width, vertices) in [(1, "900"), (4, "150")] {
+        harness::stress("partition_stress.cpp", width, true, &[vertices]);
+    }
+}

@@ -4,7 +4,7 @@ use crate::args::{Edges, GraphArgs, GraphCommand, SourceArgs, Weights};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
-use crate::{device, engine, output, partitioned};
+use crate::{device, engine, output, partitioned, world};
 use serde_json::json;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
@@ -56,7 +56,7 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     let job = match command {
         GraphCommand::Bfs { sources, pes, graph } => {
             let job = Job { algorithm: Algorithm::Bfs, sources, graph };
-            if pes.is_some() {
+            if pes.is_some() || world::launched()?.is_some() {
                 return partitioned::run(&job, pes, interrupt);
             }
             job

@@ -47,6 +47,8 @@ struct Store {
 pub fn run(job: &Job, pes: Option<u32>, interrupt: &Interrupt) -> Result<(), Failure> {
     let args = &job.graph;
     let plan = world::Plan::new(&WorldArgs { pes }, &args.engine)?;
+    // What cannot work is said before a device is touched.
+    device::of_pe(&args.device, 0, plan.pes())?;
     let text = if plan.speaks() { Text::beside(args.json.as_deref()) } else { Text::none() };
     let loaded = job.load()?;
     let csr = &loaded.csr;
@@ -257,7 +259,7 @@ fn together<T>(world: &World, own: Result<T, Failure>) -> Result<T, Failure> {
 
 fn reason(failure: &Failure) -> String {
     match failure {
-        Failure::Error(text) | Failure::Usage(text) => text.clone(),
+        Failure::Error(text) | Failure::Usage(text) | Failure::Status(text, _) => text.clone(),
         Failure::BrokenPipe => String::new(),
     }
 }

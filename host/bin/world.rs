@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use warpbell::cuda::DeviceInfo;
 use warpbell::engine::Engine;
 use warpbell::shmem::World;
+use warpbell::shmem::bootstrap::{self, Bootstrap, Launched};
 
 /// PEs on CPU threads unless told otherwise: enough to talk to each other.
 const CPU_PES: usize = 2;
@@ -20,6 +21,14 @@ pub struct Plan {
     pes: usize,
     /// The first of this process.
     first: usize,
+    /// How this process's one PE finds the others, if a launcher started it. Taken by the world.
+    ranks: Mutex<Option<Box<dyn Bootstrap>>>,
+}
+
+/// What a launcher says of this process, if one started it as one of several.
+pub fn launched() -> Result<Option<Launched>, Failure> {
+    let variables = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    Ok(Launched::find(&variables.collect())?.filter(|l| l.size > 1))
 }
 
 impl Plan {
@@ -30,9 +39,26 @@ impl Plan {
             EngineChoice::Gpu(Some(_)) => 1,
             EngineChoice::Auto | EngineChoice::Gpu(None) => DeviceInfo::all().map_or(0, |all| all.len()),
         };
+        if let Some(launched) = launched()? {
+            return Self::of_rank(&launched, args, engine, gpus);
+        }
         let pes = args.pes.map_or(if gpus > 1 { gpus } else { CPU_PES }, |n| n as usize);
         let engines = (0..pes).map(|pe| open(engine, pe, pes, gpus)).collect::<Result<_, _>>()?;
-        Ok(Self { engines, pes, first: 0 })
+        Ok(Self { engines, pes, first: 0, ranks: Mutex::new(None) })
+    }
+
+    /// One PE: this process, as its launcher numbers it. Meets the others.
+    fn of_rank(launched: &Launched, args: &WorldArgs, engine: &EngineArgs, gpus: usize) -> Result<Self, Failure> {
+        let size = launched.size;
+        if let Some(asked) = args.pes.filter(|n| *n as usize != size) {
+            return Err(Failure::Usage(format!(
+                "--pes {asked}: {} started {size} ranks, and each is a PE",
+                launched.via
+            )));
+        }
+        let place = launched.local_rank.unwrap_or(launched.rank);
+        let engines = vec![open(engine, place, launched.local_size.unwrap_or(size), gpus)?];
+        Ok(Self { engines, pes: size, first: launched.rank, ranks: Mutex::new(bootstrap::from_env()?) })
     }
 
     /// PEs of the world.
@@ -59,7 +85,11 @@ impl Plan {
         work: impl Fn(&World) -> Result<R, Failure> + Sync,
     ) -> Result<Vec<R>, Failure> {
         let _stop = interrupt.stops_all(&self.engines);
-        let worlds = World::local_on(self.engines.clone(), heap_bytes)?;
+        let ranks = self.ranks.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let worlds = match (ranks, self.engines.first()) {
+            (Some(ranks), Some(own)) => vec![World::builder(own).heap_bytes(heap_bytes).bootstrap(ranks).build()?],
+            _ => World::local_on(self.engines.clone(), heap_bytes)?,
+        };
         let failure = Mutex::new(None);
         let one = |world: World| match work(&world) {
             Ok(answer) => Some(answer),

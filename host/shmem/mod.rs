@@ -11,6 +11,7 @@ pub mod calls;
 mod card;
 mod error;
 mod heap;
+pub mod launcher;
 mod path;
 mod sym;
 mod team;

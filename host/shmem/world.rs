@@ -1,8 +1,8 @@
 //! A world as one PE sees it.
 
 use super::book::{ALIGN, Book};
-use super::bootstrap::{Bootstrap, BootstrapError, LocalBootstrap, LostRank};
-use super::builder::{DEFAULT_TIMEOUT, WorldBuilder};
+use super::bootstrap::{Bootstrap, BootstrapError, DEFAULT_TIMEOUT, LocalBootstrap, LostRank};
+use super::builder::WorldBuilder;
 use super::card::HostId;
 use super::heap::{HEAP_ALIGN, Heap, HostMemory};
 use super::path::{Handover, Link, WorldPath};
@@ -414,8 +414,11 @@ fn read(message: &[u8]) -> (Told, &[u8]) {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Memory needs no farewell: what others have mapped stays until they unmap it. Nothing is waited for here.
-        self.bootstrap.leave();
+        // Memory needs no farewell: what others have mapped stays until they unmap it. One that ends by a panic does not leave in
+        // order: the others are to hear of it.
+        if !std::thread::panicking() {
+            self.bootstrap.leave();
+        }
     }
 }
 

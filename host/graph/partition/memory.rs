@@ -15,9 +15,11 @@ const HEADER_BYTES: usize = 64;
 /// `wb_partition_counters` of `kernels/graph/exchange.cuh`.
 const COUNTER_BYTES: usize = 128;
 
-/// What each allocation of a heap may take beyond its bytes, and what a world keeps there for itself, generously.
+/// What allocations of a heap may take beyond their bytes, and the least that a world keeps there for itself, generously.
 const HEAP_SLACK: usize = 4 << 20;
 const HEAP_SLACK_FOR_EACH_PE: usize = 64 << 10;
+/// A world sets less than this part of a heap aside for teams: an eighth of it.
+const TEAMS_SHARE: usize = 6;
 
 /// Sizes of what is in the symmetric heap, in elements.
 struct Sizes {
@@ -55,7 +57,8 @@ pub(super) fn part_words(whole: &Whole) -> usize {
 
 /// Bytes of symmetric heap on each PE.
 pub(super) fn heap_bytes(whole: &Whole, parents: bool) -> usize {
-    Sizes::of(whole, parents).bytes(whole.pes) + HEAP_SLACK + whole.pes * HEAP_SLACK_FOR_EACH_PE
+    let own = Sizes::of(whole, parents).bytes(whole.pes) + HEAP_SLACK + whole.pes * HEAP_SLACK_FOR_EACH_PE;
+    own + own / TEAMS_SHARE
 }
 
 /// Memory that other PEs write, or read results from. What is indexed by a PE is indexed by the sender.

@@ -1,0 +1,253 @@
+// Searches over a partitioned graph with many threads on every PE at once, level by level as the host launches them, against a
+// serial search. Compiled for several warp widths, with ThreadSanitizer where it is to be had: see tests/device_graph.rs.
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "../../kernels/graph/partitioned.cu"
+
+using namespace warpbell;
+using graph::lead_count;
+using graph::piece_edges;
+
+#define CHECK(CONDITION)                                                             \
+  do {                                                                               \
+    if (!(CONDITION)) {                                                              \
+      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
+      std::exit(1);                                                                  \
+    }                                                                                \
+  } while (0)
+
+namespace {
+
+constexpr uint64_t span = 1024;
+constexpr uint32_t blocks = warp::width == 32 ? 1 : 2;
+constexpr uint32_t threads = warp::width == 1 ? 1 : 2 * warp::width;
+using queue_item = graph::item<uint32_t>;
+
+template <class T> uint64_t at(std::vector<T>& v) { return reinterpret_cast<uint64_t>(v.data()); }
+template <class T> uint64_t at(T& v) { return reinterpret_cast<uint64_t>(&v); }
+
+struct alignas(128) line {
+  unsigned char bytes[128];
+};
+
+// The symmetric heap as the kernels use it; lines so that everything in it is aligned.
+struct layout {
+  uint64_t depth, parent, inbox, news, header, inbox_signal, news_signal, lines;
+
+  explicit layout(uint32_t pes) {
+    uint64_t used = 0;
+    auto take = [&](uint64_t bytes) {
+      const uint64_t here = used;
+      used += (bytes + sizeof(line) - 1) / sizeof(line);
+      return here * sizeof(line);
+    };
+    depth = take(span * 4), parent = take(span * 4), inbox = take(pes * span * 8), news = take(2 * pes * span / 8);
+    header = take(2 * pes * sizeof(wb_partition_header)), inbox_signal = take(pes * 8), news_signal = take(pes * 8);
+    lines = used;
+  }
+};
+
+// One PE: vertex v is number v / pes of PE v % pes.
+struct element {
+  std::vector<uint64_t> offset{0}, outbox_count;
+  std::vector<uint32_t> list, isolated, seen, fresh, found;
+  std::vector<graph::leads<uint32_t>> leads;
+  std::vector<queue_item> queue[2];
+  std::vector<graph::claim<uint32_t>> outbox;
+  wb_graph_tally tally{};
+  wb_partition_counters counters{};
+  wb_partition_report report{};
+  wb_control control{};
+  wb_error_log log{};
+  uint32_t stop = 0, abort = 0;
+  wb_partition p{};
+  wb_world world{};
+};
+
+struct bed {
+  uint32_t pes;
+  uint64_t vertices;
+  std::vector<std::vector<uint32_t>> lists;
+  layout heap;
+  std::vector<line> memory;
+  std::vector<element> pe;
+
+  bed(uint32_t pes, uint64_t vertices, uint32_t seed)
+      : pes(pes), vertices(vertices), lists(vertices), heap(pes), memory(pes * heap.lines), pe(pes) {
+    std::mt19937 random(seed);
+    auto join = [&](uint32_t a, uint32_t b) {
+      lists[a].push_back(b);
+      lists[b].push_back(a);
+    };
+    // A list of several pieces if there are vertices for it, a path, and anything.
+    for (uint32_t v = 2; v < vertices * 3 / 4; ++v) join(0, v);
+    for (uint32_t v = 0; v + 1 < vertices / 4; ++v) join(vertices - 2 - v, vertices - 3 - v);
+    for (uint32_t e = 0; e < vertices; ++e) join(random() % vertices, random() % (vertices / 2));
+    for (uint32_t k = 0; k < pes; ++k) prepare(k);
+  }
+
+  uint32_t slot(uint64_t v) const { return static_cast<uint32_t>(v % pes * span + v / pes); }
+
+  void prepare(uint32_t k) {
+    element& e = pe[k];
+    uint64_t own = 0;
+    for (uint64_t v = k; v < vertices; v += pes, ++own) {
+      graph::leads<uint32_t> lead{{~0u, ~0u, ~0u, ~0u}};
+      for (size_t i = 0; i < lists[v].size(); ++i) {
+        e.list.push_back(slot(lists[v][i]));
+        if (i < lead_count) lead.id[i] = e.list.back();
+      }
+      e.leads.push_back(lead);
+      e.offset.push_back(e.list.size());
+    }
+    e.isolated.resize((own + 31) / 32);
+    for (uint64_t v = 0; v < e.isolated.size() * 32; ++v) {
+      if (v >= own || e.offset[v] == e.offset[v + 1]) e.isolated[v / 32] |= 1u << v % 32;
+    }
+    e.seen.resize(pes * span / 32), e.fresh.resize(span / 32), e.found.resize(span / 32);
+    for (auto& q : e.queue) q.resize(own + 2 * (e.list.size() / piece_edges) + 1);
+    e.outbox.resize(pes * span), e.outbox_count.resize(pes);
+    e.control.stop = at(e.stop), e.control.abort = at(e.abort), e.control.error_log = at(e.log);
+    e.control.deadline_ns = 60'000'000'000;
+    e.world.control = at(e.control), e.world.pe = k, e.world.size = pes;
+    e.world.stride = e.world.heap_bytes = heap.lines * sizeof(line);
+    e.world.heap = at(memory) + k * e.world.stride;
+    e.world.flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS;
+    wb_partition& p = e.p;
+    p.offset = at(e.offset), p.leads = at(e.leads), p.isolated = at(e.isolated), p.seen = at(e.seen), p.fresh = at(e.fresh);
+    p.outbox = at(e.outbox), p.outbox_count = at(e.outbox_count), p.list = at(e.found), p.tally = at(e.tally);
+    p.counters = at(e.counters), p.report = at(e.report), p.depth = e.world.heap + heap.depth;
+    p.parent = e.world.heap + heap.parent, p.inbox = e.world.heap + heap.inbox, p.news = e.world.heap + heap.news;
+    p.header = e.world.heap + heap.header, p.inbox_signal = e.world.heap + heap.inbox_signal;
+    p.news_signal = e.world.heap + heap.news_signal, p.vertices = own, p.span = span, p.skip = lead_count;
+  }
+
+  // One step on all PEs; each block is a set of threads.
+  uint64_t run(uint32_t claims, const std::function<void(element&)>& kernel) {
+    std::vector<std::thread> all;
+    std::vector<std::function<void()>> bodies(pes);
+    std::vector<void*> parameters(pes);
+    const auto call = [](void* const* given) { (*static_cast<std::function<void()>*>(given[0]))(); };
+    for (uint32_t k = 0; k < pes; ++k) {
+      ++pe[k].p.turn, pe[k].p.claim_turn += claims;
+      bodies[k] = [&kernel, e = &pe[k]] { kernel(*e); };
+      parameters[k] = &bodies[k];
+    }
+    for (uint32_t k = 0; k < pes; ++k) {
+      for (uint32_t b = 0; b < blocks; ++b) {
+        all.emplace_back([&, k, b] { cpu::run_block(call, &parameters[k], b, blocks, threads); });
+      }
+    }
+    for (auto& t : all) t.join();
+    for (const element& e : pe) {
+      CHECK(e.log.count == 0 && e.report.failed == 0);
+      CHECK(memcmp(e.report.sum, pe[0].report.sum, sizeof e.report.sum) == 0);
+    }
+    return pe[0].report.sum[graph::bfs_found];
+  }
+
+  // `plan` says for each level whether it goes bottom-up, `mixed` whether leads go first, and what is left is expanded.
+  void search(uint64_t source, uint32_t plan, bool mixed, uint64_t list_limit) {
+    uint32_t turn = 0;
+    bool queued = true;
+    auto each = [&](const std::function<void(element&)>& f) {
+      for (element& e : pe) f(e);
+    };
+    auto own_queue = [&] {
+      each([](element& e) { e.p.items = e.report.own_items; });
+    };
+    each([&](element& e) {
+      e.p.source = slot(source), e.p.list_limit = list_limit, e.p.level = 0, e.p.resume = 0, e.p.queue_next = at(e.queue[0]);
+    });
+    CHECK(run(0, [](element& e) { wb_partition_start_u32(e.p, world_ref(e.world)); }) == 1);
+    own_queue();
+    const auto top_down = [](element& e) {
+      wb_partition_top_down_pointer_u32(e.p, world_ref(e.world), graph::pointer_source<uint32_t>{e.list.data()});
+    };
+    const auto bottom_up = [](element& e) {
+      wb_partition_bottom_up_pointer_u32(e.p, world_ref(e.world), graph::pointer_source<uint32_t>{e.list.data()});
+    };
+    auto expand = [&] {
+      each([&](element& e) { e.p.queue = at(e.queue[turn]), e.p.queue_next = at(e.queue[1 - turn]); });
+      turn = 1 - turn;
+      const uint64_t n = run(1, top_down);
+      own_queue();
+      return n;
+    };
+    for (uint32_t level = 1;; ++level) {
+      each([&](element& e) { e.p.level = level, e.p.resume = 0; });
+      uint64_t found = 0;
+      if (plan >> level % 32 & 1) {
+        if (mixed && queued) {
+          found = run(0, [](element& e) { wb_partition_by_leads_u32(e.p, world_ref(e.world)); });
+          each([&](element& e) { e.p.resume = 1; });
+          found += level % 2 ? expand() : run(0, bottom_up);
+        } else {
+          found = run(0, bottom_up);
+        }
+        queued = false;
+      } else {
+        if (!queued) {
+          each([&](element& e) { e.p.queue_next = at(e.queue[turn]); });
+          run(0, [](element& e) { wb_partition_collect_u32(e.p, world_ref(e.world)); });
+          own_queue();
+        }
+        found = expand();
+        queued = true;
+      }
+      if (found == 0) break;
+    }
+    check(source);
+  }
+
+  void check(uint64_t source) {
+    std::vector<uint32_t> expected(vertices, ~0u);
+    std::deque<uint64_t> next{source};
+    expected[source] = 0;
+    for (; !next.empty(); next.pop_front()) {
+      for (uint32_t n : lists[next.front()]) {
+        if (expected[n] == ~0u) expected[n] = expected[next.front()] + 1, next.push_back(n);
+      }
+    }
+    for (uint64_t v = 0; v < vertices; ++v) {
+      const wb_partition& p = pe[v % pes].p;
+      const uint32_t depth = reinterpret_cast<uint32_t*>(p.depth)[v / pes];
+      const uint32_t parent = reinterpret_cast<uint32_t*>(p.parent)[v / pes];
+      CHECK(depth == expected[v]);
+      if (depth == ~0u) {
+        CHECK(parent == ~0u);
+      } else if (v == source) {
+        CHECK(parent == slot(v));
+      } else {
+        const uint64_t u = parent % span * pes + parent / span;
+        CHECK(u < vertices && expected[u] + 1 == depth);
+        bool edge = false;
+        for (uint32_t n : lists[u]) edge |= n == v;
+        CHECK(edge);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const uint64_t vertices = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1900;
+  uint32_t seed = 0;
+  for (uint32_t pes : {1, 2, 3}) {
+    bed b(pes, vertices / 3 * pes, ++seed);
+    // Top-down with lists and with bitmaps, bottom-up, and to and fro.
+    b.search(seed, 0, false, span / 32);
+    b.search(0, 0, false, 0);
+    b.search(b.vertices - 5, ~0u, false, 4);
+    b.search(b.vertices - 5, 0b101100, true, 4);
+    b.search(1, 0b010110, true, 4);
+  }
+  std::printf("partition stress: width %u: ok\n", warp::width);
+}
