@@ -17,6 +17,7 @@ use std::time::Duration;
 ///
 /// After a kernel that failed, those behind it do not begin (CPU threads), or begin and find every wait at its end (a GPU); the
 /// next `synchronize` answers the error, and the stream can be used again.
+#[must_use = "dropping a stream stops its kernels; call synchronize"]
 pub struct Stream<'a> {
     engine: Engine,
     state: Mutex<State>,

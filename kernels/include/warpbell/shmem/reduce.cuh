@@ -155,7 +155,9 @@ WB_FN void team_calls<Self>::reduce_words(T* dest, const T* source, size_t first
         }
       }
     }
-    for (uint32_t m = 0; m < size; ++m) {
+    // Each begins with the member after it, so that not all of them write to the same one.
+    for (uint32_t k = 1; k <= size; ++k) {
+      const uint32_t m = k < size ? after(k) : team().pe;
 #pragma unroll
       for (uint32_t r = 0; r < row; ++r) {
         if (i + r * step < last) order::store_remote(reinterpret_cast<Word*>(to + m * apart) + i + r * step, sum[r]);
