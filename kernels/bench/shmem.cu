@@ -2,6 +2,8 @@
 //
 // A test that is measured side by side with plain loads and stores is a template over `How`: `library` makes the calls of
 // shmem.cuh, `by_hand` does the same on the address that `ptr` answers.
+#include <type_traits>
+
 #include <warpbell/kernel.h>
 #include <warpbell/shmem.cuh>
 
@@ -228,22 +230,12 @@ struct by_hand {
       }
     }
   }
-  template <uint32_t Op, class T> static WB_FN T update(const world_ref& w, T* at, T v, T expected, uint32_t pe) {
+  template <uint32_t Op, class T> static WB_FN T update(const world_ref& w, T* at, T v, T, uint32_t pe) {
     T* there = w.ptr(at, pe);
     if constexpr (Op == inc) order::add_relaxed_sys(there, T(1));
     if constexpr (Op == add) order::add_relaxed_sys(there, v);
-    if constexpr (Op == set) order::store_remote(there, v);
-    if constexpr (Op == and_) order::fetch_and_relaxed_sys(there, v);
-    if constexpr (Op == or_) order::fetch_or_relaxed_sys(there, v);
-    if constexpr (Op == xor_) order::fetch_xor_relaxed_sys(there, v);
     if constexpr (Op == fetch_inc) return order::fetch_add_relaxed_sys(there, T(1));
     if constexpr (Op == fetch_add) return order::fetch_add_relaxed_sys(there, v);
-    if constexpr (Op == swap) return order::exchange_relaxed_sys(there, v);
-    if constexpr (Op == compare_swap) return order::compare_exchange_relaxed_sys(there, expected, v);
-    if constexpr (Op == fetch_and) return order::fetch_and_relaxed_sys(there, v);
-    if constexpr (Op == fetch_or) return order::fetch_or_relaxed_sys(there, v);
-    if constexpr (Op == fetch_xor) return order::fetch_xor_relaxed_sys(there, v);
-    if constexpr (Op == fetch) return order::load_remote(there);
     return T{};
   }
 };
@@ -424,21 +416,20 @@ template <class T, class How, uint32_t Op> WB_FN_COLD void update_many(const wor
     return How::template update<Op>(w, window + at, v, expected, t.peer);
   };
   // Warm-up is part of what is checked, so it goes on in the same sequence.
-#pragma unroll 1
-  for (uint32_t timed = 0; timed < 2; ++timed) {
-    if (timed) {
-      w.quiet();
-      begin(w, t);
-    }
-    const uint32_t n = timed ? t.iterations : t.warmup;
-#pragma unroll 1
-    for (uint32_t i = 0; i < n; i += ahead) {
+  bool warm = false;
+  for (uint32_t from = 0, to = t.warmup;; from = t.warmup, to = t.warmup + t.iterations) {
+    if (warm) begin(w, t);
+    // Those that answer are sent off before the first answer is looked at.
+    for (uint32_t i = from; i < to; i += ahead) {
       T v[ahead];
 #pragma unroll
-      for (uint32_t k = 0; k < ahead; ++k) v[k] = i + k < n ? one() : T{};
+      for (uint32_t k = 0; k < ahead; ++k) v[k] = i + k < to ? one() : T{};
 #pragma unroll
       for (uint32_t k = 0; k < ahead; ++k) old ^= v[k];
     }
+    if (warm) break;
+    w.quiet();
+    warm = true;
   }
   end(w, t);
   reinterpret_cast<uint64_t*>(t.sums)[warp::thread_index()] = old;
@@ -463,10 +454,10 @@ template <class T, uint32_t Op> WB_FN void replay_one(const test& t, uint64_t th
   }
 }
 
-template <class T, class How> struct updates {
+template <class T> struct updates {
   const world_ref& w;
   const test& t;
-  template <uint32_t Op> WB_FN void run() const { update_many<T, How, Op>(w, t); }
+  template <uint32_t Op> WB_FN void run() const { update_many<T, library, Op>(w, t); }
 };
 template <class T> struct replays {
   const test& t;
@@ -494,7 +485,16 @@ template <class Do> WB_FN void by_operation(uint32_t op, Do what) {
 }
 
 template <class T, class How> WB_FN void atomic_rate(const world_ref& w, const test& t) {
-  by_operation(t.op, updates<T, How>{w, t});
+  if constexpr (std::is_same<How, library>::value) {
+    by_operation(t.op, updates<T>{w, t});
+  } else {
+    switch (t.op) {
+      case inc: return update_many<T, How, inc>(w, t);
+      case add: return update_many<T, How, add>(w, t);
+      case fetch_inc: return update_many<T, How, fetch_inc>(w, t);
+      default: return update_many<T, How, fetch_add>(w, t);
+    }
+  }
 }
 template <class T> WB_FN void replay(const test& t, uint64_t threads) { by_operation(t.op, replays<T>{t, threads}); }
 
