@@ -79,11 +79,8 @@ fn main() -> Result<(), Failure> {
     let options = Options::parse("--engine auto|gpu|cpu --pes N --rows N --cols N --steps N")?;
     let large = support::engine(&options, 0)?.kind() == "gpu";
     let side = if large { 4096 } else { 256 };
-    let plate = Plate {
-        rows: options.get("rows", side)?,
-        cols: options.get("cols", side)?,
-        steps: options.get("steps", 100)?,
-    };
+    let plate =
+        Plate { rows: options.get("rows", side)?, cols: options.get("cols", side)?, steps: options.get("steps", 100)? };
     let range = 3..=1 << 16;
     if !range.contains(&plate.rows) || !range.contains(&plate.cols) {
         return Err("--rows and --cols: a plate has 3 to 65536 of each".into());

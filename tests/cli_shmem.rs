@@ -82,7 +82,11 @@ fn every_test_is_verified_with_one_to_three_pes() {
             assert_eq!(row["wrong"], 0, "{row}");
             assert!(row["time_ns"]["median"].as_f64().unwrap() > 0.0, "{row}");
             assert!(row["operations_per_s"]["median"].as_f64().unwrap() > 0.0, "{row}");
-            assert_eq!(row["p99_9_ns"].is_number(), !row["test"].as_str().unwrap().contains("_bw") && row["elements"] == 0, "{row}");
+            assert_eq!(
+                row["p99_9_ns"].is_number(),
+                !row["test"].as_str().unwrap().contains("_bw") && row["elements"] == 0,
+                "{row}"
+            );
         }
     }
 }
@@ -90,13 +94,30 @@ fn every_test_is_verified_with_one_to_three_pes() {
 #[test]
 fn both_directions_at_once_and_every_atomic_operation() {
     let short = ["-n", "50", "--window", "1k", "--runs", "1", "--bidir"];
-    for op in "inc add set and or xor swap compare_swap fetch fetch_inc fetch_add fetch_and fetch_or fetch_xor".split(' ') {
+    for op in
+        "inc add set and or xor swap compare_swap fetch fetch_inc fetch_add fetch_and fetch_or fetch_xor".split(' ')
+    {
         let text = succeeds(&[&["atomic_rate", "-a", op][..], &short].concat());
         let rows = lines(&text);
         assert_eq!(rows.len(), 2, "{text}");
         assert!(rows.iter().all(|r| r.last().unwrap() == "0"), "{text}");
     }
-    let text = succeeds(&["get_bw", "-b", "100", "-e", "100", "-n", "10", "--bidirectional", "--pes", "3", "-c", "2", "-t", "3"]);
+    let text = succeeds(&[
+        "get_bw",
+        "-b",
+        "100",
+        "-e",
+        "100",
+        "-n",
+        "10",
+        "--bidirectional",
+        "--pes",
+        "3",
+        "-c",
+        "2",
+        "-t",
+        "3",
+    ]);
     assert!(text.contains("every PE and the next one"), "{text}");
 }
 
