@@ -105,7 +105,7 @@ fn timeout(environment: &Environment) -> Result<Duration, BootstrapError> {
     Ok(environment::timeout(environment)?.unwrap_or(DEFAULT_TIMEOUT))
 }
 
-/// The same with these variables.
+/// The same with these variables; the ranks have `within` to come.
 pub fn from_environment(
     environment: &Environment,
     within: Duration,
@@ -114,7 +114,6 @@ pub fn from_environment(
     if launched.size == 1 {
         return Ok(None);
     }
-    let within = environment::timeout(environment)?.unwrap_or(within);
     let secret = Secret::find(environment)?.ok_or(BootstrapError::NoSecret { via: launched.via })?;
     Ok(Some(Box::new(store::Member::join(&launched, secret, within)?)))
 }
