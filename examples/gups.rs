@@ -111,7 +111,11 @@ fn next(x: u64) -> u64 {
 /// x^(2j) for j below 64, of which squares are made.
 fn squares_of_x() -> [u64; 64] {
     let mut power = 1;
-    std::array::from_fn(|_| std::mem::replace(&mut power, next(next(power))))
+    std::array::from_fn(|_| {
+        let this = power;
+        power = next(next(power));
+        this
+    })
 }
 
 /// What `count` entries from `first` on hold after all updates, one after the other.
