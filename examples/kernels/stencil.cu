@@ -31,9 +31,9 @@ WB_FN void blocks_meet(const world_ref& w, uint32_t* arrived, uint32_t turn) {
 
 // One row, by the threads of the block; always the same additions in the same order.
 WB_FN void update(double* to, const double* from, uint32_t row, uint32_t cols) {
-  const double* here = from + uint64_t{row} * cols;
+  const double *here = from + uint64_t{row} * cols, *above = here - cols, *below = here + cols;
   for (uint32_t c = 1 + threadIdx.x; c + 1 < cols; c += blockDim.x) {
-    to[uint64_t{row} * cols + c] = ((here[c - cols] + here[c + cols]) + (here[c - 1] + here[c + 1])) * 0.25;
+    to[uint64_t{row} * cols + c] = ((above[c] + below[c]) + (here[c - 1] + here[c + 1])) * 0.25;
   }
 }
 
