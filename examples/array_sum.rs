@@ -11,18 +11,19 @@
 
 mod support;
 
-use std::error::Error;
 use std::time::Duration;
 use warpbell::args;
 use warpbell::memory::Place;
 use warpbell::storage::{Array, Cache, Consent, Drive, Plan, Volume};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), support::Failure> {
     let numbers: Vec<u32> = (0..1 << 20).collect();
     let plan = Plan::new().array::<u32>("numbers", numbers.len() as u64);
 
-    let engine = support::engine()?;
-    let drive = Drive::create(&support::option("device", "soft:mem")?, plan.bytes(), &Consent::none())?;
+    let options = support::Options::parse("--engine auto|gpu|cpu --device SPEC")?;
+    let engine = support::engine(&options, 0)?;
+    println!("engine {engine}");
+    let drive = Drive::create(&options.get("device", "soft:mem".to_owned())?, plan.bytes(), &Consent::none())?;
     let volume = Volume::on(&engine, [drive]).build()?;
     println!("{}", volume.path());
     volume.store_array("numbers", &numbers)?;

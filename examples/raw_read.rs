@@ -11,7 +11,6 @@
 
 mod support;
 
-use std::error::Error;
 use std::time::Duration;
 use warpbell::args;
 use warpbell::memory::Place;
@@ -19,9 +18,11 @@ use warpbell::storage::{Consent, Drive, Volume};
 
 const BYTES: u64 = 2 << 20;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let engine = support::engine()?;
-    let drive = Drive::create(&support::option("device", "soft:mem")?, BYTES, &Consent::none())?;
+fn main() -> Result<(), support::Failure> {
+    let options = support::Options::parse("--engine auto|gpu|cpu --device SPEC")?;
+    let engine = support::engine(&options, 0)?;
+    println!("engine {engine}");
+    let drive = Drive::create(&options.get("device", "soft:mem".to_owned())?, BYTES, &Consent::none())?;
     let volume = Volume::on(&engine, [drive]).build()?;
     println!("{}", volume.path());
 

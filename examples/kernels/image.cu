@@ -4,6 +4,8 @@
 
 #include "array_sum.cu"
 #include "async_read.cu"
+#include "gups.cu"
 #include "raw_read.cu"
+#include "stencil.cu"
 
 WB_IMAGE(warpbell_examples_image)

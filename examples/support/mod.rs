@@ -1,8 +1,13 @@
-//! What the examples share: their kernels, and `--engine` and `--device`.
+//! What the examples share: their kernels, options, and the engine that `--engine` names.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::c_void;
+use std::str::FromStr;
 use warpbell::engine::{CpuImage, Engine};
+
+/// Any error, from any thread.
+pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// `examples/kernels`, compiled by nvcc; empty where there was none.
 static FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/examples.fatbin"));
@@ -13,43 +18,51 @@ unsafe extern "C" {
     fn warpbell_examples_image() -> *const c_void;
 }
 
-/// The value of `--NAME VALUE` on the command line, or the default.
-pub fn option(name: &str, default: &str) -> Result<String, Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
-    let mut value = default.to_owned();
-    while let Some(arg) = args.next() {
-        match arg.strip_prefix("--") {
-            Some("engine" | "device") => {
-                let given = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
-                if arg[2..] == *name {
-                    value = given;
-                }
+/// The options of the command line, each `--NAME VALUE`.
+pub struct Options(BTreeMap<String, String>);
+
+impl Options {
+    /// Reads the command line; `usage` names every option there is, as in `--engine auto|gpu|cpu --pes N`.
+    pub fn parse(usage: &str) -> Result<Self, Failure> {
+        let known: Vec<&str> = usage.split_whitespace().filter(|word| word.starts_with("--")).collect();
+        let mut given = BTreeMap::new();
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            if !known.contains(&arg.as_str()) {
+                return Err(format!("`{arg}`: there are {usage}").into());
             }
-            _ => return Err(format!("`{arg}`: there are --engine auto|gpu|cpu and --device SPEC").into()),
+            let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
+            given.insert(arg.trim_start_matches('-').to_owned(), value);
+        }
+        Ok(Self(given))
+    }
+
+    /// The value of `--NAME`, or the default.
+    pub fn get<T: FromStr>(&self, name: &str, default: T) -> Result<T, Failure> {
+        match self.0.get(name) {
+            None => Ok(default),
+            Some(text) => text.parse().map_err(|_| format!("--{name} {text}: this is no value for it").into()),
         }
     }
-    Ok(value)
 }
 
-/// The engine that `--engine` names, with the examples' kernels.
-pub fn engine() -> Result<Engine, Box<dyn Error>> {
+/// The engine that `--engine` names, with the examples' kernels; on this GPU if it is one.
+pub fn engine(options: &Options, gpu: usize) -> Result<Engine, Failure> {
     // SAFETY: image.cu defines the symbol with WB_IMAGE, compiled by build.rs against this crate's headers.
     let image = unsafe { CpuImage::from_symbol(warpbell_examples_image) }?;
-    let gpu = || {
+    let on_gpu = || {
         if FATBIN.is_empty() {
             return Err("built without nvcc".into());
         }
-        Engine::gpu_with(0, FATBIN).map_err(Box::<dyn Error>::from)
+        Engine::gpu_with(gpu, FATBIN).map_err(Failure::from)
     };
-    let engine = match option("engine", "auto")?.as_str() {
-        "gpu" => gpu()?,
-        "cpu" => Engine::cpu_with(0, &image, None)?,
-        "auto" => match gpu() {
-            Ok(engine) => engine,
-            Err(reason) => Engine::cpu_with(0, &image, Some(reason.to_string()))?,
+    match options.get("engine", "auto".to_owned())?.as_str() {
+        "gpu" => on_gpu(),
+        "cpu" => Ok(Engine::cpu_with(0, &image, None)?),
+        "auto" => match on_gpu() {
+            Ok(engine) => Ok(engine),
+            Err(reason) => Ok(Engine::cpu_with(0, &image, Some(reason.to_string()))?),
         },
-        other => return Err(format!("--engine {other}: there are auto, gpu and cpu").into()),
-    };
-    println!("engine {engine}");
-    Ok(engine)
+        other => Err(format!("--engine {other}: there are auto, gpu and cpu").into()),
+    }
 }

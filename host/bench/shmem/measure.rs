@@ -404,3 +404,82 @@ fn identity(engine: &Engine) -> Option<Vec<u8>> {
     let place = gpu.bdf.map_or_else(|| gpu.ordinal.to_string(), |bdf| bdf.to_string());
     Some(format!("{} {place}", host.trim()).into_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::shmem::AtomicOp;
+    use std::sync::Mutex;
+
+    /// Runs `work` on two PEs, each on one thread.
+    fn on_two(work: impl Fn(&World) + Sync) {
+        let engines = (0..2).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>().unwrap();
+        let worlds = World::local_on(engines, 16 << 20).unwrap();
+        let work = &work;
+        std::thread::scope(|s| worlds.iter().for_each(|world| drop(s.spawn(move || work(world)))));
+    }
+
+    fn setting(test: Test) -> Setting {
+        Setting {
+            iterations: Some(20),
+            warmup: Some(1),
+            window_bytes: (test.family() == Family::Rate).then_some(4096),
+            runs: 1,
+            ..Setting::new(test)
+        }
+    }
+
+    /// What the checks count on each PE after one word of PE 1's target has been changed.
+    fn wrong_after_a_change(setting: &Setting, bytes: u64, changed: usize) -> u64 {
+        let counted = std::sync::atomic::AtomicU64::new(0);
+        on_two(|world| {
+            let mut bench = ShmemBench::new(world, setting.clone()).unwrap();
+            let shape = bench.shape(bytes).unwrap();
+            let engine = world.engine();
+            let clocks = engine.allocate(Place::Device, shape.blocks as usize * size_of::<BlockClock>()).unwrap();
+            let sums = engine.allocate(Place::Device, shape.all_threads() as usize * 8).unwrap();
+            bench.timed(&shape, false, &clocks, &sums, None).unwrap();
+            if world.my_pe() == 1 {
+                let old = bench.target.read(changed, 1).unwrap()[0];
+                bench.target.write(changed, &[old ^ 1]).unwrap();
+            }
+            let wrong = bench.check(&shape, &sums).unwrap();
+            counted.fetch_add(wrong, std::sync::atomic::Ordering::Relaxed);
+        });
+        counted.into_inner()
+    }
+
+    #[test]
+    fn one_wrong_byte_is_counted() {
+        assert_eq!(wrong_after_a_change(&setting(Test::PutBw), 100, 99), 1);
+        // Behind the message: nobody may write there.
+        assert_eq!(wrong_after_a_change(&setting(Test::PutBw), 100, 100), 1);
+        // PE 1 gets nothing when PE 0 does.
+        assert_eq!(wrong_after_a_change(&setting(Test::GetLatency), 100, 7), 1);
+        assert_eq!(wrong_after_a_change(&setting(Test::PRate), 4, 3), 1);
+        assert_eq!(wrong_after_a_change(&setting(Test::Alltoall), 12, 20), 1);
+        assert_eq!(wrong_after_a_change(&setting(Test::Fcollect), 12, 20), 1);
+        assert_eq!(wrong_after_a_change(&setting(Test::Reduce), 12, 8), 1);
+    }
+
+    #[test]
+    fn one_wrong_word_of_a_window_is_counted() {
+        for op in [AtomicOp::Inc, AtomicOp::FetchXor, AtomicOp::CompareSwap] {
+            assert_eq!(wrong_after_a_change(&Setting { op, ..setting(Test::AtomicRate) }, 8, 1000), 1);
+        }
+    }
+
+    #[test]
+    fn rows_are_the_same_on_every_pe() {
+        let rows = Mutex::new(Vec::new());
+        on_two(|world| {
+            let mut bench = ShmemBench::new(world, Setting { raw: true, ..setting(Test::PutSignalPingPong) }).unwrap();
+            let row = bench.measure(40).unwrap();
+            rows.lock().unwrap().push(row);
+        });
+        let rows = rows.into_inner().unwrap();
+        assert_eq!(rows[0].to_string(), rows[1].to_string());
+        assert_eq!((rows[0].operations, rows[0].wrong()), (20, 0));
+        assert!(rows[0].library.percentiles.is_some() && rows[0].raw.is_some());
+    }
+}

@@ -87,7 +87,7 @@ const CPU: Suited = Suited {
     message_bytes: 2 << 20,
     messages: 1000,
     elements: 10_000,
-    rounds: 300,
+    rounds: 100,
     least: 4,
     blocks: 1,
     threads: 1,
@@ -185,7 +185,7 @@ impl Setting {
         }
         self.datatype = self.datatype.filter(|d| test.datatypes().contains(d));
         self.bidirectional &= test.has_directions();
-        self.raw &= test.has_raw();
+        self.raw &= test.has_raw() && (test != Test::AtomicRate || self.op as u32 <= AtomicOp::FetchAdd as u32);
         self
     }
 
@@ -247,6 +247,9 @@ impl Setting {
         }
         if self.raw && !test.has_raw() {
             return refuse("--raw", "plain loads and stores have nothing of the kind");
+        }
+        if self.raw && test == Test::AtomicRate && self.op as u32 > AtomicOp::FetchAdd as u32 {
+            return refuse("--raw with this operation", "by hand there are inc, add, fetch_inc and fetch_add");
         }
         if test.family() != Family::Rate && self.window_bytes.is_some() {
             return refuse("--window", "it is for the rates of single elements");

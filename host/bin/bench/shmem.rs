@@ -72,7 +72,7 @@ fn measure(
     let speaks = world.my_pe() == 0;
     let line = |words: std::fmt::Arguments<'_>| if speaks { text.line(words) } else { Ok(()) };
     line(format_args!("# warpbell {}  bench shmem  {plan}", env!("CARGO_PKG_VERSION")))?;
-    line(format_args!("# {world:?}"))?;
+    line(format_args!("# transport {}", world.path()))?;
     line(format_args!("# runs {}, the median is shown; timed inside the kernels; all data verified", args.runs))?;
     let mut rows = Vec::new();
     for setting in settings {
@@ -95,7 +95,7 @@ fn measure(
             "pes": world.n_pes(), "runs": args.runs, "settings": settings,
             "deadline_ns": nanoseconds(args.engine.deadline),
         });
-        let results = json!({ "engines": engines, "world": format!("{world:?}"), "rows": rows });
+        let results = json!({ "engines": engines, "transport": world.path(), "rows": rows });
         output::write_json(&Report::new("bench shmem", config, world.engine(), None, results), path)?;
     }
     Ok(rows)

@@ -1,0 +1,106 @@
+// Messages: bandwidth, latency, there and back.
+#pragma once
+
+#include "how.cuh"
+
+namespace shmem_bench {
+
+using namespace warpbell;
+
+template <class S> struct units;
+template <> struct units<scope::thread> {
+  static WB_FN uint64_t index() { return warp::thread_index(); }
+  static WB_FN uint64_t total() { return warp::thread_total(); }
+};
+template <> struct units<scope::warp> {
+  static WB_FN uint64_t index() { return warp::index(); }
+  static WB_FN uint64_t total() { return warp::total(); }
+};
+template <> struct units<scope::block> {
+  static WB_FN uint64_t index() { return blockIdx.x; }
+  static WB_FN uint64_t total() { return gridDim.x; }
+};
+
+// One thread's, warp's or block's part of a message: whole multiples of 16 bytes, but for the last.
+struct part {
+  uint64_t first, bytes;
+
+  template <class S> static WB_FN part of(S, uint64_t bytes) {
+    constexpr uint64_t grain = 16;
+    const uint64_t each = (bytes + units<S>::total() * grain - 1) / (units<S>::total() * grain) * grain;
+    const uint64_t first = units<S>::index() * each;
+    if (first >= bytes) return part{0, 0};
+    return part{first, bytes - first < each ? bytes - first : each};
+  }
+};
+
+template <bool Put, class How, class S> WB_FN void move(S s, const world_ref& w, const test& t, part p) {
+  uint8_t* to = reinterpret_cast<uint8_t*>(t.target) + p.first;
+  const uint8_t* from = reinterpret_cast<const uint8_t*>(t.source) + p.first;
+  if constexpr (Put) {
+    How::put(s, w, to, from, p.bytes, t.peer);
+  } else {
+    How::get(s, w, to, from, p.bytes, t.peer);
+  }
+}
+
+// Message after message, in parts; complete at the end.
+template <bool Put, class How, class S> WB_FN void bandwidth(S s, const world_ref& w, const test& t) {
+  const part p = part::of(s, t.bytes);
+  const uint32_t all = t.warmup + t.iterations;
+  for (uint32_t i = 0; i < all; ++i) {
+    if (i == t.warmup) {
+      w.quiet();
+      begin(w, t);
+    }
+    if (p.bytes != 0) move<Put, How>(s, w, t, p);
+  }
+  end(w, t);
+}
+
+// Each message is complete before the next.
+template <bool Put, class How, class S> WB_FN void latency(S s, const world_ref& w, const test& t) {
+  in_turn(s, w, t, [&](uint32_t) {
+    move<Put, How>(s, w, t, part{0, t.bytes});
+    if constexpr (Put) w.quiet();
+    S::sync();
+  });
+}
+
+// --- there and back --------------------------------------------------------------------------------------------------------
+
+template <class How> WB_FN void p_ping_pong(const world_ref& w, const test& t) {
+  uint64_t* flag = reinterpret_cast<uint64_t*>(t.flag);
+  in_turn(by_thread, w, t, [&](uint32_t i) {
+    const uint64_t v = t.turn + i + 1;
+    if (t.member == 0) {
+      How::p(w, flag, v, t.peer);
+      How::wait(w, flag, v);
+    } else if (t.member == 1) {
+      How::wait(w, flag, v);
+      How::p(w, flag, v, t.peer);
+    }
+  });
+}
+
+template <class How, class S> WB_FN void put_signal_ping_pong(S s, const world_ref& w, const test& t) {
+  uint8_t* to = reinterpret_cast<uint8_t*>(t.target);
+  const uint8_t* from = reinterpret_cast<const uint8_t*>(t.source);
+  uint64_t* flag = reinterpret_cast<uint64_t*>(t.flag);
+  auto wait = [&](uint64_t v) {
+    if (S::rank() == 0) How::wait(w, flag, v);
+    S::sync();
+  };
+  in_turn(s, w, t, [&](uint32_t i) {
+    const uint64_t v = t.turn + i + 1;
+    if (t.member == 0) {
+      How::put_signal(s, w, to, from, t.bytes, flag, v, t.peer);
+      wait(v);
+    } else if (t.member == 1) {
+      wait(v);
+      How::put_signal(s, w, to, from, t.bytes, flag, v, t.peer);
+    }
+  });
+}
+
+}  // namespace shmem_bench

@@ -1,0 +1,127 @@
+// How a test runs: what it is told, what messages hold, when the clock runs.
+#pragma once
+
+#include <warpbell/shmem.cuh>
+
+namespace shmem_bench {
+
+using namespace warpbell;
+
+// What a test is told. host/bench/shmem/kernel.rs mirrors it.
+struct test {
+  uint64_t source;      // symmetric: what is put, and got
+  uint64_t target;      // symmetric: where it goes
+  uint64_t flag;        // u64 in the symmetric heap
+  uint64_t clock;       // block_clock[blocks]
+  uint64_t samples;     // u32[iterations]: ticks of each operation; or 0
+  uint64_t gate;        // gate_words
+  uint64_t sums;        // u64[threads]: what each thread got; or 0
+  uint64_t bytes;       // of a message
+  uint64_t elements;    // of a window; for p a multiple of the number of threads
+  uint64_t turn;        // counters that live longer than a run begin here
+  uint64_t seed;
+  uint64_t before;      // the pattern that the target held
+  uint32_t iterations;
+  uint32_t warmup;
+  uint32_t peer;
+  uint32_t everybody;   // all PEs run this kernel: they begin together
+  uint32_t op;          // `atomic`
+  uint32_t member;      // 0 and 1: the two of a ping-pong
+};
+
+// When a block was in its timed part. Ticks are what samples are counted in.
+struct block_clock {
+  uint64_t start_ns, end_ns, start_ticks, end_ticks;
+};
+
+struct gate_words {
+  uint32_t arrived, open;
+};
+
+WB_FN uint64_t ticks() {
+#if WB_GPU
+  return static_cast<uint64_t>(clock64());
+#else
+  return now_ns();
+#endif
+}
+
+// --- what messages hold ------------------------------------------------------------------------------------------------
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+WB_FN uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// 8 bytes of the pattern; and 4 or 8 as an element of an array.
+WB_FN uint64_t word(uint64_t seed, uint64_t i) { return mix(seed + (i + 1) * 0x9e3779b97f4a7c15ull); }
+template <class T> WB_FN T element(uint64_t seed, uint64_t i) {
+  if constexpr (sizeof(T) == 8) {
+    return word(seed, i);
+  } else {
+    return static_cast<T>(word(seed, i / 2) >> (i % 2 * 32));
+  }
+}
+
+// --- the timed part ----------------------------------------------------------------------------------------------------
+
+WB_FN block_clock& my_clock(const test& t) { return reinterpret_cast<block_clock*>(t.clock)[blockIdx.x]; }
+
+WB_FN void wait_for(const world_ref& w, const uint32_t* word, uint32_t at_least) {
+  patience p(w.control());
+  while (order::load_acquire(word) < at_least) {
+    if (verdict v = p.spent(); v != verdict::go_on) {
+      w.fail(WB_CALL_WAIT, status_word(v), word, sizeof *word, w.my_pe());
+      return;
+    }
+  }
+}
+
+// All blocks have come here, and those of the other PEs; they go on together. All blocks of the grid run at once.
+WB_FN void begin(const world_ref& w, const test& t) {
+  gate_words* gate = reinterpret_cast<gate_words*>(t.gate);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    order::fetch_add(&gate->arrived, 1u);
+    if (blockIdx.x == 0) {
+      wait_for(w, &gate->arrived, gridDim.x);
+      if (t.everybody) w.sync_all(by_thread);
+      order::store_release(&gate->open, 1u);
+    } else {
+      wait_for(w, &gate->open, 1);
+    }
+    my_clock(t).start_ns = now_ns();
+    my_clock(t).start_ticks = ticks();
+  }
+  __syncthreads();
+}
+
+// What the threads of this block did is complete.
+WB_FN void end(const world_ref& w, const test& t) {
+  w.quiet();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    my_clock(t).end_ticks = ticks();
+    my_clock(t).end_ns = now_ns();
+  }
+}
+
+// Operations one after the other, by the first `S` of each block; `once` gets their number. Samples are of the first block. One
+// loop for warm-up, timing and sampling, so that what is measured is compiled once.
+template <class S, class F> WB_FN void in_turn(S, const world_ref& w, const test& t, F once) {
+  const bool works = threadIdx.x < S::count(), samples = t.samples != 0 && blockIdx.x == 0;
+  uint32_t* sample = reinterpret_cast<uint32_t*>(t.samples);
+  const uint32_t all = t.warmup + t.iterations;
+  for (uint32_t i = 0; i < all; ++i) {
+    if (i == t.warmup) begin(w, t);
+    if (!works) continue;
+    const uint64_t from = samples ? ticks() : 0;
+    once(i);
+    if (samples && threadIdx.x == 0 && i >= t.warmup) sample[i - t.warmup] = static_cast<uint32_t>(ticks() - from);
+  }
+  end(w, t);
+}
+
+}  // namespace shmem_bench
