@@ -201,7 +201,7 @@ fn numbers_of_a_counter_are_drawn_once_each() {
 }
 
 /// One call on the first PE of a world of two, which fails.
-fn failed(call: impl Fn(u64) -> Op, deadline: Duration, stop: bool) -> RunError {
+fn failed(call: impl Fn(u64) -> Op + Sync, deadline: Duration, stop: bool) -> RunError {
     let place = Place::cpu(2, 1, 1);
     let errors = place.on_all(|world: &World| {
         let memory = world.malloc::<u64>(8).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::nvme::NvmeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,6 +10,9 @@ use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
 use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
+
+/// Ranks of a world at most.
+const MAX_RANKS: i64 = warpbell::engine::abi::MAX_PES as i64;
 
 /// GPU kernels that do their own I/O.
 #[derive(Debug, Parser)]
@@ -27,6 +31,8 @@ pub enum Command {
     /// Measure devices, the queue core, the cache, and what PEs do with each other's memory
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Start a program as the ranks of a world on this host
+    Run(RunArgs),
     /// Controllers: bind and unbind, list, identify, logs
     #[command(subcommand)]
     Nvme(NvmeCommand),
@@ -302,8 +308,8 @@ pub struct ArrayArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ShmemArgs {
-    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, put_signal_ping_pong, barrier or
-    /// sync; or all, with few sizes
+    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, put_signal_ping_pong, barrier, sync,
+    /// broadcast, reduce, fcollect or alltoall; or all, with few sizes
     pub test: ShmemTest,
     /// Least message
     #[arg(short = 'b', long, alias = "min_size", value_name = "SIZE")]
@@ -320,7 +326,7 @@ pub struct ShmemArgs {
     /// Operations before them [default: a tenth, at most 100]
     #[arg(short = 'w', long, alias = "warmup_iters", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
     pub warmup_iters: Option<u32>,
-    /// Blocks (CTAs) [default: 64 for bandwidth on gpu, as many as fit for rates; 1 otherwise]
+    /// Blocks (CTAs) [default on gpu: 64 for bandwidth, as many as fit for rates, by the size for collectives; 1 otherwise]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctas: Option<u32>,
     /// Threads in each block [default: by test; 1 on cpu]
@@ -329,10 +335,10 @@ pub struct ShmemArgs {
     /// Who makes a call together: thread, warp or block [default: block]
     #[arg(short = 's', long, value_name = "SCOPE")]
     pub scope: Option<Scope>,
-    /// atomic_rate: inc, add, fetch_inc or fetch_add
+    /// atomic_rate: inc, add, set, and, or, xor, compare_swap, swap, fetch, fetch_inc, fetch_add, fetch_and, fetch_or or fetch_xor
     #[arg(short = 'a', long, alias = "atomic_op", value_name = "OP", default_value = "inc")]
     pub op: AtomicOp,
-    /// Rates: uint32 or uint64 [default: both]
+    /// Rates: uint32 or uint64 [default: both]; reduce: float or uint64 [default: float]
     #[arg(short = 'd', long, value_name = "TYPE")]
     pub datatype: Option<Datatype>,
     /// Rates: bytes of each heap that elements are spread over [default: 256M on gpu, 1M on cpu]
@@ -369,6 +375,25 @@ impl FromStr for ShmemTest {
     fn from_str(s: &str) -> Result<Self, String> {
         if s == "all" { Ok(Self::All) } else { s.parse().map(Self::One).map_err(|e| format!("{e}, and all")) }
     }
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// How many ranks
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
+    pub ranks: u32,
+    /// End all ranks that are not done after this time (exit code 124)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
+    /// How long ranks get to end once they were told to, before they are killed
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    pub grace: Duration,
+    /// Do not put the rank, as in `[3] `, before each line of output
+    #[arg(long)]
+    pub no_prefix: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
 }
 
 #[derive(Args, Clone, Debug)]

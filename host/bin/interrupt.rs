@@ -13,6 +13,8 @@ enum Phase {
     Kernels(Vec<Engine>),
     /// Between kernels: whoever works here looks at [`Interrupt::happened`].
     Careful,
+    /// It is meant for others, who decide what becomes of it.
+    PassOn(Box<dyn Fn(i32) + Send>),
 }
 
 #[derive(Default)]
@@ -62,18 +64,26 @@ impl Interrupt {
         self.enter(Phase::Careful)
     }
 
+    /// From here on signals go to `to`, with their numbers, and are not noted.
+    pub fn is_passed_on(&self, to: impl Fn(i32) + Send + 'static) -> Guard<'_> {
+        self.enter(Phase::PassOn(Box::new(to)))
+    }
+
     fn enter(&self, phase: Phase) -> Guard<'_> {
         let before = std::mem::replace(&mut self.state().phase, phase);
         Guard { interrupt: self, before }
     }
 
-    fn raise(&self) {
+    fn raise(&self, signal: i32) {
         let mut state = self.state();
+        if let Phase::PassOn(to) = &state.phase {
+            return to(signal);
+        }
         let again = std::mem::replace(&mut state.happened, true);
         match &state.phase {
             _ if again => leave(),
             Phase::Idle => leave(),
-            Phase::Careful => {}
+            Phase::Careful | Phase::PassOn(_) => {}
             Phase::Kernels(engines) => {
                 for engine in engines {
                     if let Err(e) = engine.cancel() {
@@ -109,7 +119,7 @@ pub fn watch() -> Interrupt {
             let mut signal = 0;
             // SAFETY: both live for the call.
             if unsafe { libc::sigwait(&signals, &mut signal) } == 0 {
-                seen.raise();
+                seen.raise(signal);
             }
         }
     });

@@ -13,6 +13,8 @@ pub enum Failure {
     Error(String),
     /// The arguments contradict each other in a way that the grammar cannot say: one line, exit code 2.
     Usage(String),
+    /// One line, and the exit code of what it tells.
+    Status(String, u8),
     /// Whoever read standard output has gone: nothing to say.
     BrokenPipe,
 }
@@ -108,6 +110,10 @@ pub fn conclude(result: Result<(), Failure>, interrupted: bool) -> ExitCode {
         Err(Failure::Usage(message)) => {
             eprintln!("error: {}", one_line(&message));
             ExitCode::from(2)
+        }
+        Err(Failure::Status(message, code)) => {
+            eprintln!("error: {}", one_line(&message));
+            ExitCode::from(code)
         }
     }
 }

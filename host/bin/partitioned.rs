@@ -259,7 +259,7 @@ fn together<T>(world: &World, own: Result<T, Failure>) -> Result<T, Failure> {
 
 fn reason(failure: &Failure) -> String {
     match failure {
-        Failure::Error(text) | Failure::Usage(text) => text.clone(),
+        Failure::Error(text) | Failure::Usage(text) | Failure::Status(text, _) => text.clone(),
         Failure::BrokenPipe => String::new(),
     }
 }

@@ -12,6 +12,7 @@ mod nvme;
 mod output;
 mod partitioned;
 mod progress;
+mod run;
 mod world;
 
 use args::{Cli, Command};
@@ -32,6 +33,7 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
         Command::Nvme(command) => nvme::run(command, interrupt),
+        Command::Run(args) => run::run(&args, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),

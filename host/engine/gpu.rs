@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Threads of a warp on every GPU so far.
-const WARP: u32 = 32;
+pub(super) const WARP: u32 = 32;
 
 /// Far beyond what a first launch takes.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);

@@ -105,6 +105,14 @@ impl Engine {
         }
     }
 
+    /// Lanes in a warp: blocks are whole warps.
+    pub fn warp_width(&self) -> u32 {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.warp_width(),
+            Backend::Gpu(_) => gpu::WARP,
+        }
+    }
+
     /// Why this engine was chosen over another, if `auto` had to choose.
     pub fn note(&self) -> Option<&str> {
         match &self.0.backend {
@@ -143,7 +151,7 @@ impl Engine {
     pub fn info(&self) -> EngineInfo {
         let (warp_width, gpu, kernels) = match &self.0.backend {
             Backend::Cpu(c) => (c.warp_width(), None, c.kernels()),
-            Backend::Gpu(g) => (32, Some(g.info().clone()), g.kernels()),
+            Backend::Gpu(g) => (gpu::WARP, Some(g.info().clone()), g.kernels()),
         };
         EngineInfo {
             kind: self.kind(),

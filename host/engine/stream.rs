@@ -194,7 +194,9 @@ impl fmt::Debug for Stream<'_> {
 mod tests {
     use super::*;
     use crate::args;
+    use crate::engine::abi;
     use crate::memory::{Place, Region};
+    use bytemuck::Zeroable;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -237,22 +239,38 @@ mod tests {
         assert_eq!(out.get::<u64>(0).unwrap(), 7);
     }
 
-    /// What keeps a kernel of `failing` waiting for a signal that does not come.
-    fn quiet_world() -> crate::shmem::World {
-        crate::shmem::World::local(1).unwrap().remove(0)
+    /// The arguments of a kernel that waits until a word, which stays 0, is 5: the world is one PE, its heap the word.
+    fn in_vain<'a>(engine: &Engine, word: &'a Region) -> Args<'a> {
+        let mut args = Args::new();
+        args.push_value(abi::World {
+            control: engine.control_address(),
+            heap: word.address(),
+            heap_bytes: word.len() as u64,
+            size: 1,
+            flags: abi::WORLD_LOAD_STORE,
+            ..abi::World::zeroed()
+        });
+        args.with(word).with(EQUAL).with(5u64)
+    }
+
+    /// `warpbell::cmp::eq`.
+    const EQUAL: u32 = 0;
+    const FOR_LONG: Duration = Duration::from_secs(3600);
+
+    fn engine_with(deadline: Duration) -> (Engine, Region, Region) {
+        let engine = Engine::cpu().unwrap();
+        engine.set_deadline(deadline).unwrap();
+        let (word, out) = (engine.allocate(Place::Device, 8).unwrap(), engine.allocate(Place::Device, 8).unwrap());
+        (engine, word, out)
     }
 
     #[test]
     fn an_error_in_the_middle_ends_what_is_behind_it_and_is_told_once() {
-        let world = quiet_world();
-        let engine = world.engine();
-        engine.set_deadline(Duration::from_millis(50)).unwrap();
-        let flag = world.malloc::<u64>(1).unwrap();
-        let out: Region = engine.allocate(Place::Device, 8).unwrap();
+        let (engine, word, out) = engine_with(Duration::from_millis(50));
         let stream = engine.stream().unwrap();
-        let grid = one_warp(engine);
+        let grid = one_warp(&engine);
         stream.launch("wb_iota", grid, args!(&out, 1u64, 1u64, 0u64)).unwrap();
-        stream.launch("wb_shmem_signal_wait", grid, args!(&world, &flag, 0u32, 5u64)).unwrap();
+        stream.launch("wb_shmem_signal_wait", grid, in_vain(&engine, &word)).unwrap();
         stream.launch("wb_iota", grid, args!(&out, 1u64, 2u64, 0u64)).unwrap();
         let e = stream.synchronize(SOON).unwrap_err();
         assert!(matches!(&e, RunError::Operations { kernel, .. } if kernel == "wb_shmem_signal_wait"), "{e}");
@@ -265,31 +283,24 @@ mod tests {
 
     #[test]
     fn what_runs_when_a_stream_is_dropped_is_stopped() {
-        let world = quiet_world();
-        let engine = world.engine();
-        engine.set_deadline(Duration::from_secs(3600)).unwrap();
-        let flag = world.malloc::<u64>(1).unwrap();
-        let out = engine.allocate(Place::Device, 8).unwrap();
+        let (engine, word, out) = engine_with(FOR_LONG);
         let stream = engine.stream().unwrap();
-        stream.launch("wb_shmem_signal_wait", one_warp(engine), args!(&world, &flag, 0u32, 5u64)).unwrap();
-        stream.launch("wb_iota", one_warp(engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
+        stream.launch("wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
+        stream.launch("wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
         assert!(!stream.is_finished().unwrap());
         drop(stream);
         assert!(engine.is_idle());
         assert_eq!(out.get::<u64>(0).unwrap(), 0);
         let stream = engine.stream().unwrap();
-        stream.launch("wb_iota", one_warp(engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
+        stream.launch("wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
         stream.synchronize(SOON).unwrap();
     }
 
     #[test]
     fn kernels_that_are_late_are_stopped() {
-        let world = quiet_world();
-        let engine = world.engine();
-        engine.set_deadline(Duration::from_secs(3600)).unwrap();
-        let flag = world.malloc::<u64>(1).unwrap();
+        let (engine, word, _) = engine_with(FOR_LONG);
         let stream = engine.stream().unwrap();
-        stream.launch("wb_shmem_signal_wait", one_warp(engine), args!(&world, &flag, 0u32, 5u64)).unwrap();
+        stream.launch("wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
         let e = stream.synchronize(Duration::from_millis(20)).unwrap_err();
         assert!(e.to_string().contains("wb_shmem_signal_wait"), "{e}");
         assert!(engine.is_idle());
@@ -297,14 +308,10 @@ mod tests {
 
     #[test]
     fn kernels_that_did_not_begin_are_told() {
-        let world = quiet_world();
-        let engine = world.engine();
-        engine.set_deadline(Duration::from_secs(3600)).unwrap();
-        let out = engine.allocate(Place::Device, 8).unwrap();
-        let flag = world.malloc::<u64>(1).unwrap();
+        let (engine, word, out) = engine_with(FOR_LONG);
         let stream = engine.stream().unwrap();
-        stream.launch("wb_shmem_signal_wait", one_warp(engine), args!(&world, &flag, 0u32, 5u64)).unwrap();
-        stream.launch("wb_iota", one_warp(engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
+        stream.launch("wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
+        stream.launch("wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
         stream.stop().unwrap();
         assert!(stream.synchronize(SOON).is_err());
         assert_eq!(out.get::<u64>(0).unwrap(), 0);

@@ -3,7 +3,7 @@
 //! Every step that can fail on one rank ends in a vote, so that a failure on one is an error on all, and no rank waits for one that
 //! has given up.
 
-use super::bootstrap::{Bootstrap, LocalBootstrap};
+use super::bootstrap::{self, Bootstrap, LocalBootstrap};
 use super::card::{self, Card, HeapPlan};
 use super::heap::{self, DeviceMemory, Door, Heap, HeapKind, HostMemory, Links, Peer, Source};
 use super::path::{Handover, Link, WorldPath};
@@ -18,9 +18,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long ranks wait for each other unless told otherwise.
-pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// What each heap has, if the program does not say: `64M`, `1G`.
 const SIZE_VARIABLE: &str = "WARPBELL_SYMMETRIC_SIZE";
 /// Where heaps live, if the program does not say: `auto`, `device`, `host`.
@@ -34,7 +31,7 @@ pub struct WorldBuilder {
     bootstrap: Option<Box<dyn Bootstrap>>,
     heap_bytes: Option<usize>,
     heap: Option<HeapKind>,
-    timeout: Duration,
+    timeout: Option<Duration>,
     checked: bool,
 }
 
@@ -45,7 +42,7 @@ impl WorldBuilder {
             bootstrap: None,
             heap_bytes: None,
             heap: None,
-            timeout: DEFAULT_TIMEOUT,
+            timeout: None,
             checked: cfg!(debug_assertions),
         }
     }
@@ -63,9 +60,9 @@ impl WorldBuilder {
         self
     }
 
-    /// How long collective calls of the host wait for the others. Without it: 60 s.
+    /// How long collective calls of the host wait for the others. Without it: `WARPBELL_TIMEOUT` (`90s`), else 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.timeout = Some(timeout);
         self
     }
 
@@ -95,29 +92,24 @@ impl WorldBuilder {
             (None, Some(text)) => text.parse().map_err(|e| setting(KIND_VARIABLE, e))?,
             (None, None) => HeapKind::Auto,
         };
-        let bootstrap = match self.bootstrap {
-            Some(given) => given,
-            None => from_environment(self.timeout)?,
+        let (bootstrap, timeout) = match (self.bootstrap, self.timeout) {
+            (Some(given), Some(timeout)) => (given, timeout),
+            (Some(given), None) => (given, bootstrap::timeout_from_env()?),
+            (None, timeout) => {
+                let (found, timeout) = bootstrap::from_env_within(timeout)?;
+                (found.unwrap_or_else(|| Box::new(LocalBootstrap::alone())), timeout)
+            }
         };
-        let ranks = Ranks { bootstrap: &*bootstrap, within: self.timeout };
+        let ranks = Ranks { bootstrap: &*bootstrap, within: timeout };
         let built = Building { engine: &self.engine, ranks, checked: self.checked }.run(heap_bytes, kind);
         match built {
-            Ok(parts) => World::new(self.engine, parts, bootstrap, self.timeout),
+            Ok(parts) => World::new(self.engine, parts, bootstrap, timeout),
             Err(e) => {
                 // An end in order: the others have an error of their own.
                 bootstrap.leave();
                 Err(e)
             }
         }
-    }
-}
-
-/// The launcher's bootstrap, or a world of one.
-fn from_environment(_within: Duration) -> Result<Box<dyn Bootstrap>, ShmemError> {
-    let mut one = LocalBootstrap::all(1);
-    match one.pop() {
-        Some(alone) => Ok(Box::new(alone)),
-        None => Err(ShmemError::NoPe { pe: 0, size: 0 }),
     }
 }
 

@@ -88,6 +88,72 @@ pub enum ShmemError {
         /// Bytes of the heap.
         heap: usize,
     },
+    /// No such team.
+    #[error(
+        "a team of {size} PEs from {start} on, {stride} apart, is not in one of {pes}: there must be at least one, a stride of at least 1, and the last must be one of PEs 0 to {}", pes - 1
+    )]
+    NoTeam {
+        /// First PE.
+        start: usize,
+        /// From one to the next.
+        stride: usize,
+        /// How many.
+        size: usize,
+        /// PEs of the team that is split.
+        pes: usize,
+    },
+    /// Too many teams.
+    #[error(
+        "no room for another team: its PEs can be in {limit} at once, the team of all among them, and have used them up between them; drop some, or ask for a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
+    )]
+    TeamLimit {
+        /// Teams that a PE can be in.
+        limit: usize,
+    },
+    /// PEs of a host that are no team.
+    #[error(
+        "the PEs of host {host} are {pes:?}: those of a team are equally far apart; start the ranks host by host, or one on each host in turn"
+    )]
+    ScatteredNode {
+        /// The host.
+        host: String,
+        /// Its PEs.
+        pes: Vec<usize>,
+    },
+    /// Arrays of lengths that do not go together.
+    #[error("{call}: {dest} elements to write and {source_len} to read, with {pes} PEs; {rule}")]
+    Lengths {
+        /// The call.
+        call: &'static str,
+        /// Elements of the destination.
+        dest: usize,
+        /// Elements of the source.
+        source_len: usize,
+        /// PEs of the team.
+        pes: usize,
+        /// How they must go together.
+        rule: &'static str,
+    },
+    /// Elements that are not in a region of the engine.
+    #[error(
+        "{len} elements of {element} bytes from byte {offset} on are not inside a region of {bytes} bytes of this engine"
+    )]
+    Region {
+        /// First byte.
+        offset: usize,
+        /// Elements.
+        len: usize,
+        /// Bytes of each.
+        element: usize,
+        /// Bytes of the region.
+        bytes: usize,
+    },
+    /// Source and destination are not apart.
+    #[error("{call}: source and destination overlap")]
+    Overlap {
+        /// The call.
+        call: &'static str,
+    },
     /// No such PE.
     #[error("PE {pe}: this world has {size} PEs, 0 to {}", size - 1)]
     NoPe {

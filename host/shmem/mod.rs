@@ -7,9 +7,11 @@
 mod book;
 pub mod bootstrap;
 mod builder;
+pub mod calls;
 mod card;
 mod error;
 mod heap;
+pub mod launcher;
 mod path;
 mod sym;
 mod team;
@@ -20,4 +22,8 @@ pub use error::ShmemError;
 pub use heap::{HeapKind, NoSuchHeapKind};
 pub use path::{Handover, Link, WorldPath};
 pub use sym::{Sym, SymSlice};
+pub use team::Team;
 pub use world::World;
+
+#[cfg(test)]
+mod testing;

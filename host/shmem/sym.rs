@@ -107,7 +107,18 @@ impl<T: Pod> Sym<T> {
     }
 }
 
+impl<'a, T> From<&'a Sym<T>> for SymSlice<'a, T> {
+    fn from(all: &'a Sym<T>) -> Self {
+        all.all()
+    }
+}
+
 impl<'a, T> SymSlice<'a, T> {
+    /// The world that it is in.
+    pub fn world(&self) -> &'a World {
+        self.world
+    }
+
     /// Elements on each PE.
     pub fn len(&self) -> usize {
         self.len

@@ -1,8 +1,8 @@
 //! A world as one PE sees it.
 
 use super::book::{ALIGN, Book};
-use super::bootstrap::{Bootstrap, BootstrapError, LocalBootstrap, LostRank};
-use super::builder::{DEFAULT_TIMEOUT, WorldBuilder};
+use super::bootstrap::{Bootstrap, BootstrapError, DEFAULT_TIMEOUT, LocalBootstrap, LostRank};
+use super::builder::WorldBuilder;
 use super::card::HostId;
 use super::heap::{HEAP_ALIGN, Heap, HostMemory};
 use super::path::{Handover, Link, WorldPath};
@@ -362,6 +362,11 @@ impl World {
         self.show(offset, bytes)
     }
 
+    /// Whether both are the same PE's view of the same world.
+    pub(super) fn is_same(&self, other: &World) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Room in the heap for teams.
     pub(super) fn teams(&self) -> &Teams {
         &self.0.own.teams
@@ -409,8 +414,11 @@ fn read(message: &[u8]) -> (Told, &[u8]) {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Memory needs no farewell: what others have mapped stays until they unmap it. Nothing is waited for here.
-        self.bootstrap.leave();
+        // Memory needs no farewell: what others have mapped stays until they unmap it. One that ends by a panic does not leave in
+        // order: the others are to hear of it.
+        if !std::thread::panicking() {
+            self.bootstrap.leave();
+        }
     }
 }
 

@@ -110,21 +110,20 @@ WB_FN void end(const world_ref& w, const test& t) {
   }
 }
 
-// Operations one after the other, by the first `S` of each block; `once` gets their number. Samples are of the first block.
+// Operations one after the other, by the first `S` of each block; `once` gets their number. Samples are of the first block. The call
+// stands here once: every copy of it costs the compiler as much as the first.
 template <class S, class F> WB_FN void in_turn(S, const world_ref& w, const test& t, F once) {
   const bool works = threadIdx.x < S::count();
-  if (works) {
-    for (uint32_t i = 0; i < t.warmup; ++i) once(i);
-  }
-  begin(w, t);
-  if (works && (t.samples == 0 || blockIdx.x != 0)) {
-    for (uint32_t i = 0; i < t.iterations; ++i) once(t.warmup + i);
-  } else if (works) {
-    uint32_t* samples = reinterpret_cast<uint32_t*>(t.samples);
-    for (uint32_t i = 0; i < t.iterations; ++i) {
-      const uint64_t from = ticks();
-      once(t.warmup + i);
-      if (threadIdx.x == 0) samples[i] = static_cast<uint32_t>(ticks() - from);
+#pragma unroll 1
+  for (uint32_t timed = 0; timed < 2; ++timed) {
+    if (timed) begin(w, t);
+    const uint32_t first = timed ? t.warmup : 0, n = timed ? t.iterations : t.warmup;
+    uint32_t* samples = timed && blockIdx.x == 0 ? reinterpret_cast<uint32_t*>(t.samples) : nullptr;
+#pragma unroll 1
+    for (uint32_t i = 0; works && i < n; ++i) {
+      const uint64_t from = samples ? ticks() : 0;
+      once(first + i);
+      if (samples && threadIdx.x == 0) samples[i] = static_cast<uint32_t>(ticks() - from);
     }
   }
   end(w, t);
@@ -413,7 +412,8 @@ template <uint32_t Op, class T> WB_FN T expectation(const test& t, uint64_t at) 
   return Op == compare_swap ? element<T>(t.before, at) : T{};
 }
 
-template <class T, class How, uint32_t Op> WB_FN void update_many(const world_ref& w, const test& t) {
+// A function of its own for each operation: together they are more than the compiler takes in reasonable time.
+template <class T, class How, uint32_t Op> WB_FN_COLD void update_many(const world_ref& w, const test& t) {
   constexpr uint32_t ahead = WB_GPU ? 4 : 1;
   T* window = reinterpret_cast<T*>(t.target);
   stream random(t.seed, warp::thread_index());
@@ -424,18 +424,22 @@ template <class T, class How, uint32_t Op> WB_FN void update_many(const world_re
     return How::template update<Op>(w, window + at, v, expected, t.peer);
   };
   // Warm-up is part of what is checked, so it goes on in the same sequence.
-  for (uint32_t i = 0; i < t.warmup; ++i) old ^= one();
-  w.quiet();
-  begin(w, t);
-  uint32_t i = 0;
-  for (; i + ahead <= t.iterations; i += ahead) {
-    T v[ahead];
+#pragma unroll 1
+  for (uint32_t timed = 0; timed < 2; ++timed) {
+    if (timed) {
+      w.quiet();
+      begin(w, t);
+    }
+    const uint32_t n = timed ? t.iterations : t.warmup;
+#pragma unroll 1
+    for (uint32_t i = 0; i < n; i += ahead) {
+      T v[ahead];
 #pragma unroll
-    for (uint32_t k = 0; k < ahead; ++k) v[k] = one();
+      for (uint32_t k = 0; k < ahead; ++k) v[k] = i + k < n ? one() : T{};
 #pragma unroll
-    for (uint32_t k = 0; k < ahead; ++k) old ^= v[k];
+      for (uint32_t k = 0; k < ahead; ++k) old ^= v[k];
+    }
   }
-  for (; i < t.iterations; ++i) old ^= one();
   end(w, t);
   reinterpret_cast<uint64_t*>(t.sums)[warp::thread_index()] = old;
 }

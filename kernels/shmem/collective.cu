@@ -25,6 +25,9 @@ template <class Op, class T> WB_FN void reduce(const team_ref& team, sym<T> dest
 }  // namespace host_calls
 }  // namespace warpbell
 
+WB_KERNEL void wb_shmem_sync(WB_PARAM warpbell::world_ref world) { world.sync_all(warpbell::by_block); }
+WB_EXPORT(wb_shmem_sync)
+
 WB_KERNEL void wb_shmem_team_barrier(WB_PARAM warpbell::team_ref team) { team.barrier(warpbell::by_block, blockIdx.x); }
 WB_EXPORT(wb_shmem_team_barrier)
 

@@ -4,7 +4,7 @@ use super::op::{Kind, OWN, Op};
 use super::program::Program;
 use super::raw::Limits;
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_void};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};

@@ -1,6 +1,6 @@
 //! Calls out of plain numbers, as a property test draws them: any numbers make a call that is allowed.
 
-use super::op::{Cmp, Kind, NULL, OWN, Op, SIGNAL_ADD, SIGNAL_SET, Scope, Type};
+use super::op::{Cmp, Kind, OWN, Op, SIGNAL_ADD, SIGNAL_SET, Scope, Type};
 use super::program::{ARENA, STATUS_WORDS};
 
 /// Words for signals at the end of the arena, so that no data is put over the signal of the same call.

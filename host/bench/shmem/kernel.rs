@@ -18,6 +18,7 @@ pub(super) struct Parameters {
     pub elements: u64,
     pub turn: u64,
     pub seed: u64,
+    pub before: u64,
     pub iterations: u32,
     pub warmup: u32,
     pub peer: u32,
@@ -26,7 +27,7 @@ pub(super) struct Parameters {
     pub member: u32,
 }
 
-const _: () = assert!(size_of::<Parameters>() == 112);
+const _: () = assert!(size_of::<Parameters>() == 120);
 
 impl<'a> KernelArg<'a> for Parameters {
     fn push(&self, args: &mut Args<'a>) {

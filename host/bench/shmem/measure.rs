@@ -3,7 +3,7 @@
 use super::ShmemBenchError;
 use super::kernel::{BlockClock, GATE_BYTES, Parameters, elapsed_ns, ns_per_tick};
 use super::row::{Figures, Percentiles, Row};
-use super::setting::{GUARD, Setting, Shape};
+use super::setting::{GUARD, Setting, Shape, Spans};
 use super::test::{Family, Test};
 use crate::args;
 use crate::bench::report::Spread;
@@ -70,16 +70,16 @@ impl<'a> ShmemBench<'a> {
                 1
             }
         };
-        let mut most = 0;
+        let mut most = Spans { source: 0, target: 0 };
         for bytes in setting.sizes(engine) {
             let shape = setting.shape(engine, sharing, &kernel(&setting, bytes, false), bytes)?;
-            most = most.max(shape.target_bytes());
+            let spans = setting.spans(&shape, world.n_pes());
+            most = Spans { source: most.source.max(spans.source), target: most.target.max(spans.target) };
         }
-        let length = (most + GUARD) as usize;
         let this = Self {
             world,
-            source: world.malloc(length)?,
-            target: world.malloc(length)?,
+            source: world.malloc(most.source as usize)?,
+            target: world.malloc((most.target + GUARD) as usize)?,
             flag: world.malloc(FLAGS)?,
             wrong: engine.allocate(Place::Device, size_of::<u64>())?,
             gate: engine.allocate(Place::Device, GATE_BYTES)?,
@@ -88,7 +88,15 @@ impl<'a> ShmemBench<'a> {
             part: 0,
             setting,
         };
-        this.fill(&this.source, length as u64, SOURCE_SEED + world.my_pe() as u64)?;
+        match this.setting.test {
+            Test::Reduce => {
+                let datatype = this.setting.reduced();
+                let elements = most.source / datatype.bytes();
+                let args = args!(&this.source, elements, SOURCE_SEED, world.my_pe() as u64);
+                this.launch(&format!("wb_shmem_bench_summands_{datatype}"), args)?;
+            }
+            _ => this.fill(this.source.address(), most.source, SOURCE_SEED + world.my_pe() as u64)?,
+        }
         world.barrier_host()?;
         Ok(this)
     }
@@ -187,7 +195,8 @@ impl<'a> ShmemBench<'a> {
         samples: Option<&Region>,
     ) -> Result<(), ShmemBenchError> {
         self.part += 1;
-        self.fill(&self.target, shape.target_bytes() + GUARD, BEFORE_SEED + self.part)?;
+        let target = self.setting.spans(shape, self.world.n_pes()).target;
+        self.fill(self.target.address(), target + GUARD, BEFORE_SEED + self.part)?;
         self.gate.fill(0, GATE_BYTES, 0)?;
         self.wrong.fill(0, size_of::<u64>(), 0)?;
         // From here on others may put.
@@ -229,6 +238,7 @@ impl<'a> ShmemBench<'a> {
             } else {
                 DRAW_SEED + self.part + ((pe as u64) << 40)
             },
+            before: BEFORE_SEED + self.part,
             iterations: shape.iterations,
             warmup: shape.warmup,
             peer: peer as u32,
@@ -254,44 +264,71 @@ impl<'a> ShmemBench<'a> {
         let (me, pes, test) = (self.world.my_pe(), self.world.n_pes(), self.setting.test);
         let active = self.setting.is_active(me);
         let before = BEFORE_SEED + self.part;
-        let (end, guarded) = (shape.bytes, shape.target_bytes() + GUARD);
+        let guarded = self.setting.spans(shape, pes).target + GUARD;
+        let source_of = |pe: usize| SOURCE_SEED + pe as u64;
+        let (target, bytes) = (self.target.address(), shape.bytes);
+        // What this PE was sent, and from where on its target is as it was before.
+        let mut filled = 0;
         match test {
             Test::GetBw | Test::GetLatency => {
-                let filled = if active { end } else { 0 };
-                self.count(&self.target, 0, filled, SOURCE_SEED + ((me + 1) % pes) as u64)?;
-                self.count(&self.target, filled, guarded, before)?;
+                if active {
+                    filled = bytes;
+                    self.count(target, 0, filled, source_of((me + 1) % pes))?;
+                }
             }
             Test::PutBw | Test::PutLatency | Test::PutSignalPingPong => {
-                let filled = if self.sender().is_some() { end } else { 0 };
-                self.count(&self.target, 0, filled, SOURCE_SEED + self.sender().unwrap_or(0) as u64)?;
-                self.count(&self.target, filled, guarded, before)?;
+                if let Some(sender) = self.sender() {
+                    filled = bytes;
+                    self.count(target, 0, filled, source_of(sender))?;
+                }
             }
             Test::PRate => {
-                let seed = self.sender().map(|s| self.parameters(shape, s).seed);
-                let written = u64::from(shape.warmup.max(shape.iterations)) * shape.all_threads();
-                let filled = seed.map_or(0, |_| written.min(shape.elements) * shape.bytes);
-                self.count(&self.target, 0, filled, seed.unwrap_or(0))?;
-                self.count(&self.target, filled, guarded, before)?;
+                if let Some(sender) = self.sender() {
+                    let written = u64::from(shape.warmup.max(shape.iterations)) * shape.all_threads();
+                    filled = written.min(shape.elements) * bytes;
+                    self.count(target, 0, filled, self.parameters(shape, sender).seed)?;
+                }
             }
-            Test::GRate if active => {
-                let parameters = Parameters { sums: sums.address(), ..self.parameters(shape, me) };
-                let pattern = SOURCE_SEED + ((me + 1) % pes) as u64;
-                let args = args!(parameters, shape.all_threads(), pattern, &self.wrong);
-                self.launch(&format!("wb_shmem_bench_sums_{}", shape.bytes), args)?;
+            Test::GRate => {
+                if active {
+                    let parameters = Parameters { sums: sums.address(), ..self.parameters(shape, me) };
+                    let args = args!(parameters, shape.all_threads(), source_of((me + 1) % pes), &self.wrong);
+                    self.launch(&format!("wb_shmem_bench_sums_{bytes}"), args)?;
+                }
             }
-            Test::AtomicRate => self.compare_with_replay(shape, guarded)?,
-            Test::Barrier => {
-                let scope = shape.scope.name();
-                let iterations = shape.iterations.min(CHECKED_ROUNDS);
-                let flag = self.flag.address() + (CHECK_FLAG * size_of::<u64>()) as u64;
-                let parameters = Parameters { flag, iterations, ..self.parameters(shape, me) };
-                let args = args!(self.world, parameters, &self.wrong);
-                let kernel = format!("wb_shmem_bench_barrier_check_{scope}");
-                self.world.engine().launch(&kernel, shape.grid(), args)?.finish_within(LIMIT)?;
-                self.turn += u64::from(iterations);
+            Test::AtomicRate => {
+                self.compare_with_replay(shape, guarded)?;
+                filled = guarded;
             }
-            Test::PPingPong | Test::Sync | Test::GRate => {}
+            Test::Broadcast => {
+                filled = bytes;
+                self.count(target, 0, filled, source_of(0))?;
+            }
+            Test::Fcollect => {
+                filled = bytes * pes as u64;
+                for pe in 0..pes {
+                    self.count(target + pe as u64 * bytes, 0, bytes, source_of(pe))?;
+                }
+            }
+            Test::Alltoall => {
+                filled = bytes * pes as u64;
+                let mine = me as u64 * bytes;
+                for pe in 0..pes {
+                    // What came from this PE stood at `mine` of its source.
+                    let at = (target + pe as u64 * bytes).wrapping_sub(mine);
+                    self.count(at, mine, mine + bytes, source_of(pe))?;
+                }
+            }
+            Test::Reduce => {
+                filled = bytes;
+                let datatype = self.setting.reduced();
+                let args = args!(&self.target, bytes / datatype.bytes(), SOURCE_SEED, pes as u32, &self.wrong);
+                self.launch(&format!("wb_shmem_bench_reduced_{datatype}"), args)?;
+            }
+            Test::Barrier => self.check_barrier(shape)?,
+            Test::PPingPong | Test::Sync => {}
         }
+        self.count(target, filled, guarded, before)?;
         let mut wrong: u64 = self.wrong.get(0)?;
         if test.family() == Family::PingPong && me < 2 {
             wrong += u64::from(self.flag.read(0, 1)? != [self.turn]);
@@ -300,13 +337,25 @@ impl<'a> ShmemBench<'a> {
         Ok(wrong)
     }
 
+    /// Nobody passes before everybody's puts have arrived.
+    fn check_barrier(&mut self, shape: &Shape) -> Result<(), ShmemBenchError> {
+        let iterations = shape.iterations.min(CHECKED_ROUNDS);
+        let flag = self.flag.address() + (CHECK_FLAG * size_of::<u64>()) as u64;
+        let parameters = Parameters { flag, iterations, ..self.parameters(shape, self.world.my_pe()) };
+        let kernel = format!("wb_shmem_bench_barrier_check_{}", shape.scope);
+        let args = args!(self.world, parameters, &self.wrong);
+        self.world.engine().launch(&kernel, shape.grid(), args)?.finish_within(LIMIT)?;
+        self.turn += u64::from(iterations);
+        Ok(())
+    }
+
     /// The sender's operations done again on memory of this PE's own, which must then be the same.
     fn compare_with_replay(&self, shape: &Shape, guarded: u64) -> Result<(), ShmemBenchError> {
         let engine = self.world.engine();
         let bytes = (guarded as usize).next_multiple_of(size_of::<u64>());
         let again = engine.allocate(Place::Device, bytes)?;
         let seed = BEFORE_SEED + self.part;
-        self.launch("wb_shmem_bench_fill", args!(&again, guarded, seed))?;
+        self.fill(again.address(), guarded, seed)?;
         if let Some(sender) = self.sender() {
             let parameters = Parameters { target: again.address(), ..self.parameters(shape, sender) };
             let kernel = format!("wb_shmem_bench_replay_{}", shape.bytes);
@@ -316,12 +365,12 @@ impl<'a> ShmemBench<'a> {
         self.launch("wb_shmem_bench_compare", args!(&self.target, &again, words, &self.wrong))
     }
 
-    fn fill(&self, to: &Sym<u8>, bytes: u64, seed: u64) -> Result<(), ShmemBenchError> {
+    fn fill(&self, to: u64, bytes: u64, seed: u64) -> Result<(), ShmemBenchError> {
         self.launch("wb_shmem_bench_fill", args!(to, bytes, seed))
     }
 
     /// Counts bytes from `first` to `last` that are not the pattern's.
-    fn count(&self, at: &Sym<u8>, first: u64, last: u64, seed: u64) -> Result<(), ShmemBenchError> {
+    fn count(&self, at: u64, first: u64, last: u64, seed: u64) -> Result<(), ShmemBenchError> {
         if first >= last {
             return Ok(());
         }
@@ -343,6 +392,7 @@ fn kernel(setting: &Setting, bytes: u64, raw: bool) -> String {
         Test::PRate | Test::GRate | Test::AtomicRate => format!("wb_shmem_{test}{raw}_{bytes}"),
         Test::PPingPong => format!("wb_shmem_{test}{raw}"),
         Test::Barrier | Test::Sync => format!("wb_shmem_bench_{test}_{}", setting.scope()),
+        Test::Reduce => format!("wb_shmem_{test}_{}_{}", setting.reduced(), setting.scope()),
         _ => format!("wb_shmem_{test}{raw}_{}", setting.scope()),
     }
 }

@@ -49,6 +49,18 @@ pub enum ShmemBenchError {
         /// Greatest.
         max: u64,
     },
+    /// Part of an element.
+    #[error(
+        "{test} moves whole elements of {element} bytes, and messages of {bytes} bytes are none: choose other sizes (-b, -e, -f)"
+    )]
+    Elements {
+        /// Which test.
+        test: Test,
+        /// Asked for.
+        bytes: u64,
+        /// Bytes of one.
+        element: u64,
+    },
     /// A block that no multiprocessor holds.
     #[error(
         "blocks of {threads} threads do not fit: the kernel of {test} has too many registers for that; give fewer (-t)"

@@ -1,7 +1,7 @@
 //! One line of the table.
 
 use super::setting::{Setting, Shape};
-use super::test::Test;
+use super::test::{Family, Test};
 use crate::bench::report::Spread;
 use serde::Serialize;
 use std::fmt;
@@ -79,14 +79,18 @@ pub fn head(setting: &Setting, shape: &Shape, pes: usize) -> String {
     let test = setting.test;
     let who = match () {
         () if setting.everybody() && test.has_directions() => "every PE and the next one, at the same time".to_owned(),
-        () if matches!(test, Test::Barrier | Test::Sync) => format!("{pes} PEs"),
+        () if matches!(test.family(), Family::Meeting | Family::Collective) => format!("{pes} PEs"),
         () if pes == 1 => "PE 0 and itself".to_owned(),
         () => "PE 0 and PE 1".to_owned(),
     };
-    let op = if test == Test::AtomicRate { format!("  op {}", setting.op) } else { String::new() };
+    let op = match test {
+        Test::AtomicRate => format!("  op {}", setting.op),
+        Test::Reduce => format!("  op sum  {}", setting.reduced()),
+        _ => String::new(),
+    };
     let mut text = format!(
-        "# {test}{op}  scope {}  blocks {}  threads {}  {who}\n#{:>10}{:>12}{:>12}{:>10}{:>10}",
-        shape.scope, shape.blocks, shape.threads, "size(B)", "ops", "time(us)", "GB/s", "Mops/s"
+        "# {test}{op}  scope {}  threads per CTA {}  {who}\n#{:>10}{:>6}{:>12}{:>12}{:>10}{:>10}",
+        shape.scope, shape.threads, "size(B)", "CTAs", "ops", "time(us)", "GB/s", "Mops/s"
     );
     if test.is_sampled() {
         text += &format!("{:>10}{:>10}{:>10}", "p50(us)", "p99(us)", "p99.9(us)");
@@ -117,7 +121,8 @@ impl fmt::Display for Row {
             )
         };
         let (time, bytes, operations) = rates(&self.library);
-        write!(f, " {:>10}{:>12}{time:>12}{bytes:>10}{operations:>10}", self.shape.bytes, self.operations)?;
+        let Shape { bytes: size, blocks, .. } = self.shape;
+        write!(f, " {size:>10}{blocks:>6}{:>12}{time:>12}{bytes:>10}{operations:>10}", self.operations)?;
         if self.test.is_sampled() {
             let p = self.library.percentiles;
             let of = |pick: fn(&Percentiles) -> f64| p.as_ref().map_or("-".to_owned(), |p| figure(pick(p) / 1e3));

@@ -2,6 +2,7 @@
 
 use super::ShmemBenchError;
 use super::test::{AtomicOp, Datatype, Family, Scope, Test};
+use crate::engine::abi::CHANNELS;
 use crate::engine::{Engine, Grid};
 use serde::Serialize;
 
@@ -95,6 +96,10 @@ const CPU: Suited = Suited {
 /// Threads in a block of single elements on a GPU, and of a barrier.
 const RATE_THREADS: u32 = 256;
 const MEETING_THREADS: u32 = 256;
+/// And of a collective, of which each block does a part: so many bytes, until there are so many blocks.
+const COLLECTIVE_THREADS: u32 = 512;
+const COLLECTIVE_PART: u64 = 32 << 10;
+const COLLECTIVE_BLOCKS: u64 = 64;
 /// The most operations that 32 bits of a sample buffer are kept for.
 const MOST_SAMPLED: u32 = 1 << 24;
 
@@ -126,11 +131,13 @@ impl Shape {
     pub fn all_threads(&self) -> u64 {
         u64::from(self.blocks) * u64::from(self.threads)
     }
+}
 
-    /// Bytes that the target has to have, without the guard.
-    pub(super) fn target_bytes(&self) -> u64 {
-        (self.elements * self.bytes).max(self.bytes)
-    }
+/// What a PE's source and target hold, without the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spans {
+    pub source: u64,
+    pub target: u64,
 }
 
 impl Setting {
@@ -167,10 +174,16 @@ impl Setting {
         if test.family() != Family::Rate {
             self.window_bytes = None;
         }
-        if test.is_sampled() {
+        if !test.has_blocks() {
             self.blocks = None;
+        }
+        if test.family() == Family::Collective {
+            self.blocks = self.blocks.map(|n| n.min(CHANNELS as u32));
+        }
+        if test.is_sampled() {
             self.iterations = self.iterations.map(|n| n.min(MOST_SAMPLED));
         }
+        self.datatype = self.datatype.filter(|d| test.datatypes().contains(d));
         self.bidirectional &= test.has_directions();
         self.raw &= test.has_raw();
         self
@@ -184,7 +197,7 @@ impl Setting {
     /// Every PE takes part, and begins when all are ready.
     pub(super) fn everybody(&self) -> bool {
         match self.test.family() {
-            Family::PingPong | Family::Meeting => true,
+            Family::PingPong | Family::Meeting | Family::Collective => true,
             Family::Bandwidth | Family::Rate => self.bidirectional,
             Family::Latency => false,
         }
@@ -193,6 +206,30 @@ impl Setting {
     /// Whether this PE puts or gets.
     pub(super) fn is_active(&self, pe: usize) -> bool {
         pe == 0 || self.everybody()
+    }
+
+    /// What the elements of a reduction are.
+    pub(super) fn reduced(&self) -> Datatype {
+        self.datatype.unwrap_or(Datatype::Float)
+    }
+
+    /// Bytes that messages are whole multiples of.
+    fn element_bytes(&self) -> u64 {
+        match self.test.family() {
+            Family::Collective if self.test == Test::Reduce => self.reduced().bytes(),
+            Family::Collective => Datatype::Uint32.bytes(),
+            _ => 1,
+        }
+    }
+
+    pub(super) fn spans(&self, shape: &Shape, pes: usize) -> Spans {
+        let one = (shape.elements * shape.bytes).max(shape.bytes);
+        let all = one * pes as u64;
+        match self.test {
+            Test::Alltoall => Spans { source: all, target: all },
+            Test::Fcollect => Spans { source: one, target: all },
+            _ => Spans { source: one, target: one },
+        }
     }
 
     /// Refuses what the test does not take.
@@ -214,13 +251,22 @@ impl Setting {
         if test.family() != Family::Rate && self.window_bytes.is_some() {
             return refuse("--window", "it is for the rates of single elements");
         }
-        if matches!(test.family(), Family::Latency | Family::PingPong | Family::Meeting) {
-            if self.blocks.is_some_and(|n| n != 1) {
-                return refuse("more than one block", "one operation is measured after the other");
-            }
-            if self.iterations.is_some_and(|n| n > MOST_SAMPLED) {
-                return refuse("so many iterations", &format!("at most {MOST_SAMPLED} are sampled"));
-            }
+        if !test.has_blocks() && self.blocks.is_some_and(|n| n != 1) {
+            return refuse("more than one block", "one operation is measured after the other");
+        }
+        if test.family() == Family::Collective && self.blocks.is_some_and(|n| n > CHANNELS as u32) {
+            return refuse("so many blocks", &format!("each uses a channel of its own, and there are {CHANNELS}"));
+        }
+        if test.is_sampled() && self.iterations.is_some_and(|n| n > MOST_SAMPLED) {
+            return refuse("so many iterations", &format!("at most {MOST_SAMPLED} are sampled"));
+        }
+        if let Some(d) = self.datatype
+            && !test.datatypes().contains(&d)
+        {
+            let names: Vec<_> = test.datatypes().iter().map(|d| d.name()).collect();
+            let reason =
+                if names.is_empty() { "it moves bytes".to_owned() } else { format!("there are {}", names.join(", ")) };
+            return refuse("this datatype", &reason);
         }
         if self.factor < 2 {
             return refuse("this factor", "sizes grow by 2 or more");
@@ -251,7 +297,14 @@ impl Setting {
         let most = self.sizes(engine).into_iter().max().unwrap_or(0);
         let window = if self.test.family() == Family::Rate { self.window(engine) } else { 0 };
         // Source and target. A window is rounded up to the threads' number, and has an element for each.
-        let data = 2 * (most.max(window + window / 4 + HEAP_SLACK * u64::from(window > 0)) + GUARD);
+        let one = most.max(window + window / 4 + HEAP_SLACK * u64::from(window > 0));
+        let all = one * pes as u64;
+        let data = match self.test {
+            Test::Alltoall => 2 * all,
+            Test::Fcollect => one + all,
+            _ => 2 * one,
+        };
+        let data = data + 2 * GUARD;
         (data + HEAP_SLACK + pes as u64 * HEAP_SLACK_PER_PE).next_multiple_of(2 << 20) as usize
     }
 
@@ -268,12 +321,17 @@ impl Setting {
         bytes: u64,
     ) -> Result<Shape, ShmemBenchError> {
         let (s, family, scope) = (suited(engine), self.test.family(), self.scope());
+        let element = self.element_bytes();
+        if bytes % element != 0 {
+            return Err(ShmemBenchError::Elements { test: self.test, bytes, element });
+        }
         let gpu = engine.info().gpu;
         let width = engine.info().warp_width;
         let threads = self.threads.unwrap_or_else(|| match (family, scope) {
             _ if gpu.is_none() => s.threads * width,
             (Family::Rate, _) => RATE_THREADS,
             (Family::Meeting, Scope::Block) => MEETING_THREADS,
+            (Family::Collective, Scope::Block) => COLLECTIVE_THREADS,
             (Family::Bandwidth, _) | (_, Scope::Block) => s.threads,
             _ => width,
         });
@@ -288,6 +346,7 @@ impl Setting {
                 let blocks = self.blocks.unwrap_or(match family {
                     Family::Bandwidth => s.blocks.min(most),
                     Family::Rate => most,
+                    Family::Collective => (bytes / COLLECTIVE_PART).clamp(1, COLLECTIVE_BLOCKS) as u32,
                     _ => 1,
                 });
                 if blocks > most {
@@ -300,6 +359,7 @@ impl Setting {
         let iterations = self.iterations.unwrap_or_else(|| match family {
             Family::Bandwidth => messages(s.stream_bytes, s.messages),
             Family::Latency => messages(s.message_bytes, s.messages),
+            Family::Collective => messages(s.stream_bytes / 2, s.rounds),
             Family::PingPong => messages(s.message_bytes, s.rounds),
             Family::Rate => s.elements,
             Family::Meeting => s.rounds as u32,
@@ -354,6 +414,9 @@ mod tests {
             Setting { bidirectional: true, ..new(Test::Barrier) },
             Setting { raw: true, ..new(Test::Barrier) },
             Setting { window_bytes: Some(1), ..new(Test::PutBw) },
+            Setting { datatype: Some(Datatype::Uint64), ..new(Test::PutBw) },
+            Setting { datatype: Some(Datatype::Float), ..new(Test::GRate) },
+            Setting { blocks: Some(65), ..new(Test::Broadcast) },
             Setting { factor: 1, ..new(Test::PutBw) },
             Setting { iterations: Some(u32::MAX), ..new(Test::Barrier) },
         ] {
@@ -383,7 +446,8 @@ mod tests {
             let heap = setting.heap_bytes(&engine, 4) as u64;
             for bytes in setting.sizes(&engine) {
                 let shape = setting.shape(&engine, 1, "", bytes).unwrap();
-                assert!(heap >= 2 * (shape.target_bytes() + GUARD) + (4 << 20), "{test}: {heap}");
+                let Spans { source, target } = setting.spans(&shape, 4);
+                assert!(heap >= source + target + 2 * GUARD + (4 << 20), "{test}: {heap}");
             }
         }
     }

@@ -92,6 +92,14 @@ named! {
         Barrier = "barrier",
         /// All PEs meet.
         Sync = "sync",
+        /// One PE's data to all.
+        Broadcast = "broadcast",
+        /// The sum over all PEs, to all.
+        Reduce = "reduce",
+        /// Every PE's data to all.
+        Fcollect = "fcollect",
+        /// From every PE something else to every other.
+        Alltoall = "alltoall",
     }
 }
 
@@ -103,6 +111,7 @@ pub(super) enum Family {
     Rate,
     PingPong,
     Meeting,
+    Collective,
 }
 
 impl Test {
@@ -113,12 +122,14 @@ impl Test {
             Self::PRate | Self::GRate | Self::AtomicRate => Family::Rate,
             Self::PPingPong | Self::PutSignalPingPong => Family::PingPong,
             Self::Barrier | Self::Sync => Family::Meeting,
+            Self::Broadcast | Self::Reduce | Self::Fcollect | Self::Alltoall => Family::Collective,
         }
     }
 
     /// Whether messages of several sizes are measured.
     pub fn has_sizes(self) -> bool {
-        matches!(self.family(), Family::Bandwidth | Family::Latency) || self == Self::PutSignalPingPong
+        matches!(self.family(), Family::Bandwidth | Family::Latency | Family::Collective)
+            || self == Self::PutSignalPingPong
     }
 
     /// Whether both directions can be measured at once.
@@ -133,12 +144,26 @@ impl Test {
 
     /// Whether plain loads and stores can do the same.
     pub fn has_raw(self) -> bool {
-        self.family() != Family::Meeting
+        !matches!(self.family(), Family::Meeting | Family::Collective)
     }
 
     /// Whether one operation is measured after the other, so that there are percentiles.
     pub fn is_sampled(self) -> bool {
-        matches!(self.family(), Family::Latency | Family::PingPong | Family::Meeting)
+        !matches!(self.family(), Family::Bandwidth | Family::Rate)
+    }
+
+    /// Whether several blocks can take part.
+    pub fn has_blocks(self) -> bool {
+        matches!(self.family(), Family::Bandwidth | Family::Rate | Family::Collective)
+    }
+
+    /// Whether single elements, or those that are reduced, can be of several types.
+    pub fn datatypes(self) -> &'static [Datatype] {
+        match self {
+            Self::Reduce => &[Datatype::Float, Datatype::Uint64],
+            _ if self.family() == Family::Rate => &[Datatype::Uint32, Datatype::Uint64],
+            _ => &[],
+        }
     }
 }
 
@@ -165,16 +190,38 @@ named! {
         FetchInc = "fetch_inc",
         /// Adds and answers the value before.
         FetchAdd = "fetch_add",
+        /// Writes.
+        Set = "set",
+        /// Writes and answers the value before.
+        Swap = "swap",
+        /// Writes where the value is the expected one.
+        CompareSwap = "compare_swap",
+        /// Bits that both have.
+        And = "and",
+        /// Bits that either has.
+        Or = "or",
+        /// Bits that one of them has.
+        Xor = "xor",
+        /// The same with the value before.
+        FetchAnd = "fetch_and",
+        /// The same with the value before.
+        FetchOr = "fetch_or",
+        /// The same with the value before.
+        FetchXor = "fetch_xor",
+        /// Answers the value.
+        Fetch = "fetch",
     }
 }
 
 named! {
-    /// What single elements are.
+    /// What single elements are, and those of a reduction.
     Datatype, "datatype" {
         /// 4 bytes.
         Uint32 = "uint32",
         /// 8 bytes.
         Uint64 = "uint64",
+        /// 4 bytes.
+        Float = "float",
     }
 }
 
@@ -182,7 +229,7 @@ impl Datatype {
     /// Bytes of an element.
     pub fn bytes(self) -> u64 {
         match self {
-            Self::Uint32 => 4,
+            Self::Uint32 | Self::Float => 4,
             Self::Uint64 => 8,
         }
     }

@@ -163,6 +163,11 @@ struct Found {
 }
 
 impl Launched {
+    /// What the launcher of this process says.
+    pub fn of_this_process() -> Result<Option<Self>, BootstrapError> {
+        Self::find(&of_this_process())
+    }
+
     /// What the innermost launcher says; `None` without one. What it leaves out comes from an outer launcher that means the
     /// same ranks (`srun --mpi=pmix` sets PMIx's rank and Slurm's everything), or from `WARPBELL_SIZE` and `WARPBELL_STORE`.
     pub fn find(environment: &Environment) -> Result<Option<Self>, BootstrapError> {

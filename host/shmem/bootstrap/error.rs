@@ -161,7 +161,7 @@ impl BootstrapError {
         Self::Missing { rank, size, missing, within, note: String::new() }
     }
 
-    pub(super) fn system(what: &'static str, e: &std::io::Error) -> Self {
+    pub(in crate::shmem) fn system(what: &'static str, e: &std::io::Error) -> Self {
         Self::System { what, reason: e.to_string() }
     }
 }

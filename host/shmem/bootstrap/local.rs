@@ -35,9 +35,8 @@ struct State {
     losses: Vec<Losses>,
 }
 
-impl LocalBootstrap {
-    /// The parts of `size` ranks.
-    pub fn all(size: usize) -> Vec<Self> {
+impl Meeting {
+    fn of(size: usize) -> Arc<Self> {
         let state = State {
             round: 0,
             given: vec![None; size],
@@ -45,8 +44,20 @@ impl LocalBootstrap {
             left: vec![false; size],
             losses: (0..size).map(|_| Losses::default()).collect(),
         };
-        let meeting = Arc::new(Meeting { size, state: Mutex::new(state), changed: Condvar::new() });
+        Arc::new(Self { size, state: Mutex::new(state), changed: Condvar::new() })
+    }
+}
+
+impl LocalBootstrap {
+    /// The parts of `size` ranks.
+    pub fn all(size: usize) -> Vec<Self> {
+        let meeting = Meeting::of(size);
         (0..size).map(|rank| Self { rank, meeting: meeting.clone(), call: Mutex::new(()) }).collect()
+    }
+
+    /// The only rank of a world.
+    pub fn alone() -> Self {
+        Self { rank: 0, meeting: Meeting::of(1), call: Mutex::new(()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -81,9 +81,28 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Meets the other ranks of the launcher that started this process. `None`: no launcher did, or it started one rank only: a
 /// world of one. See `docs/running.md` for the variables.
 pub fn from_env() -> Result<Option<Box<dyn Bootstrap>>, BootstrapError> {
+    Ok(from_env_within(None)?.0)
+}
+
+/// The same, with how long ranks wait for each other: `within` if the program says so, else what [`from_env`] goes by.
+pub(super) fn from_env_within(
+    within: Option<Duration>,
+) -> Result<(Option<Box<dyn Bootstrap>>, Duration), BootstrapError> {
     let environment = environment::of_this_process();
-    let within = environment::timeout(&environment)?.unwrap_or(DEFAULT_TIMEOUT);
-    from_environment(&environment, within)
+    let within = match within {
+        Some(within) => within,
+        None => timeout(&environment)?,
+    };
+    Ok((from_environment(&environment, within)?, within))
+}
+
+/// How long ranks wait for each other, as `WARPBELL_TIMEOUT` says.
+pub(super) fn timeout_from_env() -> Result<Duration, BootstrapError> {
+    timeout(&environment::of_this_process())
+}
+
+fn timeout(environment: &Environment) -> Result<Duration, BootstrapError> {
+    Ok(environment::timeout(environment)?.unwrap_or(DEFAULT_TIMEOUT))
 }
 
 /// The same with these variables; the ranks have `within` to come.

@@ -7,6 +7,9 @@ use crate::engine::abi;
 
 /// What a slot is aligned to: a line of a GPU's L2.
 const LINE: usize = 128;
+/// What each member tells the others when they make a team; it fits the smallest scratch.
+pub(super) const NOTE_WORDS: usize = 4;
+const _: () = assert!(NOTE_WORDS * size_of::<u64>() <= abi::SCRATCH_LEAST_BYTES / 2);
 /// The team of all may take one part in this many of the heap for its scratch, and the other teams as much together.
 const SHARE: usize = 16;
 
@@ -26,6 +29,7 @@ pub(in crate::shmem) struct Areas {
 pub(super) struct Slot {
     pub sync: usize,
     pub signals: usize,
+    pub notes: usize,
     pub scratch: usize,
     pub scratch_bytes: usize,
     pub end: usize,
@@ -68,8 +72,9 @@ impl Areas {
             ),
         };
         let signals = sync + sync_bytes();
-        let scratch = signals + signal_bytes(self.pes);
-        Slot { sync, signals, scratch, scratch_bytes, end: sync + slot_bytes(self.pes, scratch_bytes) }
+        let notes = signals + signal_bytes(self.pes);
+        let scratch = notes + notes_bytes(self.pes);
+        Slot { sync, signals, notes, scratch, scratch_bytes, end: sync + slot_bytes(self.pes, scratch_bytes) }
     }
 }
 
@@ -81,8 +86,12 @@ fn signal_bytes(pes: usize) -> usize {
     (abi::CHANNELS * pes * size_of::<u64>()).next_multiple_of(LINE)
 }
 
+fn notes_bytes(pes: usize) -> usize {
+    (pes * NOTE_WORDS * size_of::<u64>()).next_multiple_of(LINE)
+}
+
 fn slot_bytes(pes: usize, scratch_bytes: usize) -> usize {
-    sync_bytes() + signal_bytes(pes) + abi::CHANNELS * 2 * pes * scratch_bytes
+    sync_bytes() + signal_bytes(pes) + notes_bytes(pes) + abi::CHANNELS * 2 * pes * scratch_bytes
 }
 
 #[cfg(test)]
@@ -100,7 +109,8 @@ mod tests {
                 let s = areas.slot(i);
                 prop_assert_eq!(s.sync, end);
                 prop_assert!(s.sync % LINE == 0 && s.signals % LINE == 0 && s.scratch % LINE == 0);
-                prop_assert!(s.sync + sync_bytes() <= s.signals && s.signals + abi::CHANNELS * pes * 8 <= s.scratch);
+                prop_assert!(s.sync + sync_bytes() <= s.signals && s.signals + abi::CHANNELS * pes * 8 <= s.notes);
+                prop_assert!(s.notes % LINE == 0 && s.notes + pes * NOTE_WORDS * 8 <= s.scratch);
                 prop_assert!((abi::SCRATCH_LEAST_BYTES..=abi::SCRATCH_BYTES).contains(&s.scratch_bytes));
                 prop_assert_eq!(s.end, s.scratch + abi::CHANNELS * 2 * pes * s.scratch_bytes);
                 end = s.end;

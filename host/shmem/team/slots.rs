@@ -16,6 +16,8 @@ pub(in crate::shmem) struct Teams {
     offset: usize,
     /// `wb_team_rounds[CHANNELS]` of each slot.
     rounds: Region,
+    /// One word, where the kernel of a host call leaves its answer.
+    answer: Mutex<Region>,
     all: abi::Team,
     /// Bit i is set while this PE is in a team in slot i.
     used: Mutex<u64>,
@@ -33,8 +35,9 @@ impl Teams {
         (pe, pes): (usize, usize),
     ) -> Result<Self, ShmemError> {
         let rounds = engine.allocate(Place::Device, areas.slots() * ROUNDS_BYTES)?;
+        let answer = Mutex::new(engine.allocate(Place::Host, size_of::<u64>())?);
         let address = heap + offset as u64;
-        let mut this = Self { areas, address, offset, rounds, all: abi::Team::zeroed(), used: Mutex::new(1) };
+        let mut this = Self { areas, address, offset, rounds, answer, all: abi::Team::zeroed(), used: Mutex::new(1) };
         let all = abi::Team { pe: pe as u32, size: pes as u32, start: 0, stride: 1, ..abi::Team::zeroed() };
         this.all = this.in_slot(0, all);
         Ok(this)
@@ -62,6 +65,16 @@ impl Teams {
     pub(super) fn free(&self) -> u64 {
         let there = if self.areas.slots() == 64 { u64::MAX } else { (1 << self.areas.slots()) - 1 };
         there & !*self.used()
+    }
+
+    /// Where in the heap the members of a slot's team tell each other something.
+    pub(super) fn notes(&self, slot: usize) -> usize {
+        self.offset + self.areas.slot(slot).notes
+    }
+
+    /// One word for the kernel of a host call to leave its answer in, for one call at a time.
+    pub(in crate::shmem) fn answer(&self) -> MutexGuard<'_, Region> {
+        self.answer.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// How many teams a PE can be in.

@@ -44,7 +44,7 @@ WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint3
     if (dest != source) transfer::move<transfer::put_words>(s, address(dest), address(source), bytes);
     S::sync();
     if (1 + S::rank() < size) {
-      order::fence_sys();
+      order::fence_release_sys();
       for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) order::store_remote(at(word, after(k)), turn);
     }
   } else if (S::rank() == 0) {
@@ -78,7 +78,8 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   const T* source = from;
   const uint32_t size = team().size, me = team().pe;
   const size_t bytes = n * sizeof(T);
-  if (!begins<S>(call, dest, ((size - 1) * dest_pitch + n) * sizeof(T), channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
+  const size_t reach = n == 0 ? 0 : ((size - 1) * dest_pitch + n) * sizeof(T);
+  if (!begins<S>(call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
   if (size > 1 && fits_scratch(bytes)) return exchange_small<S>(call, dest, dest_pitch, source, source_pitch, n, channel);
   wb_team_rounds* mine = rounds(channel);
@@ -95,7 +96,7 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   S::sync();
   uint32_t ended = WB_DONE;
   if (1 + S::rank() < size) {
-    order::fence_sys();
+    order::fence_release_sys();
     for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) order::store_remote(at(words + me, after(k)), turn);
     for (uint32_t k = 1 + S::rank(); k < size && ended == WB_DONE; k += S::count()) {
       ended = await(call, words + before(k), turn, before(k), channel);

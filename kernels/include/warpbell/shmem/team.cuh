@@ -160,7 +160,7 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(wb
     if (step > 1) S::sync();
     const uint32_t all = (size + step - 1) / step, end = all < WB_SYNC_SLOTS ? all : WB_SYNC_SLOTS;
     if (1 + S::rank() >= end) continue;
-    order::fence_sys();
+    order::fence_release_sys();
     for (uint32_t k = 1 + S::rank(); k < end; k += S::count()) order::store_remote(at(words + k, after(k * step)), turn);
     for (uint32_t k = 1 + S::rank(); k < end && word == WB_DONE; k += S::count()) {
       word = await(call, words + k, turn, before(k * step), channel);

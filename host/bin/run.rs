@@ -1,0 +1,27 @@
+//! `warpbell run`: a program as the ranks of a world on this host.
+
+use crate::args::RunArgs;
+use crate::interrupt::Interrupt;
+use crate::output::Failure;
+use std::io;
+use warpbell::shmem::launcher::{Event, LaunchError, Launcher};
+
+pub fn run(args: &RunArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let Some((program, arguments)) = args.program.split_first() else {
+        return Err(Failure::Usage("name the program to run, as in warpbell run -n 2 -- ./program".to_owned()));
+    };
+    let launcher = Launcher::new(program, arguments.to_vec(), args.ranks as usize)
+        .prefix(!args.no_prefix)
+        .timeout(args.timeout)
+        .grace(args.grace);
+    let events = Launcher::events();
+    let tell = events.0.clone();
+    let _passed_on = interrupt.is_passed_on(move |signal| {
+        // When the ranks have ended nobody listens any more.
+        let _ = tell.send(Event::Signal(signal));
+    });
+    launcher.run(events, io::stdout(), io::stderr()).map_err(|e| match e {
+        LaunchError::OutputGone => Failure::BrokenPipe,
+        other => Failure::Status(other.to_string(), other.exit_code()),
+    })
+}

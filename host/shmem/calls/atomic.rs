@@ -1,0 +1,220 @@
+//! Atomic operations on one word of a PE (OpenSHMEM 1.5, 9.9).
+
+use crate::args;
+use crate::engine::{Args, KernelArg, Stream};
+use crate::shmem::{ShmemError, SymSlice, World};
+use bytemuck::Pod;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A word that can be fetched, set and swapped: integers of 32 and 64 bits, `f32`, `f64`.
+pub trait AtomicWord: Pod + sealed::Sealed {
+    /// The unsigned integer of the same size.
+    #[doc(hidden)]
+    type Bits: Pod + for<'a> KernelArg<'a>;
+    #[doc(hidden)]
+    const KERNEL: &'static str;
+}
+
+/// An integer: those that take part in arithmetic.
+pub trait AtomicInteger: AtomicWord {
+    #[doc(hidden)]
+    const ONE: Self;
+}
+
+macro_rules! words {
+    ($($t:ty: $bits:ty, $kernel:literal;)*) => {$(
+        impl sealed::Sealed for $t {}
+        impl AtomicWord for $t {
+            type Bits = $bits;
+            const KERNEL: &'static str = $kernel;
+        }
+    )*};
+}
+words! {
+    u32: u32, "wb_shmem_atomic_u32";
+    i32: u32, "wb_shmem_atomic_u32";
+    f32: u32, "wb_shmem_atomic_u32";
+    u64: u64, "wb_shmem_atomic_u64";
+    i64: u64, "wb_shmem_atomic_u64";
+    f64: u64, "wb_shmem_atomic_u64";
+}
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(impl AtomicInteger for $t { const ONE: Self = 1; })*};
+}
+integers!(u32, i32, u64, i64);
+
+/// The numbers of `kernels/shmem/host.cu`.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+enum What {
+    Fetch = 0,
+    Set = 1,
+    Swap = 2,
+    CompareSwap = 3,
+    FetchAdd = 4,
+    FetchAnd = 5,
+    FetchOr = 6,
+    FetchXor = 7,
+}
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $bound:ident $what:ident: $name:ident, $name_on:ident, $fetch:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name<'a, T: $bound>(&'a self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<(), ShmemError> {
+            self.change(None, What::$what, to.into(), value, pe)
+        }
+
+        /// The same in a stream.
+        pub fn $name_on<'a, T: $bound>(
+            &'a self,
+            stream: &Stream<'a>,
+            to: impl Into<SymSlice<'a, T>>,
+            value: T,
+            pe: usize,
+        ) -> Result<(), ShmemError> {
+            self.change(Some(stream), What::$what, to.into(), value, pe)
+        }
+
+        /// The same, and answers the word before.
+        pub fn $fetch<'a, T: $bound>(&'a self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<T, ShmemError> {
+            self.answered(What::$what, to.into(), value, T::zeroed(), pe)
+        }
+    )*};
+}
+
+/// Each acts on the first element.
+impl World {
+    calls! {
+        /// Adds to the word; integers wrap.
+        AtomicInteger FetchAdd: atomic_add, atomic_add_on, atomic_fetch_add;
+        /// Keeps the bits that `value` has, too.
+        AtomicInteger FetchAnd: atomic_and, atomic_and_on, atomic_fetch_and;
+        /// Adds the bits of `value`.
+        AtomicInteger FetchOr: atomic_or, atomic_or_on, atomic_fetch_or;
+        /// Turns the bits of `value` over.
+        AtomicInteger FetchXor: atomic_xor, atomic_xor_on, atomic_fetch_xor;
+    }
+
+    /// Sets the word.
+    pub fn atomic_set<'a, T: AtomicWord>(
+        &'a self,
+        to: impl Into<SymSlice<'a, T>>,
+        value: T,
+        pe: usize,
+    ) -> Result<(), ShmemError> {
+        self.change(None, What::Set, to.into(), value, pe)
+    }
+
+    /// The same in a stream.
+    pub fn atomic_set_on<'a, T: AtomicWord>(
+        &'a self,
+        stream: &Stream<'a>,
+        to: impl Into<SymSlice<'a, T>>,
+        value: T,
+        pe: usize,
+    ) -> Result<(), ShmemError> {
+        self.change(Some(stream), What::Set, to.into(), value, pe)
+    }
+
+    /// The word.
+    pub fn atomic_fetch<'a, T: AtomicWord>(
+        &'a self,
+        from: impl Into<SymSlice<'a, T>>,
+        pe: usize,
+    ) -> Result<T, ShmemError> {
+        self.answered(What::Fetch, from.into(), T::zeroed(), T::zeroed(), pe)
+    }
+
+    /// Sets the word and answers the word before.
+    pub fn atomic_swap<'a, T: AtomicWord>(
+        &'a self,
+        to: impl Into<SymSlice<'a, T>>,
+        value: T,
+        pe: usize,
+    ) -> Result<T, ShmemError> {
+        self.answered(What::Swap, to.into(), value, T::zeroed(), pe)
+    }
+
+    /// Sets the word if it is `expected`, and answers the word before.
+    pub fn atomic_compare_swap<'a, T: AtomicInteger>(
+        &'a self,
+        to: impl Into<SymSlice<'a, T>>,
+        expected: T,
+        value: T,
+        pe: usize,
+    ) -> Result<T, ShmemError> {
+        self.answered(What::CompareSwap, to.into(), value, expected, pe)
+    }
+
+    /// Adds 1 to the word.
+    pub fn atomic_inc<'a, T: AtomicInteger>(
+        &'a self,
+        to: impl Into<SymSlice<'a, T>>,
+        pe: usize,
+    ) -> Result<(), ShmemError> {
+        self.atomic_add(to, T::ONE, pe)
+    }
+
+    /// The same in a stream.
+    pub fn atomic_inc_on<'a, T: AtomicInteger>(
+        &'a self,
+        stream: &Stream<'a>,
+        to: impl Into<SymSlice<'a, T>>,
+        pe: usize,
+    ) -> Result<(), ShmemError> {
+        self.atomic_add_on(stream, to, T::ONE, pe)
+    }
+
+    /// Adds 1 to the word and answers the word before.
+    pub fn atomic_fetch_inc<'a, T: AtomicInteger>(
+        &'a self,
+        to: impl Into<SymSlice<'a, T>>,
+        pe: usize,
+    ) -> Result<T, ShmemError> {
+        self.atomic_fetch_add(to, T::ONE, pe)
+    }
+
+    fn change<'a, T: AtomicWord>(
+        &'a self,
+        on: Option<&Stream<'a>>,
+        what: What,
+        to: SymSlice<'a, T>,
+        value: T,
+        pe: usize,
+    ) -> Result<(), ShmemError> {
+        let args = self.arguments(what, to, value, T::zeroed(), pe, 0)?;
+        self.call(on, T::KERNEL, self.small_grid(), args)
+    }
+
+    fn answered<T: AtomicWord>(
+        &self,
+        what: What,
+        to: SymSlice<'_, T>,
+        value: T,
+        expected: T,
+        pe: usize,
+    ) -> Result<T, ShmemError> {
+        let answer = self.teams().answer();
+        let args = self.arguments(what, to, value, expected, pe, answer.address())?;
+        self.call(None, T::KERNEL, self.small_grid(), args)?;
+        Ok(answer.get(0)?)
+    }
+
+    fn arguments<'a, T: AtomicWord>(
+        &'a self,
+        what: What,
+        to: SymSlice<'a, T>,
+        value: T,
+        expected: T,
+        pe: usize,
+        answer: u64,
+    ) -> Result<Args<'a>, ShmemError> {
+        let word = self.remote(to, 1, pe)?;
+        let bits = |v: T| bytemuck::cast::<T, T::Bits>(v);
+        Ok(args!(self, what as u32, word, bits(value), bits(expected), pe as u32, answer))
+    }
+}

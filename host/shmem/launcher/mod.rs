@@ -1,0 +1,355 @@
+//! Starts the ranks of a world on this host, and sees them to their end: `warpbell run`.
+//!
+//! The launcher runs the store where the ranks meet, so no port is chosen before it is bound, and it hears of every rank's end
+//! whichever rank that is. Each rank leads a process group of its own; what it started ends with it.
+
+mod child;
+mod output;
+
+pub use child::End;
+
+use super::bootstrap::store::Server;
+use super::bootstrap::{BootstrapError, Secret};
+use crate::engine::abi::MAX_PES;
+use child::{Child, Setting};
+use output::Lines;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long the others may take to notice by themselves that a rank failed, and to say so, before they are told to end.
+const NOTICE: Duration = Duration::from_secs(1);
+/// How long ranks get to end once they were told to, unless set otherwise.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a rank that was killed may take to be gone: the kernel may be busy with its memory.
+const KILLED: Duration = Duration::from_secs(30);
+
+/// What the launcher reacts to.
+#[derive(Debug)]
+pub enum Event {
+    /// A rank ended.
+    Ended(usize, End),
+    /// Somebody sent the launcher this signal.
+    Signal(i32),
+    /// Whoever read standard output is gone.
+    OutputGone,
+}
+
+/// Why a launch did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// A number of ranks that no world has.
+    #[error("{0} ranks: a world has 1 to {MAX_PES}")]
+    Ranks(usize),
+    /// The program cannot be run.
+    #[error("cannot run `{}`: {reason}", program.display())]
+    Program {
+        /// The program.
+        program: OsString,
+        /// Why.
+        reason: String,
+    },
+    /// The system did not start a rank.
+    #[error("rank {rank} cannot be started: {reason}")]
+    Start {
+        /// Which.
+        rank: usize,
+        /// Why.
+        reason: String,
+    },
+    /// The store where ranks meet.
+    #[error(transparent)]
+    Store(#[from] BootstrapError),
+    /// A rank failed: the first that did.
+    #[error("rank {rank} {end}{}", if *.others { "; the others were ended" } else { "" })]
+    Failed {
+        /// Which.
+        rank: usize,
+        /// How it ended.
+        end: End,
+        /// Whether others ran on.
+        others: bool,
+    },
+    /// The ranks took too long.
+    #[error("not done within {within:?}: {} still ran and {} ended", list(.ranks), if .ranks.len() == 1 { "was" } else { "were" })]
+    TimedOut {
+        /// The time given.
+        within: Duration,
+        /// Which ranks ran.
+        ranks: Vec<usize>,
+    },
+    /// Ranks that were killed and are not gone.
+    #[error("{} {} killed and not gone within {KILLED:?}", list(.0), if .0.len() == 1 { "was" } else { "were" })]
+    Stuck(Vec<usize>),
+    /// Whoever read standard output is gone, so the ranks were ended.
+    #[error("nobody reads standard output any more")]
+    OutputGone,
+}
+
+impl LaunchError {
+    /// The exit status that tells the same: that of the rank that failed (128 and the signal's number for a signal), 2 for a
+    /// program that cannot be run, 124 past the time limit (as `timeout` has it).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Ranks(_) | Self::Program { .. } => 2,
+            Self::Failed { end, .. } => end.exit_code(),
+            Self::TimedOut { .. } => 124,
+            _ => 1,
+        }
+    }
+}
+
+/// `rank 3`, `ranks 1, 2`.
+fn list(ranks: &[usize]) -> String {
+    let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
+    format!("rank{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", "))
+}
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    program: OsString,
+    arguments: Vec<OsString>,
+    ranks: usize,
+    prefix: bool,
+    timeout: Option<Duration>,
+    grace: Duration,
+}
+
+impl Launcher {
+    /// `ranks` times this program.
+    pub fn new(program: impl Into<OsString>, arguments: Vec<OsString>, ranks: usize) -> Self {
+        Self { program: program.into(), arguments, ranks, prefix: true, timeout: None, grace: GRACE }
+    }
+
+    /// Whether each line of output begins with its rank, as in `[3] `. It does unless this says otherwise.
+    pub fn prefix(self, prefix: bool) -> Self {
+        Self { prefix, ..self }
+    }
+
+    /// How long the ranks may take.
+    pub fn timeout(self, timeout: Option<Duration>) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// How long ranks get to end once they were told to, before they are killed.
+    pub fn grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+
+    /// A channel for what the launcher reacts to; [`Event::Signal`] is for the caller to send.
+    pub fn events() -> (Sender<Event>, Receiver<Event>) {
+        channel()
+    }
+
+    /// Starts the ranks and returns when all have ended. Their standard output and error go to `out` and `err` in whole lines.
+    /// They get SIGKILL if the calling thread ends before.
+    pub fn run(
+        &self,
+        events: (Sender<Event>, Receiver<Event>),
+        out: impl Write + Send + 'static,
+        err: impl Write + Send + 'static,
+    ) -> Result<(), LaunchError> {
+        if !(1..=MAX_PES).contains(&self.ranks) {
+            return Err(LaunchError::Ranks(self.ranks));
+        }
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = listener.map_err(|e| BootstrapError::system("no port for the store", &e))?;
+        let secret = Secret::generate()?;
+        let usable = Secret::new(secret.as_bytes());
+        let usable = usable.map_err(|reason| BootstrapError::BadSecret { variable: "WARPBELL_SECRET", reason })?;
+        let store = Server::start(listener, usable)?;
+
+        let (tell, heard) = events;
+        let (out, err) = (Lines::new(out, Some(tell.clone())), Lines::new(err, None));
+        let mut ranks = Ranks { children: Vec::new(), grace: self.grace };
+        for rank in 0..self.ranks {
+            let setting = Setting {
+                rank,
+                size: self.ranks,
+                store: store.address(),
+                secret: &secret,
+                prefix: self.prefix,
+                grace: self.grace,
+            };
+            match Child::start(&self.program, &self.arguments, &setting, &tell, &out, &err) {
+                Ok(child) => ranks.children.push(child),
+                Err(e) => {
+                    drop(ranks);
+                    return Err(self.not_started(rank, &e));
+                }
+            }
+        }
+        let result = self.watch(&mut ranks, &heard);
+        // What the ranks said last is written before anybody says how they ended.
+        drop(ranks);
+        result
+    }
+
+    fn not_started(&self, rank: usize, e: &std::io::Error) -> LaunchError {
+        use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
+        let program = self.program.clone();
+        match e.kind() {
+            NotFound => LaunchError::Program { program, reason: "there is no such program".to_owned() },
+            PermissionDenied | IsADirectory | NotADirectory => LaunchError::Program { program, reason: e.to_string() },
+            // A file that is no program: ENOEXEC has no kind of its own.
+            _ if e.raw_os_error() == Some(libc::ENOEXEC) => LaunchError::Program { program, reason: e.to_string() },
+            _ => LaunchError::Start { rank, reason: e.to_string() },
+        }
+    }
+
+    /// Reacts until every rank has ended.
+    fn watch(&self, ranks: &mut Ranks, events: &Receiver<Event>) -> Result<(), LaunchError> {
+        let limit = self.timeout.map(|t| Instant::now() + t);
+        let mut phase = Phase::Running;
+        // Why this ends, other than well: the first reason stays.
+        let mut failure: Option<LaunchError> = None;
+        let mut interrupted = false;
+        while !ranks.running().is_empty() {
+            let until = match phase {
+                Phase::Running => limit,
+                Phase::Noticing(until) | Phase::Ending(until) | Phase::Killed(until) => Some(until),
+            };
+            let event = match until {
+                Some(until) => events.recv_timeout(until.saturating_duration_since(Instant::now())),
+                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            let end_now = match event {
+                Ok(Event::Ended(rank, end)) => {
+                    ranks.ended(rank);
+                    if end.is_failure() {
+                        let others = !ranks.running().is_empty();
+                        failure.get_or_insert(LaunchError::Failed { rank, end, others });
+                        if let Phase::Running = phase {
+                            phase = Phase::Noticing(Instant::now() + NOTICE.min(self.grace));
+                        }
+                    }
+                    false
+                }
+                Ok(Event::Signal(libc::SIGINT)) if !interrupted => {
+                    interrupted = true;
+                    ranks.signal(libc::SIGINT);
+                    false
+                }
+                Ok(Event::Signal(_)) => true,
+                Ok(Event::OutputGone) => {
+                    failure.get_or_insert(LaunchError::OutputGone);
+                    true
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if let (Phase::Running, Some(within)) = (&phase, self.timeout) {
+                        failure.get_or_insert(LaunchError::TimedOut { within, ranks: ranks.running() });
+                    }
+                    true
+                }
+                // The children hold senders for as long as they run.
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if end_now {
+                phase = match phase {
+                    Phase::Running | Phase::Noticing(_) => {
+                        ranks.signal(libc::SIGTERM);
+                        Phase::Ending(Instant::now() + self.grace)
+                    }
+                    Phase::Ending(_) => {
+                        ranks.signal(libc::SIGKILL);
+                        Phase::Killed(Instant::now() + KILLED)
+                    }
+                    Phase::Killed(until) if until > Instant::now() => Phase::Killed(until),
+                    Phase::Killed(_) => return Err(LaunchError::Stuck(ranks.running())),
+                };
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// How far the end of the ranks has come.
+enum Phase {
+    Running,
+    /// One failed; the others may notice by themselves.
+    Noticing(Instant),
+    /// They were told to end.
+    Ending(Instant),
+    Killed(Instant),
+}
+
+/// The ranks that were started. Dropping them ends those that run.
+struct Ranks {
+    children: Vec<Child>,
+    grace: Duration,
+}
+
+impl Ranks {
+    fn running(&self) -> Vec<usize> {
+        (0..self.children.len()).filter(|r| self.children[*r].is_running()).collect()
+    }
+
+    fn ended(&mut self, rank: usize) {
+        self.children[rank].ended();
+    }
+
+    fn signal(&self, signal: i32) {
+        self.children.iter().for_each(|c| c.signal(signal));
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        if self.children.iter().any(Child::is_running) {
+            self.signal(libc::SIGKILL);
+        }
+        for child in &mut self.children {
+            child.finish(self.grace + KILLED);
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "ended with exit code {code}"),
+            Self::Signal(signal) => match child::signal_name(*signal) {
+                Some(name) => write!(f, "was ended by {name}"),
+                None => write!(f, "was ended by signal {signal}"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_read_well_and_have_the_status_of_what_they_tell() {
+        let failed = |end, others| LaunchError::Failed { rank: 2, end, others };
+        for (error, text, code) in [
+            (failed(End::Exit(3), false), "rank 2 ended with exit code 3", 3),
+            (failed(End::Signal(9), true), "rank 2 was ended by SIGKILL; the others were ended", 137),
+            (failed(End::Signal(63), false), "rank 2 was ended by signal 63", 191),
+            (
+                LaunchError::TimedOut { within: Duration::from_secs(2), ranks: vec![1] },
+                "not done within 2s: rank 1 still ran and was ended",
+                124,
+            ),
+            (LaunchError::Stuck(vec![0, 2]), "ranks 0, 2 were killed and not gone within 30s", 1),
+            (LaunchError::Ranks(0), "0 ranks: a world has 1 to 1024", 2),
+        ] {
+            assert_eq!(error.to_string(), text);
+            assert_eq!(error.exit_code(), code, "{text}");
+        }
+    }
+
+    #[test]
+    fn ranks_that_cannot_be_are_refused() {
+        for n in [0, MAX_PES + 1] {
+            let run = Launcher::new("true", Vec::new(), n).run(Launcher::events(), std::io::sink(), std::io::sink());
+            assert!(matches!(run, Err(LaunchError::Ranks(m)) if m == n));
+        }
+    }
+}

@@ -1,0 +1,340 @@
+// The calls of a world with PEs as threads, put together by hand: messages at each scope, atomics from everywhere, waits for words that
+// come in any order, random puts and gets between barriers, and what calls refuse. Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and
+// under ThreadSanitizer: see tests/device_shmem.rs.
+#define WB_CHECKED 1
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "shmem_calls.cu"
+
+using namespace warpbell;
+
+#define CHECK(CONDITION)                                                             \
+  do {                                                                               \
+    if (!(CONDITION)) {                                                              \
+      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
+      std::exit(1);                                                                  \
+    }                                                                                \
+  } while (0)
+
+namespace {
+
+constexpr uint32_t width = warp::width;
+// Fewer rounds where a warp is many threads: they all share a few cores.
+constexpr uint32_t effort = width == 1 ? 40 : width == 4 ? 6 : 1;
+
+// One PE: what the host of a world keeps for it.
+struct pe_state {
+  wb_control control{};
+  wb_error_log log{};
+  uint32_t stop = 0, abort = 0;
+  std::vector<wb_team_rounds> rounds = std::vector<wb_team_rounds>(WB_CHANNELS);
+  std::vector<uint32_t> allocated;
+};
+
+// A world of `n` PEs of this process.
+class stand {
+ public:
+  static constexpr uint64_t team_bytes = 8 * WB_CHANNELS * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
+
+  stand(uint32_t n, uint64_t bytes) : bytes_((bytes + team_bytes * 2 + 4095) / 4096 * 4096), pes_(n), next_(0) {
+    heap_ = static_cast<uint8_t*>(std::aligned_alloc(4096, bytes_ * n));
+    std::memset(heap_, 0, bytes_ * n);
+    for (pe_state& p : pes_) {
+      p.control.stop = at(p.stop), p.control.abort = at(p.abort), p.control.error_log = at(p.log);
+      p.control.deadline_ns = 60ull * 1000000000;
+      p.allocated.resize(bytes_ / WB_HEAP_GRANULE / 32 + 1);
+    }
+    sync_ = take(team_bytes);
+    signals_ = take(8 * WB_CHANNELS * n);
+    scratch_ = take(WB_SCRATCH_LEAST_BYTES);
+  }
+  ~stand() { std::free(heap_); }
+  stand(const stand&) = delete;
+
+  uint32_t size() const { return static_cast<uint32_t>(pes_.size()); }
+  pe_state& pe(uint32_t p) { return pes_[p]; }
+
+  // Symmetric memory: its offset.
+  uint64_t take(uint64_t bytes) {
+    const uint64_t offset = next_, granules = (bytes + WB_HEAP_GRANULE - 1) / WB_HEAP_GRANULE;
+    next_ += granules * WB_HEAP_GRANULE;
+    CHECK(next_ <= bytes_);
+    for (pe_state& p : pes_) {
+      for (uint64_t g = offset / WB_HEAP_GRANULE; g < next_ / WB_HEAP_GRANULE; ++g) p.allocated[g / 32] |= 1u << g % 32;
+    }
+    return offset;
+  }
+  template <class T> T* here(uint32_t pe, uint64_t offset) { return reinterpret_cast<T*>(heap_ + pe * bytes_ + offset); }
+
+  wb_world world(uint32_t p, uint32_t flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS) {
+    wb_world w{};
+    w.control = at(pes_[p].control);
+    w.heap = reinterpret_cast<uint64_t>(here<uint8_t>(p, 0));
+    w.heap_bytes = w.stride = bytes_;
+    w.allocated = reinterpret_cast<uint64_t>(pes_[p].allocated.data());
+    w.pe = p, w.size = size(), w.flags = flags;
+    w.team.pe = p, w.team.size = size(), w.team.start = 0, w.team.stride = 1;
+    w.team.sync = w.heap + sync_, w.team.signals = w.heap + signals_, w.team.scratch = w.heap + scratch_;
+    w.team.rounds = reinterpret_cast<uint64_t>(pes_[p].rounds.data());
+    return w;
+  }
+
+  // Runs `f(world, pe)` in every thread of a block on every PE.
+  template <class F> void run(uint32_t threads, F f) {
+    std::vector<std::thread> all;
+    for (uint32_t p = 0; p < size(); ++p) {
+      all.emplace_back([this, threads, p, &f] {
+        const world_ref w(world(p));
+        auto lane = [&] { f(w, p); };
+        run_block(threads, lane);
+      });
+    }
+    for (auto& t : all) t.join();
+  }
+  // And none of them failed.
+  template <class F> void run_well(uint32_t threads, F f) {
+    run(threads, f);
+    for (pe_state& p : pes_) CHECK(p.log.count == 0);
+  }
+
+  template <class F> static void run_block(uint32_t threads, F& lane) {
+    struct local {
+      static void call(void* const* p) { (*static_cast<F*>(p[0]))(); }
+    };
+    void* parameters[] = {&lane};
+    cpu::run_block(&local::call, parameters, 0, 1, threads);
+  }
+
+ private:
+  template <class T> static uint64_t at(T& v) { return reinterpret_cast<uint64_t>(&v); }
+
+  uint64_t bytes_;
+  std::vector<pe_state> pes_;
+  uint64_t next_, sync_ = 0, signals_ = 0, scratch_ = 0;
+  uint8_t* heap_;
+};
+
+// --- message passing: data, then its signal, then a look at the data --------------------------------------------------
+
+void messages(uint32_t n, uint32_t threads, size_t words, uint32_t turns) {
+  stand s(n, 1 << 20);
+  for (uint32_t scope = calls::s_thread; scope <= calls::s_block; ++scope) {
+    const uint64_t box = s.take(8 * words), flags = s.take(32 * 8);
+    std::vector<uint64_t> wrong(n);
+    s.run_well(threads, [&](const world_ref& w, uint32_t p) {
+      calls_messages(w, sym<uint32_t>{s.here<uint32_t>(p, box)}, sym<uint64_t>{s.here<uint64_t>(p, flags)}, words, turns, scope,
+                     &wrong[p]);
+    });
+    for (uint64_t bad : wrong) CHECK(bad == 0);
+  }
+}
+
+// --- atomics of all PEs on a few words -------------------------------------------------------------------------------
+
+void atomics(uint32_t n, uint32_t threads, uint32_t turns) {
+  stand s(n, 1 << 16);
+  const uint64_t sum = s.take(64), bits = s.take(64), cas = s.take(64), swap = s.take(64);
+  const uint64_t times = uint64_t{n} * threads * turns;
+  s.run_well(threads, [&](const world_ref& w, uint32_t p) {
+    const uint32_t to = (p + 1) % w.n_pes();
+    const sym<uint64_t> total{s.here<uint64_t>(p, sum)};
+    const sym<int32_t> small{s.here<int32_t>(p, sum + 16)};
+    const sym<uint32_t> flips{s.here<uint32_t>(p, bits)};
+    const sym<uint32_t> counted{s.here<uint32_t>(p, cas)};
+    const sym<double> hand{s.here<double>(p, swap)};
+    for (uint32_t i = 0; i < turns; ++i) {
+      w.atomic_add(total, 3, 0);
+      w.atomic_fetch_add(small, -1, to);
+      w.atomic_xor(flips, 1u << i % 32, 0);
+      w.atomic_fetch_or(flips + 4, 1u << i % 32, 0);
+      uint32_t seen = w.atomic_fetch(counted, 0);
+      for (uint32_t was; (was = w.atomic_compare_swap(counted, seen, seen + 1, 0)) != seen;) seen = was;
+      w.atomic_swap(hand, double(i), to);
+    }
+    w.quiet();
+  });
+  CHECK(*s.here<uint64_t>(0, sum) == 3 * times);
+  CHECK(*s.here<uint32_t>(0, cas) == times);
+  for (uint32_t p = 0; p < n; ++p) CHECK(*s.here<int32_t>(p, sum + 16) == -int32_t(uint64_t{threads} * turns));
+  uint32_t flipped = 0, set = 0;
+  for (uint32_t i = 0; i < turns; ++i) {
+    if ((uint64_t{n} * threads) % 2) flipped ^= 1u << i % 32;
+    set |= 1u << i % 32;
+  }
+  CHECK(*s.here<uint32_t>(0, bits) == flipped && *s.here<uint32_t>(0, bits + 16) == set);
+}
+
+// --- a lock made of atomics: what is written under it is seen by whoever has it next -----------------------------------
+
+void locked(uint32_t n, uint32_t threads, uint32_t turns) {
+  stand s(n, 1 << 16);
+  const uint64_t lock = s.take(64), data = s.take(256);
+  s.run_well(threads, [&](const world_ref& w, uint32_t p) {
+    const sym<uint32_t> word{s.here<uint32_t>(p, lock)};
+    const sym<uint64_t> values{s.here<uint64_t>(p, data)};
+    for (uint32_t i = 0; i < turns; ++i) {
+      // A lane that waits for one of its own warp would wait for ever on a GPU; here each lane is a thread.
+      while (w.atomic_compare_swap(word, 0, 1, 0) != 0) cpu::yield();
+      uint64_t got[8];
+      w.get(got, values, 8, 0);
+      for (uint64_t& v : got) v += 1;
+      w.put(values, got, 8, 0);
+      w.fence();
+      w.atomic_set(word, 0, 0);
+    }
+  });
+  for (uint32_t k = 0; k < 8; ++k) CHECK(s.here<uint64_t>(0, data)[k] == uint64_t{n} * threads * turns);
+}
+
+// --- waits for several words -------------------------------------------------------------------------------------------
+
+void collected(uint32_t n, uint64_t words, uint32_t some) {
+  stand s(n, 1 << 16);
+  const uint64_t at = s.take(4 * words);
+  std::vector<int> status(words);
+  std::vector<uint64_t> indices(words), came(words, ~uint64_t{0});
+  s.run_well(width, [&](const world_ref& w, uint32_t p) {
+    calls_collect(w, sym<uint32_t>{s.here<uint32_t>(p, at)}, words, some, status.data(), indices.data(), came.data());
+  });
+  std::vector<int> seen(words);
+  for (uint64_t i : came) {
+    CHECK(i < words);
+    ++seen[i];
+  }
+  for (int times : seen) CHECK(times == 1);
+}
+
+// --- rounds of puts and gets of any length between barriers ------------------------------------------------------------
+
+void rounds(uint32_t n, uint32_t threads, uint32_t turns) {
+  constexpr uint64_t room = 4096;
+  stand s(n, 1 << 20);
+  const uint64_t data = s.take(room * n), own = s.take(room);
+  std::vector<uint64_t> wrong(n * threads);
+  s.run_well(threads, [&](const world_ref& w, uint32_t p) {
+    uint8_t *in = s.here<uint8_t>(p, data), *mine = s.here<uint8_t>(p, own);
+    std::mt19937 random(7);  // the same numbers on all PEs
+    for (uint32_t turn = 0; turn < turns; ++turn) {
+      const uint32_t away = 1 + random() % n, from = random() % 64, to = random() % 64, bytes = random() % (room - 64);
+      const bool puts = random() % 2;
+      for (uint64_t i = threadIdx.x; i < bytes; i += blockDim.x) mine[from + i] = static_cast<uint8_t>(p * 31 + turn * 7 + i);
+      if (puts) __syncthreads();
+      const uint32_t next = (p + away) % n, before = (p + n - away % n) % n;
+      if (puts) {
+        w.put_nbi(by_block, in + p * room + to, mine + from, bytes, next);
+      } else {
+        w.barrier_all(by_block);
+        w.get(by_block, in + before * room + to, sym<uint8_t>{mine + from}, bytes, before);
+      }
+      w.barrier_all(by_block);
+      for (uint64_t i = threadIdx.x; i < bytes; i += blockDim.x) {
+        wrong[p * threads + threadIdx.x] += in[before * room + to + i] != static_cast<uint8_t>(before * 31 + turn * 7 + i);
+      }
+      w.barrier_all(by_block);
+    }
+  });
+  for (uint64_t bad : wrong) CHECK(bad == 0);
+}
+
+// --- what calls refuse -------------------------------------------------------------------------------------------------
+
+void refused() {
+  stand s(2, 1 << 16);
+  const uint64_t good = s.take(256), not_taken = good + 4096;
+  uint64_t before = 7;
+  auto error_of = [&](uint32_t flags, auto call) {
+    pe_state& p = s.pe(0);
+    p.log = wb_error_log{};
+    p.abort = 0;
+    const world_ref w(s.world(0, flags));
+    auto lane = [&] { call(w); };
+    stand::run_block(1, lane);
+    CHECK(p.log.count == 1 && p.abort == 1);
+    return p.log.entry[0];
+  };
+  constexpr uint32_t all = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS;
+  uint64_t* word = s.here<uint64_t>(0, good);
+  uint64_t* freed = s.here<uint64_t>(0, not_taken);
+  auto kind = [](const wb_error& e) { return e.status >> WB_STATUS_KIND_SHIFT; };
+
+  wb_error e = error_of(all, [&](const world_ref& w) { w.put(word, &before, 1, 2); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_PUT && e.device == 2 && e.queue == 0 && e.blocks == 8 && e.lba == good);
+  e = error_of(all, [&](const world_ref& w) { w.p(freed, 1, 1); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_PUT && e.device == 1 && e.lba == not_taken);
+  CHECK(*s.here<uint64_t>(1, not_taken) == 0);
+  e = error_of(all, [&](const world_ref& w) { w.get(by_block, &before, sym<uint64_t>{word + 31}, 2, 1); });  // the last is not allocated
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_GET && e.blocks == 16 && before == 7);
+  e = error_of(all, [&](const world_ref& w) { w.atomic_inc(&before, 1); });  // not in the heap
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_ATOMIC && before == 7);
+  e = error_of(all, [&](const world_ref& w) { w.atomic_inc(reinterpret_cast<uint64_t*>(s.here<uint8_t>(0, good + 4)), 1); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT);
+  e = error_of(all, [&](const world_ref& w) { w.wait_until(freed, cmp::eq, 0); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_WAIT);
+  e = error_of(all, [&](const world_ref& w) { w.iput(word, &before, ptrdiff_t{1} << 50, 1, 1 << 20, 1); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_PUT && e.blocks == 0xffffffffu);
+  // Without atomics, stores still go.
+  e = error_of(WB_WORLD_LOAD_STORE, [&](const world_ref& w) {
+    w.put_signal(word, &before, 1, word + 1, 5, signal::set, 1);
+    w.atomic_inc(word, 1);
+  });
+  CHECK(kind(e) == WB_UNREACHABLE && e.opcode == WB_CALL_ATOMIC);
+  CHECK(s.here<uint64_t>(1, good)[0] == 7 && s.here<uint64_t>(1, good)[1] == 5);
+  e = error_of(WB_WORLD_LOAD_STORE, [&](const world_ref& w) { w.signal_op(word, 1, signal::add, 1); });
+  CHECK(kind(e) == WB_UNREACHABLE && e.opcode == WB_CALL_SIGNAL);
+  // Nothing at all.
+  e = error_of(0, [&](const world_ref& w) {
+    CHECK(w.ptr(word, 1) == nullptr);
+    CHECK(w.g(word, 1) == 0);
+  });
+  CHECK(kind(e) == WB_UNREACHABLE && e.opcode == WB_CALL_GET);
+  // Nothing is wrong with nothing, wherever it is.
+  const world_ref w(s.world(0));
+  s.pe(0).log = wb_error_log{};
+  auto lane = [&] {
+    w.put(static_cast<uint64_t*>(nullptr), static_cast<uint64_t*>(nullptr), 0, 1);
+    CHECK(w.wait_until_any(static_cast<uint64_t*>(nullptr), 0, nullptr, cmp::eq, 0) == no_index);
+    CHECK(w.test_all(static_cast<uint64_t*>(nullptr), 0, nullptr, cmp::eq, 0));
+    CHECK(w.ptr(word, 1) == s.here<uint64_t>(1, good) && w.ptr(word, 2) == nullptr);
+  };
+  stand::run_block(1, lane);
+  CHECK(s.pe(0).log.count == 0);
+}
+
+// --- waits that nobody ends --------------------------------------------------------------------------------------------
+
+void ended() {
+  stand s(2, 1 << 16);
+  const uint64_t at = s.take(64);
+  s.pe(0).control.deadline_ns = 20000000;
+  uint32_t how[2] = {};
+  s.run(1, [&](const world_ref& w, uint32_t p) {
+    // PE 0 runs out of time, PE 1 is told to stop by its host.
+    if (p == 1) order::store_release(&s.pe(1).stop, 1u);
+    how[p] = w.wait_until(sym<uint64_t>{s.here<uint64_t>(p, at)}, cmp::ne, 0).kind();
+  });
+  CHECK(how[0] == WB_TIMED_OUT && how[1] == WB_STOPPED);
+  const wb_error& e = s.pe(0).log.entry[0];
+  CHECK(e.opcode == WB_CALL_WAIT && e.queue == 0 && e.device == WB_NO_PE && e.lba == at && e.blocks == 8);
+}
+
+}  // namespace
+
+int main() {
+  refused();
+  ended();
+  messages(2, width, 1, 30 * effort);
+  messages(3, width == 1 ? 2 : width, 37, 10 * effort);
+  if (width < 32) messages(4, 2 * width, 5, 5 * effort);
+  atomics(3, width == 32 ? 32 : 2 * width, 5 * effort);
+  locked(2, width == 32 ? 4 : 2 * width, 2 * effort);
+  for (uint32_t some : {0u, 1u}) collected(3, 24, some);
+  rounds(width == 32 ? 2 : 4, width == 1 ? 2 : width, 4 * effort);
+  std::printf("shmem_stress, warps of %u: ok\n", width);
+  return 0;
+}
