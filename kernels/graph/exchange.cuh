@@ -94,6 +94,15 @@ struct parcel {
   uint64_t words;
 };
 
+// What moves data is kept out of the way, and out of the registers, of what searches.
+WB_FN_COLD void put_chunk(const world_ref* world, uint32_t* to, const uint32_t* from, uint64_t words, uint32_t pe) {
+  world->put_nbi(by_block, to, from, words, pe);
+}
+WB_FN_COLD void put_header(const world_ref* world, wb_partition_header* to, const wb_partition_header* from, uint32_t pe) {
+  constexpr size_t words = sizeof(wb_partition_header) / sizeof(uint64_t);
+  world->put_nbi(by_thread, reinterpret_cast<uint64_t*>(to), reinterpret_cast<const uint64_t*>(from), words, pe);
+}
+
 // Puts a parcel to every other PE, all blocks together; the last one calls `tell` with one thread. `parcel_for(pe)` must be
 // the same for every thread of the grid. `put` counts blocks, and is 0 again afterwards.
 template <class ParcelFor, class Tell>
@@ -114,7 +123,7 @@ WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_f
       if (at < n) {
         const uint64_t first = at * chunk_words;
         const uint64_t count = p.words - first < chunk_words ? p.words - first : chunk_words;
-        world.put_nbi(by_block, p.to + first, p.from + first, count, peer(k));
+        out_of_line(put_chunk)(&world, p.to + first, p.from + first, count, peer(k));
         break;
       }
       at -= n;

@@ -178,11 +178,7 @@ template <class Id> class partition {
       for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load_relaxed(&lists.tally->sum[i]);
       mine.put_bytes = order::load_relaxed(&counters()->put_bytes) +
                        (size - 1) * (words * sizeof(uint32_t) + sizeof mine + sizeof(uint64_t));
-      constexpr size_t header_words = sizeof mine / sizeof(uint64_t);
-      for (uint32_t pe = 0; pe < size; ++pe) {
-        world_.put_nbi(by_thread, reinterpret_cast<uint64_t*>(header + me), reinterpret_cast<const uint64_t*>(&mine),
-                       header_words, pe);
-      }
+      for (uint32_t pe = 0; pe < size; ++pe) out_of_line(put_header)(&world_, header + me, &mine, pe);
       world_.fence();
       for (uint32_t pe = 0; pe < size; ++pe) {
         if (pe != me) world_.signal_op(signal + me, p_.turn, signal::set, pe);
