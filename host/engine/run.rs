@@ -5,6 +5,7 @@ use crate::memory::{MemoryError, Place, Region, Space};
 use core::mem::offset_of;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Blocks and threads in a block.
@@ -20,19 +21,23 @@ pub struct Grid {
 #[derive(Debug)]
 pub(super) struct Control {
     control: Region,
-    /// Host memory: stop flag at 0, error log at `LOG`.
-    host: Region,
-    abort: Region,
+    /// The error log, in host memory.
+    log: Region,
+    /// Near the kernels: many warps that wait look at them often, and reads of one address over the bus go one after another.
+    flags: Region,
+    stopped: AtomicBool,
 }
 
-const LOG: usize = 128;
+/// Where the flags are in their region. A kernel raises the one, the host the other.
+const ABORT: usize = 0;
+const STOP: usize = 4;
 
 impl Control {
     pub(super) fn new(space: &Space) -> Result<Self, MemoryError> {
         let control = space.allocate(Place::Device, size_of::<abi::Control>())?;
-        let host = space.allocate(Place::Host, LOG + size_of::<abi::ErrorLog>())?;
-        let abort = space.allocate(Place::Device, 128)?;
-        let this = Self { control, host, abort };
+        let log = space.allocate(Place::Host, size_of::<abi::ErrorLog>())?;
+        let flags = space.allocate(Place::Device, 128)?;
+        let this = Self { control, log, flags, stopped: AtomicBool::new(false) };
         this.set_deadline(super::DEFAULT_DEADLINE)?;
         Ok(this)
     }
@@ -43,7 +48,8 @@ impl Control {
 
     pub(super) fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
         let deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
-        let (stop, abort, error_log) = (self.host.address(), self.abort.address(), self.host.address() + LOG as u64);
+        let (abort, stop) = (self.flags.address() + ABORT as u64, self.flags.address() + STOP as u64);
+        let error_log = self.log.address();
         self.control.set(0, abi::Control { stop, abort, error_log, deadline_ns, reserved: [0; 4] })
     }
 
@@ -53,28 +59,30 @@ impl Control {
         if !self.has_failed()? {
             return Ok(());
         }
-        self.host.set(0, 0u32)?;
-        self.host.fill(LOG, size_of::<abi::ErrorLog>(), 0)?;
-        self.abort.set(0, 0u32)
+        self.log.fill(0, size_of::<abi::ErrorLog>(), 0)?;
+        self.flags.set(ABORT, 0u32)?;
+        self.flags.set(STOP, 0u32)?;
+        self.stopped.store(false, Ordering::Release);
+        Ok(())
     }
 
     pub(super) fn stop(&self) -> Result<(), MemoryError> {
-        self.host.set(0, 1u32)
+        self.stopped.store(true, Ordering::Release);
+        self.flags.set(STOP, 1u32)
     }
 
     /// Whether a kernel raised an error, or all of them were told to end.
     pub(super) fn has_failed(&self) -> Result<bool, MemoryError> {
-        let stopped: u32 = self.host.get(0)?;
-        let count: u32 = self.host.get(LOG + offset_of!(abi::ErrorLog, count))?;
-        Ok(stopped != 0 || count != 0)
+        let count: u32 = self.log.get(offset_of!(abi::ErrorLog, count))?;
+        Ok(count != 0 || self.stopped.load(Ordering::Acquire))
     }
 
     fn errors(&self) -> Result<(Vec<OperationError>, u32), MemoryError> {
-        let count: u32 = self.host.get(LOG + offset_of!(abi::ErrorLog, count))?;
+        let count: u32 = self.log.get(offset_of!(abi::ErrorLog, count))?;
         let mut errors = Vec::new();
         for i in 0..(count as usize).min(abi::ERROR_LOG_ENTRIES) {
             let e: abi::ErrorEntry =
-                self.host.get(LOG + offset_of!(abi::ErrorLog, entry) + i * size_of::<abi::ErrorEntry>())?;
+                self.log.get(offset_of!(abi::ErrorLog, entry) + i * size_of::<abi::ErrorEntry>())?;
             errors.push(OperationError {
                 outcome: Outcome::from_word(e.status),
                 device: e.device,

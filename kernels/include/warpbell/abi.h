@@ -42,7 +42,7 @@ typedef struct wb_error_log {
 
 // What bounds a run. One per engine context, in memory that is cheap for kernels to read.
 typedef struct wb_control {
-  uint64_t stop;         // address of a u32 in host memory: not 0 asks every wait to end
+  uint64_t stop;         // address of a u32 near the kernels, which the host writes: not 0 asks every wait to end
   uint64_t abort;        // address of a u32 near the kernels: not 0 once the run has failed
   uint64_t error_log;    // address of a wb_error_log in host memory
   uint64_t deadline_ns;  // how long one wait may last

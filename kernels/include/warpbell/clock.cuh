@@ -21,8 +21,8 @@ WB_FN uint64_t now_ns() {
 // How a wait ended before its time: see `patience::spent`.
 enum class verdict : uint32_t { go_on = 0, timed_out = 1, stopped = 2 };
 
-// One wait's patience: call `spent` once per turn of the loop. Reading the clock and the stop flag (which lives in host
-// memory, a bus round trip away) happens every few turns only.
+// One wait's patience: call `spent` once per turn of the loop. Reading the clock and the flags that end a wait happens every few
+// turns only.
 class patience {
  public:
   WB_FN explicit patience(const wb_control* control) : control_(control) {}
@@ -32,7 +32,7 @@ class patience {
       if (turns_ > spin_turns) order::relax(pause_ns);
       return verdict::go_on;
     }
-    return judge(look(control_, start(), (turns_ & (stop_every - 1)) == 0));
+    return judge(look(control_, start()));
   }
 
   // The same for lanes that wait together: one of them looks, all of them get its verdict.
@@ -43,7 +43,7 @@ class patience {
     }
     start();
     uint32_t seen = 0;
-    if (warp::is_leader(mask)) seen = look(control_, started_, (turns_ & (stop_every - 1)) == 0);
+    if (warp::is_leader(mask)) seen = look(control_, started_);
     return judge(warp::shuffle(mask, seen, warp::leader(mask)));
   }
 
@@ -54,8 +54,7 @@ class patience {
 
  private:
   static constexpr uint32_t late_bit = 0x80000000u;
-  static constexpr uint32_t look_every = 64;  // turns between two looks at the clock and the abort word
-  static constexpr uint32_t stop_every = WB_GPU ? 512 : look_every;  // and at the stop flag: thousands of warps share the bus
+  static constexpr uint32_t look_every = 64;  // turns between two looks at the clock and the flags
   static constexpr uint32_t spin_turns = WB_GPU ? 32 : 0;
   static constexpr uint32_t pause_ns = 40;
 
@@ -70,12 +69,12 @@ class patience {
   }
 
   // A verdict, and the late bit.
-  static WB_FN_COLD uint32_t look(const wb_control* control, uint64_t started, bool ask_host) {
+  static WB_FN_COLD uint32_t look(const wb_control* control, uint64_t started) {
     const uint64_t waited = now_ns() - started, limit = control->deadline_ns;
     if (waited > limit) return static_cast<uint32_t>(verdict::timed_out);
     const uint32_t late = waited > limit / 2 ? late_bit : 0;
     if (order::load_relaxed(reinterpret_cast<const uint32_t*>(control->abort)) ||
-        (ask_host && order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->stop)))) {
+        order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->stop))) {
       return static_cast<uint32_t>(verdict::stopped) | late;
     }
     return late;

@@ -80,23 +80,33 @@ template <class How, class Scope> WB_FN_COLD void odd(uint64_t to, uint64_t from
   }
 }
 
-// Moves `bytes`; all threads of the scope share them. Ends without a sync.
+// Up to `turn` words for each thread, which is not worth a call.
+template <class How, class Scope, class Word, uint32_t turn> WB_FN void brief(uint64_t to, uint64_t from, size_t bytes) {
+  const ptrdiff_t left = static_cast<ptrdiff_t>(bytes / sizeof(Word)) - Scope::rank();
+  few<How, turn>(reinterpret_cast<Word*>(to) + Scope::rank(), reinterpret_cast<const Word*>(from) + Scope::rank(), left,
+                 Scope::count());
+}
+
+// Moves `bytes`; all threads of the scope share them. Ends without a sync. Short ones, which decide the message rate, are moved here;
+// what is long or odd by a function of its own.
 template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t from, size_t bytes) {
   using word = order::detail::pair;
-  if (((to | from | bytes) & (sizeof(word) - 1)) != 0) {
-    out_of_line(&odd<How, Scope>)(to, from, bytes);
-  } else if (bytes <= inline_words * Scope::count() * sizeof(word)) {
-    // Short ones decide the message rate, so they are not worth a call.
-    const ptrdiff_t left = static_cast<ptrdiff_t>(bytes / sizeof(word)) - Scope::rank();
-    word* d = reinterpret_cast<word*>(to) + Scope::rank();
-    const word* s = reinterpret_cast<const word*>(from) + Scope::rank();
-    if (bytes <= Scope::count() * sizeof(word)) {
-      few<How, 1>(d, s, left, Scope::count());
+  const uint64_t ends = to | from | bytes;
+  const size_t threads = Scope::count();
+  if ((ends & 15) == 0) {
+    if (bytes <= threads * sizeof(word)) {
+      brief<How, Scope, word, 1>(to, from, bytes);
+    } else if (bytes <= threads * sizeof(word) * inline_words) {
+      brief<How, Scope, word, inline_words>(to, from, bytes);
     } else {
-      few<How, inline_words>(d, s, left, Scope::count());
+      out_of_line(&words<How, word, Scope>)(to, from, bytes / sizeof(word));
     }
+  } else if ((ends & 7) == 0 && bytes <= threads * sizeof(uint64_t)) {
+    brief<How, Scope, uint64_t, 1>(to, from, bytes);
+  } else if ((ends & 3) == 0 && bytes <= threads * sizeof(uint32_t)) {
+    brief<How, Scope, uint32_t, 1>(to, from, bytes);
   } else {
-    out_of_line(&words<How, word, Scope>)(to, from, bytes / sizeof(word));
+    out_of_line(&odd<How, Scope>)(to, from, bytes);
   }
 }
 
