@@ -101,18 +101,11 @@ impl Raw {
         let span = n.max(1) * size * widest;
         let within = |at: u32| (at as usize % (data - span + 1) / align * align) as u64;
         (op.n, op.to, op.from) = (n as u64, within(self.to), within(self.from));
+        // The local end may be in a private buffer, and has to be where the other end would overlap it.
+        let own = alone || self.strides & 0x80 != 0;
         match kind {
-            // The local end may be in a private buffer, and has to be where the other end would overlap it.
-            Kind::Put | Kind::PutNbi | Kind::PutSignal | Kind::PutSignalNbi | Kind::Iput => {
-                if alone || self.strides & 0x80 != 0 {
-                    op.from |= OWN;
-                }
-            }
-            Kind::Get | Kind::GetNbi | Kind::Iget => {
-                if alone || self.strides & 0x80 != 0 {
-                    op.to |= OWN;
-                }
-            }
+            Kind::Put | Kind::PutNbi | Kind::PutSignal | Kind::PutSignalNbi | Kind::Iput if own => op.from |= OWN,
+            Kind::Get | Kind::GetNbi | Kind::Iget if own => op.to |= OWN,
             k if k.is_wait() => {
                 if self.strides & 1 != 0 {
                     op.status = (arena + 4 * (self.from as usize % (STATUS_WORDS - WORDS))) as u64;
