@@ -110,18 +110,26 @@ WB_FN outcome team_calls<Self>::reduce_large(T* dest, const T* source, size_t n,
   using narrow = typename order::detail::word<sizeof(T)>::type;
   constexpr size_t in_wide = sizeof(wide) / sizeof(T);
   const uint64_t size = team().size, me = team().pe;
-  if (outcome o = meet<S>(WB_CALL_REDUCE, channel); !o) return o;
-  const uint64_t at = address(dest);
-  if (((at ^ address(source)) & (sizeof(wide) - 1)) == 0) {
-    const size_t short_of = (sizeof(wide) - (at & (sizeof(wide) - 1))) % sizeof(wide) / sizeof(T);
-    const size_t head = short_of < n ? short_of : n, words = (n - head) / in_wide, body = head + words * in_wide;
+  // What is moved in wide words, and in elements: before them, and after them or in their place.
+  const uint64_t to = address(dest);
+  const bool agree = ((to ^ address(source)) & (sizeof(wide) - 1)) == 0;
+  const size_t short_of = (sizeof(wide) - (to & (sizeof(wide) - 1))) % sizeof(wide) / sizeof(T);
+  const size_t head = !agree ? 0 : short_of < n ? short_of : n;
+  const size_t words = agree ? (n - head) / in_wide : 0, body = head + words * in_wide;
+  outcome met{};
+  // One copy of the code for both synchronisations, and one for both pieces.
+#pragma unroll 1
+  for (uint32_t times = 0; times < 2 && met; ++times) {
+    met = meet<S>(WB_CALL_REDUCE, channel);
+    if (times == 1 || !met) break;
     reduce_words<S, Op, T, wide>(dest + head, source + head, words * me / size, words * (me + 1) / size);
-    if (me == 0) reduce_words<S, Op, T, narrow>(dest, source, 0, head);
-    if (me == size - 1) reduce_words<S, Op, T, narrow>(dest + body, source + body, 0, n - body);
-  } else {
-    reduce_words<S, Op, T, narrow>(dest, source, n * me / size, n * (me + 1) / size);
+#pragma unroll 1
+    for (uint32_t piece = 0; piece < 2; ++piece) {
+      const size_t begin = piece == 0 ? 0 : body, all = piece == 0 ? head : n - body;
+      reduce_words<S, Op, T, narrow>(dest + begin, source + begin, all * me / size, all * (me + 1) / size);
+    }
   }
-  return meet<S>(WB_CALL_REDUCE, channel);
+  return met;
 }
 
 // Words `first` to `last` of all sources, combined, to all dests. The threads of the scope share them.

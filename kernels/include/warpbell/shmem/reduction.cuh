@@ -15,6 +15,7 @@ namespace reduction {
 
 // Integer sums and products wrap. Through 64 unsigned bits: neither promotion nor overflow of signed numbers gets in the way.
 struct sum_op {
+  static constexpr bool bitwise = false;
   template <class T> static WB_FN T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
@@ -24,6 +25,7 @@ struct sum_op {
   }
 };
 struct prod_op {
+  static constexpr bool bitwise = false;
   template <class T> static WB_FN T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
       return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
@@ -33,24 +35,29 @@ struct prod_op {
   }
 };
 struct min_op {
+  static constexpr bool bitwise = false;
   template <class T> static WB_FN T apply(T a, T b) { return b < a ? b : a; }
 };
 struct max_op {
+  static constexpr bool bitwise = false;
   template <class T> static WB_FN T apply(T a, T b) { return a < b ? b : a; }
 };
 struct and_op {
+  static constexpr bool bitwise = true;
   template <class T> static WB_FN T apply(T a, T b) {
     static_assert(std::is_integral_v<T>, "and, or and xor take integers");
     return static_cast<T>(a & b);
   }
 };
 struct or_op {
+  static constexpr bool bitwise = true;
   template <class T> static WB_FN T apply(T a, T b) {
     static_assert(std::is_integral_v<T>, "and, or and xor take integers");
     return static_cast<T>(a | b);
   }
 };
 struct xor_op {
+  static constexpr bool bitwise = true;
   template <class T> static WB_FN T apply(T a, T b) {
     static_assert(std::is_integral_v<T>, "and, or and xor take integers");
     return static_cast<T>(a ^ b);
@@ -71,9 +78,9 @@ template <class T, class Word> struct elements {
   T e[count];
 };
 
-// The words' elements, each with its counterpart.
+// The words' elements, each with its counterpart. To bits it makes no difference where elements end.
 template <class Op, class T, class Word> WB_FN Word combine(const Word& a, const Word& b) {
-  using all = elements<T, Word>;
+  using all = elements<std::conditional_t<Op::bitwise && sizeof(Word) >= sizeof(uint64_t), uint64_t, T>, Word>;
   static_assert(sizeof(all) == sizeof(Word), "a word is full of elements");
   union whole {
     Word word;

@@ -32,12 +32,15 @@ WB_FN order::detail::pair* team_calls<Self>::scratch(uint32_t channel, uint64_t 
 template <class Self>
 template <class S>
 WB_FN outcome team_calls<Self>::clear_scratch(wb_shmem_call call, uint32_t channel) const {
-  const outcome before = meet<S>(call, channel);
   line::words* all = scratch(channel, 0, 0);
   const size_t n = size_t{2} * team().size * (team().scratch_bytes / sizeof(line::words));
-  for (size_t i = S::rank(); i < n; i += S::count()) order::store_remote(all + i, line::words{0, 0});
-  const outcome after = meet<S>(call, channel);
-  return before ? after : before;
+  outcome met{};
+#pragma unroll 1
+  for (uint32_t times = 0; times < 2 && met; ++times) {
+    for (size_t i = S::rank(); times == 1 && i < n; i += S::count()) order::store_remote(all + i, line::words{0, 0});
+    met = meet<S>(call, channel);
+  }
+  return met;
 }
 
 template <class Self>
