@@ -24,7 +24,7 @@ fn graph_kernels_under_thread_sanitizer() {
 
 #[test]
 fn partitioned_searches_with_many_threads() {
-    for (width, vertices) in [(1, "2400"), (4, "600"), (32, "60")] {
+    for (width, vertices) in [(1, "2400"), (4, "600"), (32, "36")] {
         harness::stress("partition_stress.cpp", width, false, &[vertices]);
     }
 }
