@@ -18,8 +18,9 @@ fn stands_in(block: &str, file: &str) {
 
 #[test]
 fn its_code_is_that_of_an_example() {
-    let [kernel] = blocks("cpp")[..] else { panic!("one kernel") };
+    let [kernel, updates] = blocks("cpp")[..] else { panic!("two kernels") };
     stands_in(kernel, "examples/kernels/array_sum.cu");
+    stands_in(updates, "examples/kernels/gups.cu");
     let [host] = blocks("rust")[..] else { panic!("one host") };
     stands_in(host, "examples/array_sum.rs");
 }
