@@ -77,10 +77,10 @@ impl LocalBootstrap {
         // From here on it is known; who waits sees the loss before the leaving.
         state.left[self.rank] = true;
         drop(state);
-        self.meeting.changed.notify_all();
         for tell in tell {
             tell(&lost);
         }
+        self.meeting.changed.notify_all();
     }
 }
 

@@ -222,7 +222,14 @@ impl Launcher {
                 Ok(Event::Ended(rank, end)) => {
                     ranks.ended(rank);
                     if end.is_failure() {
-                        failure.get_or_insert(LaunchError::Failed { rank, end, others: false });
+                        // Ends are heard of in any order. Nobody dies by a signal because another rank ended, before this one
+                        // sends any; that others end with an error is what follows from it.
+                        let is_cause = matches!(end, End::Signal(_))
+                            && matches!(phase, Phase::Running | Phase::Noticing(_))
+                            && matches!(failure, Some(LaunchError::Failed { end: End::Exit(_), .. }));
+                        if failure.is_none() || is_cause {
+                            failure = Some(LaunchError::Failed { rank, end, others: false });
+                        }
                         if let Phase::Running = phase {
                             phase = Phase::Noticing(Instant::now() + NOTICE.min(self.grace));
                         }

@@ -262,6 +262,10 @@ impl Drop for Member {
         self.shared.state().leaving = true;
         let out = self.out.get_mut().unwrap_or_else(|e| e.into_inner());
         let _ = out.stream.shutdown(Shutdown::Both);
+        if let (Some(server), false) = (&self.server, out.left) {
+            // What ended this one is to be on its way to the others before this process ends.
+            server.close_door(ANSWER);
+        }
     }
 }
 
@@ -325,8 +329,9 @@ impl Reader {
         };
         let tell = if orderly { Vec::new() } else { state.losses.add(lost.clone()) };
         drop(state);
-        self.shared.changed.notify_all();
+        // First those who want to know: whoever waits may end this process.
         tell.iter().for_each(|tell| tell(&lost));
+        self.shared.changed.notify_all();
     }
 
     /// `false`: that is not for a member.
@@ -357,10 +362,10 @@ impl Reader {
             _ => return false,
         }
         drop(state);
-        self.shared.changed.notify_all();
         if let Some((rank, tell)) = lost {
             tell.iter().for_each(|tell| tell(&rank));
         }
+        self.shared.changed.notify_all();
         true
     }
 }

@@ -355,10 +355,9 @@ impl Store {
 
     /// Sends what can be sent.
     fn flush(&mut self) {
-        self.connections.retain(|_, c| {
-            c.flush();
-            !(c.ending && (c.deaf || !c.has_output()))
-        });
+        // The last to come first: the first is rank 0 as a rule, whose process may end, with this thread, once it knows.
+        self.connections.values_mut().rev().for_each(Connection::flush);
+        self.connections.retain(|_, c| !(c.ending && (c.deaf || !c.has_output())));
         if self.connections.values().all(|c| c.deaf || !c.has_output()) {
             for sent in self.sent.drain(..) {
                 // Who does not wait any more does not mind.
