@@ -1,11 +1,11 @@
 //! GUPS: random remote atomic updates, HPC Challenge's RandomAccess, by kernels of all PEs at once.
 //!
 //! ```text
-//! $ cargo run --example gups
-//! engine cpu (2 threads; ...)
-//! peer 2 PEs (threads), heap 4 MiB host, atomics native
-//! 2 x 65536 entries, 524288 updates: 0.012 GUPS, 43.7 ms
-//! errors 0 of 131072 entries (HPC Challenge allows 1 %, atomic updates none): correct
+//! $ cargo run --example gups -- --engine cpu --log2 10
+//! engine cpu (2 threads)
+//! peer 2 PEs (threads), heap 4.0 MiB host, atomics native
+//! 2 x 1024 entries, 8192 updates: 0.019 GUPS, 0.4 ms
+//! errors 0 of 2048 entries (HPC Challenge allows 1 %, atomic updates none): correct
 //! ```
 //!
 //! `--pes N` and `--log2 M` (2^M entries on each PE) choose the size; `warpbell run -n 4 -- target/debug/examples/gups` makes each PE a

@@ -325,7 +325,7 @@ impl Setting {
     ) -> Result<Shape, ShmemBenchError> {
         let (s, family, scope) = (suited(engine), self.test.family(), self.scope());
         let element = self.element_bytes();
-        if bytes % element != 0 {
+        if !bytes.is_multiple_of(element) {
             return Err(ShmemBenchError::Elements { test: self.test, bytes, element });
         }
         let gpu = engine.info().gpu;
