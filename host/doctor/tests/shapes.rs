@@ -124,7 +124,7 @@ pub fn h200(ordinal: usize, bdf: &str) -> Gpu {
 }
 
 pub fn facts(gpus: Vec<Gpu>) -> GpuFacts {
-    GpuFacts { gpus: Ok(gpus), image_archs: vec![80, 90, 100], tried: Vec::new() }
+    GpuFacts { gpus: Ok(gpus), image_archs: vec![80, 90, 100], tried: Vec::new(), peers: Vec::new() }
 }
 
 pub fn h200_device() -> Device {
