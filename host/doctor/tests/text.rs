@@ -1,6 +1,6 @@
 //! Reports as people see them, to the letter.
 
-use super::{look, shapes};
+use super::{fabrics, look, shapes};
 use crate::doctor::GpuFacts;
 use crate::pci::recorded::Recorded;
 
@@ -32,4 +32,35 @@ fn a_workstation() {
 #[test]
 fn a_server() {
     same(&text(&shapes::server()), include_str!("server.txt"));
+}
+
+#[test]
+fn a_roce_server() {
+    same(&text(&fabrics::roce_server()), include_str!("roce_server.txt"));
+}
+
+#[test]
+fn a_laptop_with_soft_roce() {
+    same(&text(&fabrics::soft_roce()), include_str!("soft_roce.txt"));
+}
+
+#[test]
+fn a_virtual_machine_in_a_cloud() {
+    same(&text(&fabrics::cloud()), include_str!("cloud.txt"));
+}
+
+#[test]
+fn zz_dump() {
+    for (n, s) in [
+        ("laptop", shapes::laptop()),
+        ("workstation", shapes::workstation()),
+        ("server", shapes::server()),
+        ("roce_server", fabrics::roce_server()),
+        ("soft_roce", fabrics::soft_roce()),
+        ("cloud", fabrics::cloud()),
+        ("big", fabrics::big_server()),
+        ("bigc", fabrics::big_container()),
+    ] {
+        std::fs::write(format!("/tmp/h_{n}.txt"), text(&s)).unwrap();
+    }
 }
