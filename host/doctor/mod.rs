@@ -162,7 +162,7 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
     let mut checks = Vec::new();
     gpu::check(sysfs, &machine, facts, &mut checks);
     nvme::check(sysfs, &machine, &controllers, &mut checks);
-    nic::check(sysfs, &machine, &nics, library.as_ref(), with_gpus, &mut checks);
+    nic::check(sysfs, &machine, &nics, library.as_ref(), &pairs, &mut checks);
     pci::check(sysfs, &machine, &seats, &controllers, &nics, &pairs, &mut checks);
     host::check(sysfs, &machine, &controllers, &nics, &mut checks);
     rdma::check(sysfs, &machine, facts, &nics, library.as_ref(), with_gpus, &mut checks);

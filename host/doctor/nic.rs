@@ -2,10 +2,12 @@
 
 use super::check::{Area, Check, Checks};
 use super::machine::Machine;
+use super::pci::Pair;
 use super::process::Access;
-use crate::pci::{Function, Link, Sysfs, is_vfio};
+use crate::pci::{Distance, Function, Link, Sysfs, is_vfio};
 use crate::rdma::{
-    ClassOverride, LinkLayer, PhysicalState, Port, PortState, RdmaDevice, TrafficClass, VerbsLibrary, mlx5_model,
+    ClassOverride, LinkLayer, PhysicalState, Port, PortState, Priorities, RdmaDevice, TrafficClass, VerbsLibrary,
+    mlx5_model,
 };
 
 /// InfiniBand controllers (PCI Code and ID Assignment 1.16, 1.3: network controllers).
@@ -28,7 +30,7 @@ pub(super) fn check(
     machine: &Machine,
     nics: &[RdmaDevice],
     library: Option<&VerbsLibrary>,
-    with_gpus: bool,
+    pairs: &[Pair],
     all: &mut Vec<Check>,
 ) {
     let idle: Vec<&Function> = machine.topology.functions().filter(|f| is_idle(f, nics)).collect();
@@ -45,9 +47,7 @@ pub(super) fn check(
         }
         if nic.bdf.is_some() {
             link(sysfs, nic, &mut c);
-            if with_gpus {
-                iommu(machine, nic, &mut c);
-            }
+            iommu(machine, nic, pairs, &mut c);
         }
         for p in &nic.ports {
             let mut c = Checks::of(Area::Nic, port_subject(nic, p), all);
@@ -183,15 +183,22 @@ fn link(sysfs: &Sysfs, nic: &RdmaDevice, c: &mut Checks<'_>) {
     c.ok("link", now.to_string());
 }
 
-fn iommu(machine: &Machine, nic: &RdmaDevice, c: &mut Checks<'_>) {
-    match nic.bdf.and_then(|b| machine.translates(b)) {
-        Some(false) => c.ok("iommu", "does not translate for it"),
-        Some(true) => c.warn(
+/// What an IOMMU does to transfers between it and GPU memory; nothing to say without a GPU.
+fn iommu(machine: &Machine, nic: &RdmaDevice, pairs: &[Pair], c: &mut Checks<'_>) {
+    let mut ways = pairs.iter().filter(|p| p.peer == nic.name).peekable();
+    if ways.peek().is_none() {
+        return;
+    }
+    let near = ways.find(|p| p.distance.is_some_and(Distance::shares_switch));
+    match (nic.bdf.and_then(|b| machine.translates(b)), near) {
+        (Some(false), _) => c.ok("iommu", "does not translate for it"),
+        (Some(true), None) => c.ok("iommu", "translates for it, which adds little: no GPU is below the same switch"),
+        (Some(true), Some(pair)) => c.warn(
             "iommu",
-            "translates for it: transfers of GPU memory go up to the root complex and back",
+            format!("translates for it: transfers of {}'s memory go up to the root complex and back", pair.gpu),
             format!("iommu=pt {}", super::host::GRUB),
         ),
-        None => c.unknown("iommu", "the kernel does not tell whether it translates for this device"),
+        (None, _) => c.unknown("iommu", "the kernel does not tell whether it translates for this device"),
     }
 }
 
@@ -273,7 +280,9 @@ fn traffic_class(nics: &[RdmaDevice], nic: &RdmaDevice, p: &Port, c: &mut Checks
     let file = ClassOverride::file(&nic.name, p.number);
     let set =
         |class: TrafficClass| format!("echo {} > {file}  (or the class that your switches keep from loss)", class.0);
-    let usual = || set(TrafficClass::customary(USUAL_PRIORITY));
+    let lossless = p.bridging.as_ref().map(|b| b.lossless);
+    let priority = p.forced_priority().unwrap_or(0);
+    let usual = || set(advised(p));
     match p.traffic_class {
         ClassOverride::NoFile => c.unknown("traffic class", format_args!("this driver has no {file}")),
         ClassOverride::Unknown => c.unknown("traffic class", format_args!("{file} cannot be read")),
@@ -284,9 +293,14 @@ fn traffic_class(nics: &[RdmaDevice], nic: &RdmaDevice, p: &Port, c: &mut Checks
                 usual(),
             );
         }
-        ClassOverride::Forced(class) if class.default_priority() == 0 => c.warn(
+        ClassOverride::Forced(class) if lossless.is_some_and(|l| !l.is_empty() && !l.contains(priority)) => {
+            let kept = lossless.unwrap_or_default();
+            let detail = format!("{class} is forced: priority {priority}, which is not lossless here; {kept} is");
+            c.warn("traffic class", detail, usual());
+        }
+        ClassOverride::Forced(class) if priority == 0 && lossless.is_none_or(Priorities::is_empty) => c.warn(
             "traffic class",
-            format!("{class} is forced: priority 0 by default, which networks do not keep from loss"),
+            format!("{class} is forced: priority 0, which networks do not keep from loss"),
             usual(),
         ),
         ClassOverride::Forced(class) => match odd_one_out(nics, class) {
@@ -295,11 +309,15 @@ fn traffic_class(nics: &[RdmaDevice], nic: &RdmaDevice, p: &Port, c: &mut Checks
                 format!("{class} is forced, and {theirs} on {other}: one job's packets would travel in two priorities"),
                 set(theirs),
             ),
-            None => {
-                c.ok("traffic class", format!("{class} is forced: priority {} by default", class.default_priority()))
-            }
+            None => c.ok("traffic class", format!("{class} is forced: priority {priority}")),
         },
     }
+}
+
+/// The class that leads into a priority which the interface keeps from loss; where there is none, or it is not told, the usual one.
+fn advised(p: &Port) -> TrafficClass {
+    let kept = p.bridging.as_ref().and_then(|b| Some((b, b.lossless.iter().next()?)));
+    kept.map_or(TrafficClass::customary(USUAL_PRIORITY), |(bridging, priority)| bridging.class_for(priority))
 }
 
 /// A port whose class is another one, if more ports have that.
@@ -315,12 +333,17 @@ fn odd_one_out(nics: &[RdmaDevice], class: TrafficClass) -> Option<(String, Traf
 
 fn pfc(p: &Port, c: &mut Checks<'_>) {
     let netdev = p.netdev.as_deref().unwrap_or("INTERFACE");
-    c.unknown(
-        "pfc",
-        format_args!(
-            "no file tells which priorities are lossless; ask: mlnx_qos -i {netdev}, or dcb pfc show dev {netdev}"
-        ),
+    let Some(bridging) = &p.bridging else {
+        let ask = format!("ask: mlnx_qos -i {netdev}");
+        return c.unknown("pfc", format_args!("the driver does not tell which priorities are lossless; {ask}"));
+    };
+    if !bridging.lossless.is_empty() {
+        return c.ok("pfc", format!("{} is lossless", bridging.lossless));
+    }
+    let fix = format!(
+        "mlnx_qos -i {netdev} --trust dscp --pfc 0,0,0,1,0,0,0,0, and the same at the switch; a fabric that is meant to lose packets needs none"
     );
+    c.warn("pfc", "no priority is lossless: full receivers drop packets", fix);
 }
 
 fn ecn(p: &Port, c: &mut Checks<'_>) {
@@ -341,13 +364,15 @@ fn ecn(p: &Port, c: &mut Checks<'_>) {
             false => c.unknown("ecn", format_args!("no file tells in which priorities it is on; {history}")),
         };
     };
-    let priority = p.traffic_class.forced().map_or(USUAL_PRIORITY, TrafficClass::default_priority);
+    // Without a class that helps, the priority of the one that the check before this advises.
+    let priority = p.forced_priority().filter(|n| *n > 0).unwrap_or_else(|| p.priority_of(advised(p)));
     if control.complete().contains(priority) {
         return c.ok("ecn", format!("notifies in {}, slows down in {}; {history}", control.notifies, control.reacts));
     }
     let netdev = p.netdev.as_deref().unwrap_or("INTERFACE");
     let fix = format!("for s in roce_np roce_rp; do echo 1 > /sys/class/net/{netdev}/ecn/$s/enable/{priority}; done");
-    let detail = format!("notifies in {}, slows down in {}, not both in {priority}", control.notifies, control.reacts);
+    let detail =
+        format!("notifies in {}, slows down in {}, not both in priority {priority}", control.notifies, control.reacts);
     c.warn("ecn", detail, fix);
 }
 

@@ -22,6 +22,11 @@ impl Priorities {
         priority < PRIORITIES && self.0 >> priority & 1 == 1
     }
 
+    /// Whether it has none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// Those that are in both.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)

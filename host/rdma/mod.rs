@@ -1,9 +1,10 @@
 //! RDMA devices as the kernel shows them: ports, addresses, and what decides how their packets travel.
 //!
-//! Everything here reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs): no device is opened and no library
-//! is loaded, so it works on a recorded tree and without any rights.
+//! Everything here reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs), so it works on a recorded tree; on the
+//! machine itself [`Bridging`] asks the kernel as well. No device is opened and no library is loaded: no rights are needed.
 
 mod congestion;
+mod dcb;
 mod gid;
 mod library;
 mod port;
@@ -13,6 +14,7 @@ mod scan;
 mod tclass;
 
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
+pub use dcb::Bridging;
 pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, choose_gid};
 pub use library::VerbsLibrary;
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};

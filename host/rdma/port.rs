@@ -1,8 +1,9 @@
 //! A port of an RDMA device: its state, its link, its addresses.
 
 use super::congestion::{CongestionControl, CongestionCounters};
+use super::dcb::Bridging;
 use super::gid::{GidChoice, GidEntry, choose_gid};
-use super::tclass::ClassOverride;
+use super::tclass::{ClassOverride, TrafficClass};
 use crate::pci::Sysfs;
 use serde::Serialize;
 use std::fmt;
@@ -197,6 +198,8 @@ pub struct Port {
     pub netdev_mtu: Option<u32>,
     /// Traffic class that the driver forces.
     pub traffic_class: ClassOverride,
+    /// Which priorities are lossless, and which packets get them.
+    pub bridging: Option<Bridging>,
     /// Where congestion control is on.
     pub congestion_control: Option<CongestionControl>,
     /// What it has done.
@@ -233,12 +236,23 @@ impl Port {
             sm_lid: identifier("sm_lid"),
             netdev_mtu: netdev.as_ref().and_then(|n| about(n, "mtu")).and_then(|n| u32::try_from(n).ok()),
             traffic_class: ClassOverride::read(sysfs, device, number),
+            bridging: netdev.as_ref().and_then(|n| Bridging::ask(sysfs, n)),
             congestion_control: netdev.as_ref().and_then(|n| CongestionControl::read(sysfs, n)),
             congestion: CongestionCounters::read(sysfs, &folder),
             gids,
             gid,
             netdev,
         }
+    }
+
+    /// The priority that its packets get by the class that the driver forces; `None` where it forces none.
+    pub fn forced_priority(&self) -> Option<u8> {
+        self.traffic_class.forced().map(|class| self.priority_of(class))
+    }
+
+    /// The priority that packets of a class get.
+    pub fn priority_of(&self, class: TrafficClass) -> u8 {
+        self.bridging.as_ref().map_or(class.default_priority(), |b| b.priority_of(class))
     }
 
     /// Whether it carries data.

@@ -20,7 +20,12 @@ const ASSURED: u8 = 2;
 impl TrafficClass {
     /// The class that is customary for a priority: 106 for priority 3.
     pub fn customary(priority: u8) -> Self {
-        Self((priority % 8 * 8 + ASSURED) << ECN_BITS | ECT_0)
+        Self::of_dscp(priority % 8 * 8 + ASSURED)
+    }
+
+    /// The class of a code point whose sender understands congestion marks.
+    pub fn of_dscp(dscp: u8) -> Self {
+        Self(dscp << ECN_BITS | ECT_0)
     }
 
     /// Differentiated services code point, 0 to 63.

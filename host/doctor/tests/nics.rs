@@ -66,13 +66,9 @@ fn the_matrix_has_gpus_drives_and_rdma_devices() {
     let rows: Vec<_> = text.lines().skip_while(|l| *l != "pci").skip(1).take(17).map(|l| l.trim_end()).collect();
     let head = format!("          0000:15:00.0{}{}", columns("mlx5_"), columns("gpu "));
     assert_eq!(rows[0], head);
-    // The first GPU: its drive and its RDMA device below one switch, the rest of its socket behind other host bridges.
-    let near = "  PIX     NODE    NODE    NODE    SYS     SYS     SYS     SYS     ";
-    let gpus = "  X      NODE   NODE   NODE   SYS    SYS    SYS    SYS";
-    assert_eq!(
-        rows[1],
-        format!("  gpu 0   PIX         {near}{}", gpus.trim_start_matches("  ").trim_end()).replace("     X", "     X")
-    );
+    // Below one switch, behind another host bridge of the socket, on the other socket.
+    let gpu = "  gpu 0   PIX           PIX     NODE    NODE    NODE    SYS     SYS     SYS     SYS     X      NODE   NODE   NODE   SYS    SYS    SYS    SYS";
+    assert_eq!(rows[1], gpu);
     let nic = rows[9];
     assert!(nic.starts_with("  mlx5_0  PIX           X       NODE    NODE    NODE    SYS"), "{nic}");
     assert!(nic.ends_with("PIX    NODE   NODE   NODE   SYS    SYS    SYS    SYS"), "{nic}");
@@ -128,13 +124,13 @@ fn a_roce_server_is_told_what_its_ports_lack() {
         "0 (DSCP 0) is forced: priority 0",
         Some("echo 106 > /sys/class/infiniband/mlx5_0/tc/1/traffic_class"),
     );
-    expect(&r, (NIC, "mlx5_0:1", "pfc"), Skip, "unknown: no file tells", None);
+    expect(&r, (NIC, "mlx5_0:1", "pfc"), Skip, "unknown: the driver does not tell", None);
     expect(
         &r,
         (NIC, "mlx5_0:1", "ecn"),
         Warn,
-        "notifies in all priorities, slows down in no priority, not both in 0",
-        Some("/sys/class/net/ens1f0np0/ecn/$s/enable/0"),
+        "notifies in all priorities, slows down in no priority, not both in priority 3",
+        Some("/sys/class/net/ens1f0np0/ecn/$s/enable/3"),
     );
     expect(&r, (NIC, "mlx5_1:1", "port"), Warn, "down, disabled, Ethernet", Some("ip link set ens1f1np1 up"));
     assert!(
@@ -142,7 +138,7 @@ fn a_roce_server_is_told_what_its_ports_lack() {
         "a port that is down is not examined"
     );
     expect(&r, (NIC, "mlx5_1", "rights"), Fail, "may not open /dev/infiniband/uverbs1", Some("chmod 666"));
-    expect(&r, (NIC, "mlx5_0", "iommu"), Warn, "translates", Some("iommu=pt in GRUB_CMDLINE_LINUX"));
+    expect(&r, (NIC, "mlx5_0", "iommu"), Fine, "no GPU is below the same switch", None);
     expect(&r, (Pci, "gpu 0 mlx5_0", "distance"), Warn, "SYS", Some("below the GPU's switch"));
     expect(
         &r,
@@ -254,7 +250,7 @@ fn classes_are_judged_by_what_the_driver_shows() {
     );
     expect(&class(Some("")), name, Warn, "none is forced", Some("echo 106 >"));
     expect(&class(Some("nonsense")), name, Skip, "unknown", None);
-    expect(&class(Some("Global tclass=160\n")), name, Fine, "160 (DSCP 40) is forced: priority 5 by default", None);
+    expect(&class(Some("Global tclass=160\n")), name, Fine, "160 (DSCP 40) is forced: priority 5", None);
 }
 
 #[test]
@@ -342,4 +338,51 @@ fn modules_are_read_from_either_list() {
     let r = look(&(tree, facts));
     expect(&r, (Host, "", "modules"), Fine, "loaded: ib_core ib_uverbs; not loaded: mlx5_ib", None);
     std::fs::remove_file(soft_roce().0.root().join("proc/modules")).unwrap_err();
+}
+
+#[test]
+fn translation_below_a_switch_costs_a_detour() {
+    let (tree, facts) = big_server();
+    tree.group_type(5, "DMA-FQ");
+    let r = look(&(tree, facts));
+    let detour = "transfers of gpu 0's memory go up to the root complex";
+    expect(&r, (NIC, "mlx5_0", "iommu"), Warn, detour, Some("iommu=pt in GRUB_CMDLINE_LINUX"));
+}
+
+/// The checks of one RoCE port whose interface answers so.
+fn bridged(class: &'static str, lossless: u8, by_dscp: &[(u8, u8)]) -> Vec<Check> {
+    let (tree, _) = laptop();
+    let nic = Nic::connectx6dx("mlx5_0").place("pci0000:00/0000:3b:00.0").link(Link::roce("ens1", "10.0.0.1"));
+    nic.traffic_class(class).ecn(0xff, 0xff).build(&tree);
+    let sysfs = Sysfs::at(tree.root());
+    let mut nics = crate::rdma::RdmaDevice::all(&sysfs);
+    let lossless = crate::rdma::Priorities(lossless);
+    nics[0].ports[0].bridging = Some(crate::rdma::Bridging { lossless, by_dscp: by_dscp.to_vec() });
+    let mut checks = Vec::new();
+    super::super::nic::check(&sysfs, &super::super::Machine::read(&sysfs), &nics, None, &[], &mut checks);
+    checks
+}
+
+#[test]
+fn a_class_that_no_lossless_priority_takes_is_found() {
+    let of = |checks: &[Check], name: &str| checks.iter().find(|c| c.name == name).unwrap().clone();
+    // Priority 5 is lossless and takes DSCP 59 alone.
+    let map = [(59, 5), (42, 0), (26, 3)];
+    let wrong = bridged("Global tclass=106\n", 1 << 5, &map);
+    let class = of(&wrong, "traffic class");
+    assert_eq!(class.status, Warn, "{class:?}");
+    assert_eq!(class.detail, "106 (DSCP 26) is forced: priority 3, which is not lossless here; priority 5 is");
+    assert!(class.fix.as_ref().unwrap().starts_with("echo 238 > "), "{class:?}");
+    assert_eq!(of(&wrong, "pfc").detail, "priority 5 is lossless");
+    let right = of(&bridged("Global tclass=236\n", 1 << 5, &map), "traffic class");
+    assert_eq!((right.status, right.detail.as_str()), (Fine, "236 (DSCP 59) is forced: priority 5"));
+
+    let lossy = bridged("Global tclass=106\n", 0, &[]);
+    assert_eq!((of(&lossy, "pfc").status, of(&lossy, "traffic class").status), (Warn, Fine));
+    assert!(of(&lossy, "pfc").fix.unwrap().contains("--pfc 0,0,0,1,0,0,0,0"));
+    // An administrator may well have made the lowest priority lossless.
+    assert_eq!(of(&bridged("Global tclass=0\n", 1, &[]), "traffic class").status, Fine);
+    // The remedy leads into a priority that is lossless.
+    let fix = of(&bridged("", 1 << 4, &[]), "traffic class").fix.unwrap();
+    assert!(fix.starts_with("echo 138 > "), "{fix}");
 }
