@@ -48,19 +48,3 @@ fn a_laptop_with_soft_roce() {
 fn a_virtual_machine_in_a_cloud() {
     same(&text(&fabrics::cloud()), include_str!("cloud.txt"));
 }
-
-#[test]
-fn zz_dump() {
-    for (n, s) in [
-        ("laptop", shapes::laptop()),
-        ("workstation", shapes::workstation()),
-        ("server", shapes::server()),
-        ("roce_server", fabrics::roce_server()),
-        ("soft_roce", fabrics::soft_roce()),
-        ("cloud", fabrics::cloud()),
-        ("big", fabrics::big_server()),
-        ("bigc", fabrics::big_container()),
-    ] {
-        std::fs::write(format!("/tmp/h_{n}.txt"), text(&s)).unwrap();
-    }
-}
