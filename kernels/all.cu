@@ -6,12 +6,16 @@
 #include "bench/array.cu"
 #include "bench/nvme.cu"
 #include "bench/queue.cu"
+#include "bench/shmem.cu"
 #include "cache.cu"
 #include "graph/bfs.cu"
 #include "graph/components.cu"
 #include "graph/pagerank.cu"
+#include "graph/partitioned.cu"
 #include "graph/queue.cu"
 #include "graph/sssp.cu"
 #include "shmem/basic.cu"
+#include "shmem/collective.cu"
+#include "shmem/host.cu"
 
 WB_IMAGE(warpbell_image)

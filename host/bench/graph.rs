@@ -1,7 +1,7 @@
 //! What one run of a graph algorithm says, and several together.
 
 use super::report::{Spread, nanoseconds};
-use super::units::{grouped, si, three_digits};
+use super::units::{Bytes, grouped, si, three_digits};
 use crate::graph::teps::harmonic_mean;
 use crate::storage::Stats;
 use serde::Serialize;
@@ -95,6 +95,9 @@ pub struct GraphRun {
     /// What crossed the bus; absent when the edges were in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<Io>,
+    /// Bytes that PEs put to each other; absent for one PE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub put_bytes: Option<u64>,
     /// The result equals a serial computation's, by the GAP suite's rules. False when nobody looked: a wrong result is an error
     /// and has no report.
     pub verified: bool,
@@ -117,6 +120,7 @@ impl GraphRun {
             unit,
             residual: None,
             io: None,
+            put_bytes: None,
             verified: false,
             verification_ns: 0,
         }
@@ -148,6 +152,9 @@ impl fmt::Display for GraphRun {
                 write!(f, "   hit {:.1} %", h * 100.0)?;
             }
             write!(f, "   {} IOPS", si(io.iops))?;
+        }
+        if let Some(bytes) = self.put_bytes {
+            write!(f, "   exchanged {}", Bytes(bytes))?;
         }
         f.write_str(if self.verified { "   verified (GAP rules)" } else { "   not verified" })
     }

@@ -7,4 +7,5 @@ pub mod histogram;
 pub mod nvme;
 pub mod queue;
 pub mod report;
+pub mod shmem;
 pub use crate::units;

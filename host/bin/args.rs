@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
 use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
@@ -23,7 +24,7 @@ pub enum Command {
     /// Run a graph algorithm whose edges live on NVMe and are read by the kernels themselves
     #[command(subcommand)]
     Graph(GraphCommand),
-    /// Measure devices, the queue core and the cache
+    /// Measure devices, the queue core, the cache, and what PEs do with each other's memory
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Controllers: bind and unbind, list, identify, logs
@@ -43,6 +44,10 @@ pub enum GraphCommand {
     Bfs {
         #[command(flatten)]
         sources: SourceArgs,
+        /// Deal the graph out to N PEs, threads of this program with an engine and devices each; under a launcher its ranks
+        /// are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+        pes: Option<u32>,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -211,6 +216,8 @@ pub enum BenchCommand {
     Queue(QueueArgs),
     /// Element loads through the cache, hits only, against plain loads
     Array(ArrayArgs),
+    /// Puts, gets, atomics, signals and barriers between PEs, timed inside kernels and verified
+    Shmem(ShmemArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -291,6 +298,77 @@ pub struct ArrayArgs {
     pub json: Option<PathBuf>,
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ShmemArgs {
+    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, put_signal_ping_pong, barrier or
+    /// sync; or all, with few sizes
+    pub test: ShmemTest,
+    /// Least message
+    #[arg(short = 'b', long, alias = "min_size", value_name = "SIZE")]
+    pub min_size: Option<Bytes>,
+    /// Greatest message [default: 4M on gpu, 64k on cpu]
+    #[arg(short = 'e', long, alias = "max_size", value_name = "SIZE")]
+    pub max_size: Option<Bytes>,
+    /// Factor from one size to the next [default: 2; 64 with all]
+    #[arg(short = 'f', long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..))]
+    pub step: Option<u64>,
+    /// Operations that are timed: messages, or elements of each thread [default: by test and size]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    pub iters: Option<u32>,
+    /// Operations before them [default: a tenth, at most 100]
+    #[arg(short = 'w', long, alias = "warmup_iters", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
+    pub warmup_iters: Option<u32>,
+    /// Blocks (CTAs) [default: 64 for bandwidth on gpu, as many as fit for rates; 1 otherwise]
+    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ctas: Option<u32>,
+    /// Threads in each block [default: by test; 1 on cpu]
+    #[arg(short = 't', long, alias = "threads_per_cta", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads_per_cta: Option<u32>,
+    /// Who makes a call together: thread, warp or block [default: block]
+    #[arg(short = 's', long, value_name = "SCOPE")]
+    pub scope: Option<Scope>,
+    /// atomic_rate: inc, add, fetch_inc or fetch_add
+    #[arg(short = 'a', long, alias = "atomic_op", value_name = "OP", default_value = "inc")]
+    pub op: AtomicOp,
+    /// Rates: uint32 or uint64 [default: both]
+    #[arg(short = 'd', long, value_name = "TYPE")]
+    pub datatype: Option<Datatype>,
+    /// Rates: bytes of each heap that elements are spread over [default: 256M on gpu, 1M on cpu]
+    #[arg(long, value_name = "SIZE")]
+    pub window: Option<Bytes>,
+    /// Bandwidth and rates: every PE to the next one at the same time, instead of PE 0 to PE 1
+    #[arg(long, visible_alias = "bidir")]
+    pub bidirectional: bool,
+    /// The same with plain loads and stores, side by side
+    #[arg(long)]
+    pub raw: bool,
+    /// Times to measure; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Write the report as JSON to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub world: WorldArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// One test, or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShmemTest {
+    All,
+    One(Test),
+}
+
+impl FromStr for ShmemTest {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        if s == "all" { Ok(Self::All) } else { s.parse().map(Self::One).map_err(|e| format!("{e}, and all")) }
+    }
 }
 
 #[derive(Args, Clone, Debug)]
@@ -414,7 +492,7 @@ mod tests {
 
     #[test]
     fn the_main_job_parses() {
-        let GraphCommand::Bfs { sources, graph } =
+        let GraphCommand::Bfs { sources, graph, .. } =
             graph(&["bfs", "examples/data/email-enron.txt", "--source", "1"]).unwrap()
         else {
             panic!("not bfs");

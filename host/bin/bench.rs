@@ -1,5 +1,7 @@
 //! `warpbell bench`: measure and print.
 
+mod shmem;
+
 use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
@@ -18,6 +20,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         BenchCommand::Nvme(args) => nvme(&args, interrupt),
         BenchCommand::Queue(args) => queue(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
+        BenchCommand::Shmem(args) => shmem::run(&args, interrupt),
     }
 }
 

@@ -2,11 +2,15 @@
 
 use crate::args::DeviceArgs;
 use crate::output::{Failure, Text};
+use std::path::PathBuf;
 use warpbell::bench::report::PathReport;
 use warpbell::bench::units::Bytes;
 use warpbell::engine::Engine;
 use warpbell::memory::ladder::RungChoice;
 use warpbell::storage::{Consent, Drive, DriveSpec, Plan, Volume};
+
+/// The PE's number in a specification.
+const PE: &str = "{pe}";
 
 /// Opens the devices, together large enough for `plan`, and puts queues on them for commands of `transfer` bytes.
 pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) -> Result<Volume, Failure> {
@@ -61,6 +65,24 @@ fn build(args: &DeviceArgs, engine: &Engine, drives: Vec<Drive>, transfer: Bytes
         builder = builder.depth(n);
     }
     Ok(builder.build()?)
+}
+
+/// What `args` mean for one of several PEs, each of which has devices of its own: `{pe}` is its number; devices without it are dealt
+/// out in turn, and each PE gets memory of its own.
+pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Failure> {
+    let given = &args.devices;
+    let devices = if given.iter().any(|d| d.contains(PE)) || is_memory(args) {
+        given.iter().map(|d| d.replace(PE, &pe.to_string())).collect()
+    } else if given.len().is_multiple_of(pes) {
+        given.iter().skip(pe).step_by(pes).cloned().collect()
+    } else {
+        let each = if given.len() == 1 { "the one device" } else { "the devices" };
+        return Err(Failure::Usage(format!(
+            "{pes} PEs need devices of their own, and {each} given cannot be dealt out to them; write {PE} where the PE's number goes, as in --device soft:edges-{PE}.img"
+        )));
+    };
+    let named = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace(PE, &pe.to_string()));
+    Ok(DeviceArgs { devices, yes_destroy: args.yes_destroy.iter().map(named).collect(), ..args.clone() })
 }
 
 /// Bytes as a size in memory.
@@ -139,6 +161,32 @@ pub fn announce(volume: &Volume, rest: &str, verbose: bool, text: &Text) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        device: DeviceArgs,
+    }
+
+    #[test]
+    fn each_pe_has_devices_of_its_own() {
+        use clap::Parser;
+        let devices = |line: &[&str], pe, pes| {
+            let args = Line::try_parse_from(["x"].iter().chain(line)).unwrap().device;
+            of_pe(&args, pe, pes).map(|a| (a.devices, a.yes_destroy))
+        };
+        assert_eq!(devices(&[], 1, 3).unwrap().0, Vec::<String>::new());
+        assert_eq!(devices(&["--device", "soft:mem:1G"], 1, 3).unwrap().0, ["soft:mem:1G"]);
+        let (named, destroyed) =
+            devices(&["--device", "soft:a-{pe}.img", "--yes-destroy", "a-{pe}.img"], 2, 3).unwrap();
+        assert_eq!((named[0].as_str(), destroyed), ("soft:a-2.img", vec![PathBuf::from("a-2.img")]));
+        let four = ["--device", "soft:a", "--device", "soft:b", "--device", "soft:c", "--device", "soft:d"];
+        assert_eq!(devices(&four, 1, 2).unwrap().0, ["soft:b", "soft:d"]);
+        assert_eq!(devices(&four, 3, 4).unwrap().0, ["soft:d"]);
+        assert!(matches!(devices(&four, 0, 3), Err(Failure::Usage(m)) if m.contains("{pe}")));
+        assert!(devices(&["--device", "soft:a"], 0, 2).is_err());
+        assert_eq!(devices(&["--device", "soft:a"], 0, 1).unwrap().0, ["soft:a"]);
+    }
 
     #[test]
     fn files_of_a_stripe_are_numbered_and_memory_is_not() {

@@ -4,7 +4,7 @@ use crate::args::{Edges, GraphArgs, GraphCommand, SourceArgs, Weights};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
-use crate::{device, engine, output};
+use crate::{device, engine, output, partitioned};
 use serde_json::json;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
@@ -21,7 +21,7 @@ use warpbell::graph::{
 use warpbell::storage::{Cache, Volume};
 
 /// What is computed.
-enum Algorithm {
+pub enum Algorithm {
     Bfs,
     Components,
     PageRank(PageRankOptions),
@@ -29,7 +29,7 @@ enum Algorithm {
 }
 
 /// What came out.
-enum Outcome {
+pub enum Outcome {
     Bfs(BfsResult),
     Components(ComponentsResult),
     PageRank(PageRankResult),
@@ -44,16 +44,23 @@ enum Runner<'g> {
     Sssp(Sssp<'g>),
 }
 
-struct Job {
+/// One command.
+pub struct Job {
     algorithm: Algorithm,
     sources: SourceArgs,
-    graph: GraphArgs,
+    pub graph: GraphArgs,
 }
 
 pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     let none = SourceArgs { source: Vec::new(), sources: None };
     let job = match command {
-        GraphCommand::Bfs { sources, graph } => Job { algorithm: Algorithm::Bfs, sources, graph },
+        GraphCommand::Bfs { sources, pes, graph } => {
+            let job = Job { algorithm: Algorithm::Bfs, sources, graph };
+            if pes.is_some() {
+                return partitioned::run(&job, pes, interrupt);
+            }
+            job
+        }
         GraphCommand::Cc { graph } => Job { algorithm: Algorithm::Components, sources: none, graph },
         GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
             let defaults = PageRankOptions::default();
@@ -72,7 +79,7 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
 }
 
 impl Job {
-    fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Bfs => "graph bfs",
             Algorithm::Components => "graph cc",
@@ -132,7 +139,7 @@ impl Job {
         Ok(())
     }
 
-    fn load(&self) -> Result<Loaded, Failure> {
+    pub fn load(&self) -> Result<Loaded, Failure> {
         let args = &self.graph;
         let input: Input = args.input.parse()?;
         let bar = Loading::new();
@@ -162,7 +169,7 @@ impl Job {
     }
 
     /// Vertices to start from; one that is not looked at where there is no source.
-    fn sources(&self, csr: &Csr) -> Result<Vec<Option<u64>>, Failure> {
+    pub fn sources(&self, csr: &Csr) -> Result<Vec<Option<u64>>, Failure> {
         if matches!(self.algorithm, Algorithm::Components | Algorithm::PageRank(_)) {
             return Ok(vec![None]);
         }
@@ -236,7 +243,7 @@ impl Job {
         Ok((run, outcome))
     }
 
-    fn verify(&self, csr: &Csr, source: Option<u64>, outcome: &Outcome) -> Result<(), Failure> {
+    pub fn verify(&self, csr: &Csr, source: Option<u64>, outcome: &Outcome) -> Result<(), Failure> {
         let source = source.unwrap_or_default();
         let wrong = match outcome {
             Outcome::Bfs(r) => match &r.parent {
@@ -279,12 +286,12 @@ fn distances(of: &Distances) -> verify::Distances<'_> {
 }
 
 /// A run's first words where several sources take turns.
-fn prefix(run: &GraphRun) -> String {
+pub fn prefix(run: &GraphRun) -> String {
     run.source.map_or_else(String::new, |s| format!("source {s}  "))
 }
 
 /// `36,692 vertices  183,831 edges (undirected: each edge is there in both directions)  32-bit`
-fn shape(loaded: &Loaded) -> String {
+pub fn shape(loaded: &Loaded) -> String {
     let (csr, summary) = (&loaded.csr, &loaded.summary);
     let mut text = format!(
         "{} vertices  {} edges ({}, {})  {}-bit",
@@ -300,7 +307,7 @@ fn shape(loaded: &Loaded) -> String {
     text
 }
 
-fn facts(loaded: &Loaded) -> serde_json::Value {
+pub fn facts(loaded: &Loaded) -> serde_json::Value {
     let (csr, summary) = (&loaded.csr, &loaded.summary);
     json!({
         "vertices": csr.vertices(),
@@ -319,7 +326,7 @@ fn facts(loaded: &Loaded) -> serde_json::Value {
 
 impl Outcome {
     /// Time, traversed edges and what the result line says.
-    fn figures(&self, csr: &Csr) -> GraphRun {
+    pub fn figures(&self, csr: &Csr) -> GraphRun {
         match self {
             Self::Bfs(r) => {
                 let edges = teps::traversed_edges(csr, |v| r.depth[v as usize] != UNREACHED);
@@ -350,7 +357,7 @@ impl Outcome {
     }
 
     /// The result, one value for each vertex.
-    fn values(&self) -> Values<'_> {
+    pub fn values(&self) -> Values<'_> {
         match self {
             Self::Bfs(r) => Values::Depths(&r.depth),
             Self::Components(r) => Values::WideComponents(&r.label),
@@ -360,12 +367,13 @@ impl Outcome {
     }
 
     /// A line for each level, phase, iteration or range.
-    fn steps(&self, text: &Text) -> Result<(), Failure> {
+    pub fn steps(&self, text: &Text) -> Result<(), Failure> {
         match self {
             Self::Bfs(r) => r.levels.iter().try_for_each(|l| {
                 let (found, scanned) = (grouped(l.found), grouped(l.scanned));
+                let put = l.put_bytes.map_or_else(String::new, |b| format!("   exchanged {}", Bytes(b)));
                 text.line(format_args!(
-                    "level {:<3} {:<10} found {found:>12}   scanned {scanned:>13}   by lead {:>12}   {}",
+                    "level {:<3} {:<10} found {found:>12}   scanned {scanned:>13}   by lead {:>12}   {}{put}",
                     l.level,
                     l.direction.to_string(),
                     grouped(l.lead_hits),
@@ -429,6 +437,14 @@ impl Store {
 const LEAST_CACHE: u64 = 1 << 20;
 const DEFAULT_CACHE: BytesOrShare = BytesOrShare::Share(0.25);
 
+/// Bytes of a cache for so many bytes of edges.
+pub fn cache_bytes(args: &GraphArgs, edges: u64) -> u64 {
+    match args.cache {
+        Some(asked) => asked.of(edges),
+        None => DEFAULT_CACHE.of(edges).max(LEAST_CACHE),
+    }
+}
+
 impl Job {
     fn store(&self, engine: &Engine, csr: &Csr, text: &Text) -> Result<Store, Failure> {
         let args = &self.graph;
@@ -438,11 +454,7 @@ impl Job {
             Edges::Storage => {
                 let plan = GraphOnEngine::plan(csr, self.needs());
                 let volume = device::volume(&args.device, engine, &plan, args.page_size)?;
-                let edges = self.edge_bytes(csr);
-                let bytes = match args.cache {
-                    Some(asked) => asked.of(edges),
-                    None => DEFAULT_CACHE.of(edges).max(LEAST_CACHE),
-                };
+                let bytes = cache_bytes(args, self.edge_bytes(csr));
                 let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page_size)).build()?;
                 (Placement::Storage(cache.clone()), Some(Storage { volume, cache }))
             }

@@ -63,6 +63,11 @@ impl Text {
         Self { quiet: json == Some(Path::new("-")), prefix: "" }
     }
 
+    /// No lines: of a PE that another one speaks for.
+    pub fn none() -> Self {
+        Self { quiet: true, prefix: "" }
+    }
+
     /// The same, for lines that are not results.
     pub fn commented(of: &Self) -> Self {
         Self { quiet: of.quiet, prefix: "# " }

@@ -10,6 +10,7 @@ mod info;
 mod interrupt;
 mod nvme;
 mod output;
+mod partitioned;
 mod progress;
 mod world;
 

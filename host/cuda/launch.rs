@@ -24,7 +24,7 @@ pub struct Launcher {
 
 /// A stream that does not wait for others, and two events.
 #[derive(Debug)]
-struct Lane {
+pub(super) struct Lane {
     stream: CUstream,
     start: CUevent,
     end: CUevent,
@@ -62,7 +62,7 @@ impl Launcher {
         &self.module
     }
 
-    fn context(&self) -> &Arc<Context> {
+    pub(super) fn context(&self) -> &Arc<Context> {
         self.module.context()
     }
 
@@ -82,37 +82,12 @@ impl Launcher {
         threads: u32,
         parameters: &mut [*mut c_void],
     ) -> Result<Launch, CudaError> {
-        const WHAT: &str = "launching a kernel";
-        let (context, driver) = (self.context(), self.context().driver());
-        let current = context.current()?;
-        let idle = self.idle().pop();
-        let lane = idle.map_or_else(|| Lane::new(context, &current), Ok)?;
+        let context = self.context();
+        let lane = self.take_lane()?;
         context.run_begins();
         let started = Instant::now();
-        // SAFETY: own events and stream; the caller vouches for the parameters.
-        let launched = unsafe {
-            call!(driver, cuEventRecord(lane.start, lane.stream), WHAT)
-                .and_then(|()| {
-                    call!(
-                        driver,
-                        cuLaunchKernel(
-                            function.raw,
-                            blocks,
-                            1,
-                            1,
-                            threads,
-                            1,
-                            1,
-                            0,
-                            lane.stream,
-                            parameters.as_mut_ptr(),
-                            std::ptr::null_mut()
-                        ),
-                        WHAT
-                    )
-                })
-                .and_then(|()| call!(driver, cuEventRecord(lane.end, lane.stream), WHAT))
-        };
+        // SAFETY: the caller's promise is the same.
+        let launched = unsafe { self.enqueue(&lane, true, function, blocks, threads, parameters) };
         if let Err(e) = launched {
             // The launch itself was refused, or the context is lost: nothing of this run is on the GPU any more.
             self.idle().push(lane);
@@ -120,6 +95,96 @@ impl Launcher {
             return Err(e);
         }
         Ok(Launch { launcher: self.clone(), lane: Some(lane), started, elapsed: Duration::ZERO })
+    }
+
+    /// An idle lane, or a new one.
+    pub(super) fn take_lane(&self) -> Result<Lane, CudaError> {
+        let current = self.context().current()?;
+        let idle = self.idle().pop();
+        idle.map_or_else(|| Lane::new(self.context(), &current), Ok)
+    }
+
+    pub(super) fn give_lane_back(&self, lane: Lane) {
+        self.idle().push(lane);
+    }
+
+    /// Puts a kernel into a lane, after what is in it. The lane's end is then this kernel's; its start is, if it is the `first`.
+    ///
+    /// # Safety
+    /// As [`Launcher::launch`].
+    pub(super) unsafe fn enqueue(
+        &self,
+        lane: &Lane,
+        first: bool,
+        function: &Function,
+        blocks: u32,
+        threads: u32,
+        parameters: &mut [*mut c_void],
+    ) -> Result<(), CudaError> {
+        const WHAT: &str = "launching a kernel";
+        let driver = self.context().driver();
+        let _current = self.context().current()?;
+        // SAFETY: own events and stream; the caller vouches for the parameters.
+        unsafe {
+            if first {
+                call!(driver, cuEventRecord(lane.start, lane.stream), WHAT)?;
+            }
+            call!(
+                driver,
+                cuLaunchKernel(
+                    function.raw,
+                    blocks,
+                    1,
+                    1,
+                    threads,
+                    1,
+                    1,
+                    0,
+                    lane.stream,
+                    parameters.as_mut_ptr(),
+                    std::ptr::null_mut()
+                ),
+                WHAT
+            )?;
+            call!(driver, cuEventRecord(lane.end, lane.stream), WHAT)
+        }
+    }
+
+    /// Waits until a lane has come to its end, at most `within`, and answers the GPU time from its start to its end; `None` if it
+    /// is not there yet. An error is a kernel's own (a fault), and an end.
+    pub(super) fn await_end(
+        &self,
+        lane: &Lane,
+        started: Instant,
+        within: Duration,
+    ) -> Result<Option<Duration>, CudaError> {
+        const WHAT: &str = "waiting for a kernel";
+        let driver = self.context().driver();
+        let entered = Instant::now();
+        let _current = self.context().current()?;
+        let answer = loop {
+            // SAFETY: own event.
+            let answer = unsafe { (driver.cuEventQuery)(lane.end) };
+            if answer != code::NOT_READY {
+                break answer;
+            }
+            let waited = entered.elapsed();
+            if waited >= within {
+                return Ok(None);
+            }
+            let ran = started.elapsed();
+            if ran < WATCH {
+                std::thread::yield_now();
+            } else {
+                // A small part of what the kernel took already: long kernels should not cost a core.
+                std::thread::sleep((ran / 64).min(Duration::from_millis(1)).min(within - waited));
+            }
+        };
+        driver.check(answer, "cuEventQuery", WHAT)?;
+        let mut milliseconds = 0f32;
+        // SAFETY: both events have been reached.
+        unsafe { call!(driver, cuEventElapsedTime(&mut milliseconds, lane.start, lane.end), WHAT) }?;
+        Ok(Some(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3)))
     }
 }
 
@@ -159,41 +224,17 @@ impl Lane {
 impl Launch {
     /// Waits until the kernel has ended, at most `within`; whether it has. An error is the kernel's own (a fault), and ends it.
     pub fn wait(&mut self, within: Duration) -> Result<bool, CudaError> {
-        const WHAT: &str = "waiting for a kernel";
         let Some(lane) = &self.lane else { return Ok(true) };
-        let context = self.launcher.context().clone();
-        let driver = context.driver();
-        let entered = Instant::now();
-        let _current = context.current()?;
-        let answer = loop {
-            // SAFETY: own event.
-            let answer = unsafe { (driver.cuEventQuery)(lane.end) };
-            if answer != code::NOT_READY {
-                break answer;
-            }
-            let waited = entered.elapsed();
-            if waited >= within {
-                return Ok(false);
-            }
-            let ran = self.started.elapsed();
-            if ran < WATCH {
-                std::thread::yield_now();
-            } else {
-                // A small part of what the kernel took already: long kernels should not cost a core.
-                std::thread::sleep((ran / 64).min(Duration::from_millis(1)).min(within - waited));
-            }
-        };
-        let mut milliseconds = 0f32;
-        let ended = driver.check(answer, "cuEventQuery", WHAT).and_then(|()| {
-            // SAFETY: both events have been reached.
-            unsafe { call!(driver, cuEventElapsedTime(&mut milliseconds, lane.start, lane.end), WHAT) }
-        });
-        self.elapsed = Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3);
-        if let Some(lane) = self.lane.take() {
-            self.launcher.idle().push(lane);
+        let ended = self.launcher.await_end(lane, self.started, within);
+        if let Ok(None) = ended {
+            return Ok(false);
         }
-        context.run_ends();
-        ended.map(|()| true)
+        if let Some(lane) = self.lane.take() {
+            self.launcher.give_lane_back(lane);
+        }
+        self.launcher.context().run_ends();
+        self.elapsed = ended?.unwrap_or_default();
+        Ok(true)
     }
 
     /// GPU time from the kernel's start to its end; host time so far while it runs.

@@ -13,6 +13,7 @@ mod launch;
 mod memory;
 mod module;
 mod peer;
+mod stream;
 mod virtual_memory;
 
 pub use context::Context;
@@ -23,4 +24,5 @@ pub use launch::{Launch, Launcher};
 pub use memory::{DeviceMemory, GPU_PAGE, PinnedMemory, RegisteredMemory};
 pub use module::{Function, Module};
 pub use peer::{PeerLink, peer_link};
+pub use stream::Stream;
 pub use virtual_memory::{AddressRange, FABRIC_HANDLE_BYTES, PhysicalMemory, Sharing};

@@ -25,7 +25,7 @@ struct KernelEntry {
 struct RawImage {
     fingerprint: u64,
     kernels: *const KernelEntry,
-    run_block: unsafe extern "C" fn(Call, *const *mut c_void, u32, u32, u32),
+    run_block: RunBlock,
     warp_width: u32,
     reserved: u32,
 }
@@ -151,6 +151,11 @@ impl CpuEngine {
     }
 
     pub(super) fn launch(&self, kernel: &str, grid: Grid, args: super::Args<'_>) -> Result<CpuRun, EngineError> {
+        self.prepare(kernel, grid, args)?.start()
+    }
+
+    /// Checks a launch. What the arguments borrow must stay until the kernel has ended, if it is started.
+    pub(super) fn prepare(&self, kernel: &str, grid: Grid, args: super::Args<'_>) -> Result<Prepared, EngineError> {
         let entry = self.image.find(kernel).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))?;
         // SAFETY: the table has `parameter_count` entries.
         let expected = unsafe { std::slice::from_raw_parts(entry.parameter_bytes, entry.parameter_count as usize) };
@@ -158,12 +163,7 @@ impl CpuEngine {
             let (expected, given) = (expected.to_vec(), args.sizes().to_vec());
             return Err(EngineError::Arguments { kernel: kernel.to_owned(), expected, given });
         }
-        let refuse = |reason: &str| EngineError::Grid {
-            kernel: kernel.to_owned(),
-            blocks: grid.blocks,
-            threads: grid.threads,
-            reason: reason.to_owned(),
-        };
+        let refuse = |reason: &str| refused(kernel, grid, reason);
         let width = self.image.warp_width();
         if grid.blocks == 0 || grid.threads == 0 || !grid.threads.is_multiple_of(width) {
             return Err(refuse(&format!("blocks are not empty and whole warps of {width}")));
@@ -171,15 +171,43 @@ impl CpuEngine {
         if u64::from(grid.blocks) * u64::from(grid.threads) > 4096 {
             return Err(refuse("the CPU engine runs 4,096 threads at most; ask Engine::grid"));
         }
+        let args = Box::new(ErasedArgs::new(args));
+        Ok(Prepared { kernel: kernel.to_owned(), grid, args, call: entry.call, run_block: self.image.0.run_block })
+    }
+}
+
+fn refused(kernel: &str, grid: Grid, reason: &str) -> EngineError {
+    let (kernel, reason) = (kernel.to_owned(), reason.to_owned());
+    EngineError::Grid { kernel, blocks: grid.blocks, threads: grid.threads, reason }
+}
+
+type RunBlock = unsafe extern "C" fn(Call, *const *mut c_void, u32, u32, u32);
+
+/// A launch that was checked.
+pub(super) struct Prepared {
+    kernel: String,
+    grid: Grid,
+    args: Box<ErasedArgs>,
+    call: Call,
+    run_block: RunBlock,
+}
+
+impl Prepared {
+    /// The kernel's name.
+    pub(super) fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
+    /// Starts it.
+    pub(super) fn start(mut self) -> Result<CpuRun, EngineError> {
+        let (grid, run_block, call) = (self.grid, self.run_block, self.call);
         // The values travel with the run: the thread that launched may be gone before the kernel is.
-        let mut args = Box::new(ErasedArgs::new(args));
-        let parameters = args.pointers();
-        let shared = Arc::new(Shared { _args: args, parameters, left: AtomicU32::new(grid.blocks) });
+        let parameters = self.args.pointers();
+        let shared = Arc::new(Shared { _args: self.args, parameters, left: AtomicU32::new(grid.blocks) });
         let mut threads = Vec::with_capacity(grid.blocks as usize);
         let started = Instant::now();
         for block in 0..grid.blocks {
             let shared = shared.clone();
-            let (run_block, call) = (self.image.0.run_block, entry.call);
             let thread = std::thread::Builder::new().name(format!("wb-{block}")).spawn(move || {
                 // SAFETY: the parameters have the sizes that the kernel takes and live in `shared`; the launch's borrow
                 // keeps alive what they point to.
@@ -193,7 +221,7 @@ impl CpuEngine {
                     for t in threads {
                         let _ = t.join();
                     }
-                    return Err(refuse(&format!("no thread: {e}")));
+                    return Err(refused(&self.kernel, grid, &format!("no thread: {e}")));
                 }
             }
         }

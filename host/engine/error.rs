@@ -59,6 +59,12 @@ pub enum EngineError {
         /// Why.
         reason: String,
     },
+    /// A stream of another engine.
+    #[error("the stream belongs to another engine; launch on it through the engine that made it")]
+    ForeignStream,
+    /// No thread for a stream.
+    #[error("no thread for a stream: {0}")]
+    Thread(#[source] std::io::Error),
     /// Somebody called `Engine::cancel`.
     #[error("cancelled: this engine starts no more kernels")]
     Cancelled,

@@ -80,14 +80,57 @@ impl GpuEngine {
     }
 
     pub(super) fn launch(&self, kernel: &str, grid: Grid, mut args: super::Args<'_>) -> Result<GpuRun, EngineError> {
-        let function = self.function(kernel)?;
-        check_arguments(kernel, &function.parameters, args.sizes())?;
-        check_grid(kernel, grid, function.max_threads)?;
+        let function = self.launchable(kernel, grid, &args)?;
         let mut parameters = args.pointers();
         // SAFETY: the sizes are those that the kernel takes, the driver copies the values during the call, and the run that
         // this launch becomes keeps borrowed what they point to.
         let launch = unsafe { self.launcher.launch(function, grid.blocks, grid.threads, &mut parameters) }?;
         Ok(GpuRun(launch))
+    }
+
+    fn launchable(&self, kernel: &str, grid: Grid, args: &super::Args<'_>) -> Result<&cuda::Function, EngineError> {
+        let function = self.function(kernel)?;
+        check_arguments(kernel, &function.parameters, args.sizes())?;
+        check_grid(kernel, grid, function.max_threads)?;
+        Ok(function)
+    }
+
+    pub(super) fn queue(&self) -> Result<GpuQueue, EngineError> {
+        Ok(GpuQueue(cuda::Stream::new(&self.launcher)?))
+    }
+
+    /// Adds a kernel to a queue of this engine.
+    pub(super) fn enqueue(
+        &self,
+        queue: &mut GpuQueue,
+        kernel: &str,
+        grid: Grid,
+        mut args: super::Args<'_>,
+    ) -> Result<(), EngineError> {
+        let function = self.launchable(kernel, grid, &args)?;
+        let mut parameters = args.pointers();
+        // SAFETY: as in `launch`; the stream that holds the queue keeps borrowed what the values point to.
+        Ok(unsafe { queue.0.launch(function, grid.blocks, grid.threads, &mut parameters) }?)
+    }
+}
+
+/// Kernels in flight, one after the other.
+pub(super) struct GpuQueue(cuda::Stream);
+
+impl GpuQueue {
+    pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
+        self.0.wait(within).map_err(in_words)
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+fn in_words(e: CudaError) -> String {
+    match e {
+        CudaError::Call(call) => format!("{} ({}), {}; {}", call.name, call.code, call.text, call.next),
+        other => other.to_string(),
     }
 }
 
@@ -136,10 +179,7 @@ impl fmt::Display for GpuEngine {
 
 impl GpuRun {
     pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
-        self.0.wait(within).map_err(|e| match e {
-            CudaError::Call(call) => format!("{} ({}), {}; {}", call.name, call.code, call.text, call.next),
-            other => other.to_string(),
-        })
+        self.0.wait(within).map_err(in_words)
     }
 
     pub(super) fn elapsed(&self) -> Duration {

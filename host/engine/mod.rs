@@ -3,14 +3,17 @@
 pub mod abi;
 mod args;
 mod cpu;
+mod cpu_queue;
 mod error;
 mod gpu;
 mod run;
+mod stream;
 
 pub use args::{Args, KernelArg};
 pub use cpu::CpuImage;
 pub use error::{EngineError, OperationError, Outcome, RunError};
 pub use run::{Grid, Run, RunReport};
+pub use stream::Stream;
 
 use crate::memory::{MemoryError, Place, Region, Space};
 use serde::Serialize;
@@ -216,6 +219,26 @@ impl Engine {
     /// Starts a kernel. What its arguments borrow stays borrowed until the run is finished or dropped.
     pub fn launch<'a>(&self, kernel: &str, grid: Grid, args: Args<'a>) -> Result<Run<'a>, EngineError> {
         run::launch(self, kernel, grid, args)
+    }
+
+    /// An empty stream: kernels launched on it run one after the other.
+    pub fn stream<'a>(&self) -> Result<Stream<'a>, EngineError> {
+        Stream::new(self)
+    }
+
+    /// Starts a kernel when those that are in the stream have ended. What its arguments borrow stays borrowed as long as the stream
+    /// is there.
+    pub fn launch_on<'a>(
+        &self,
+        stream: &Stream<'a>,
+        kernel: &str,
+        grid: Grid,
+        args: Args<'a>,
+    ) -> Result<(), EngineError> {
+        if !Arc::ptr_eq(&self.0, &stream.engine().0) {
+            return Err(EngineError::ForeignStream);
+        }
+        stream.launch(kernel, grid, args)
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Args, Backend, Engine, EngineError, OperationError, Outcome, RunErro
 use crate::memory::{MemoryError, Place, Region, Space};
 use core::mem::offset_of;
 use std::marker::PhantomData;
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// Blocks and threads in a block.
@@ -49,9 +50,7 @@ impl Control {
     /// Makes the flags and the log ready for a run that is alone. Nearly always they are so already, and looking costs only reads
     /// of host memory; the abort flag is raised together with the log's count.
     fn reset(&self) -> Result<(), MemoryError> {
-        let stopped: u32 = self.host.get(0)?;
-        let count: u32 = self.host.get(LOG + offset_of!(abi::ErrorLog, count))?;
-        if stopped == 0 && count == 0 {
+        if !self.has_failed()? {
             return Ok(());
         }
         self.host.set(0, 0u32)?;
@@ -61,6 +60,13 @@ impl Control {
 
     pub(super) fn stop(&self) -> Result<(), MemoryError> {
         self.host.set(0, 1u32)
+    }
+
+    /// Whether a kernel raised an error, or all of them were told to end.
+    pub(super) fn has_failed(&self) -> Result<bool, MemoryError> {
+        let stopped: u32 = self.host.get(0)?;
+        let count: u32 = self.host.get(LOG + offset_of!(abi::ErrorLog, count))?;
+        Ok(stopped != 0 || count != 0)
     }
 
     fn errors(&self) -> Result<(Vec<OperationError>, u32), MemoryError> {
@@ -110,13 +116,24 @@ enum State {
 
 /// How long a kernel gets to end once it was told to stop: its waits look at the flag every few microseconds, its compute
 /// phases in between are short.
-const STOP_GRACE: Duration = Duration::from_secs(10);
+pub(super) const STOP_GRACE: Duration = Duration::from_secs(10);
 
 pub(super) fn launch<'a>(engine: &Engine, kernel: &str, grid: Grid, args: Args<'a>) -> Result<Run<'a>, EngineError> {
+    let mut active = begin(engine)?;
+    let state = match &engine.0.backend {
+        Backend::Cpu(c) => State::Cpu(c.launch(kernel, grid, args)?),
+        Backend::Gpu(g) => State::Gpu(g.launch(kernel, grid, args)?),
+    };
+    *active += 1;
+    Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, _borrowed: PhantomData })
+}
+
+/// Whether a launch may go ahead; the count of runs, locked while it does.
+pub(super) fn begin(engine: &Engine) -> Result<MutexGuard<'_, usize>, EngineError> {
     if engine.space().is_poisoned() {
         return Err(EngineError::Poisoned);
     }
-    let mut active = engine.0.active.lock().unwrap_or_else(|e| e.into_inner());
+    let active = engine.0.active.lock().unwrap_or_else(|e| e.into_inner());
     if engine.is_cancelled() {
         return Err(EngineError::Cancelled);
     }
@@ -126,12 +143,35 @@ pub(super) fn launch<'a>(engine: &Engine, kernel: &str, grid: Grid, args: Args<'
     if *active == 0 {
         engine.0.control.reset()?;
     }
-    let state = match &engine.0.backend {
-        Backend::Cpu(c) => State::Cpu(c.launch(kernel, grid, args)?),
-        Backend::Gpu(g) => State::Gpu(g.launch(kernel, grid, args)?),
-    };
-    *active += 1;
-    Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, _borrowed: PhantomData })
+    Ok(active)
+}
+
+/// What an engine's error log says of kernels that have ended; `within` is the limit that they did not keep, if so.
+pub(super) fn judge(engine: &Engine, kernel: &str, late: Option<Duration>) -> Result<(), RunError> {
+    let (errors, count) = engine.0.control.errors()?;
+    // Errors of its own come first: they may be what the reason led to, or what led to it.
+    let only_stopped = errors.iter().all(|e| e.outcome == Outcome::Stopped);
+    if let Some(reason) = engine.stopped_for()
+        && only_stopped
+        && (count > 0 || late.is_some())
+    {
+        return Err(RunError::Stopped { kernel: kernel.to_owned(), reason: reason.to_owned(), errors });
+    }
+    if count > 0 {
+        return Err(RunError::Operations { kernel: kernel.to_owned(), errors, count });
+    }
+    match late {
+        Some(within) => Err(RunError::TimedOut { kernel: kernel.to_owned(), within }),
+        None => Ok(()),
+    }
+}
+
+/// A kernel that broke. Memory of a PE that is gone may fault before the waits see that they should end.
+pub(super) fn broken(engine: &Engine, kernel: &str, mut reason: String) -> RunError {
+    if let Some(stopped_for) = engine.stopped_for() {
+        reason = format!("{reason}; {stopped_for}");
+    }
+    RunError::Broken { kernel: kernel.to_owned(), reason }
 }
 
 impl Run<'_> {
@@ -146,21 +186,7 @@ impl Run<'_> {
         if !in_time {
             self.stop_and_wait(within)?;
         }
-        let (errors, count) = self.engine.0.control.errors()?;
-        // Errors of its own come first: they may be what the reason led to, or what led to it.
-        let only_stopped = errors.iter().all(|e| e.outcome == Outcome::Stopped);
-        if let Some(reason) = self.engine.stopped_for()
-            && only_stopped
-            && (count > 0 || !in_time)
-        {
-            return Err(RunError::Stopped { kernel: self.kernel.clone(), reason: reason.to_owned(), errors });
-        }
-        if count > 0 {
-            return Err(RunError::Operations { kernel: self.kernel.clone(), errors, count });
-        }
-        if !in_time {
-            return Err(RunError::TimedOut { kernel: self.kernel.clone(), within });
-        }
+        judge(&self.engine, &self.kernel, (!in_time).then_some(within))?;
         let elapsed = match &self.state {
             State::Cpu(c) => c.elapsed(),
             State::Gpu(g) => g.elapsed(),
@@ -188,13 +214,9 @@ impl Run<'_> {
                 self.ended |= ended;
                 Ok(ended)
             }
-            Err(mut reason) => {
+            Err(reason) => {
                 self.ended = true;
-                // Memory of a PE that is gone may fault before the waits see that they should end.
-                if let Some(stopped_for) = self.engine.stopped_for() {
-                    reason = format!("{reason}; {stopped_for}");
-                }
-                Err(RunError::Broken { kernel: self.kernel.clone(), reason })
+                Err(broken(&self.engine, &self.kernel, reason))
             }
         }
     }

@@ -7,9 +7,9 @@ use crate::storage::{Cache, Drive, Volume};
 use std::collections::{BinaryHeap, VecDeque};
 
 /// A graph to try, by name.
-struct Shape {
-    name: &'static str,
-    csr: Csr,
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    pub(super) csr: Csr,
 }
 
 fn random(seed: u64) -> impl FnMut(u64) -> u64 {
@@ -21,7 +21,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
 }
 
 /// Edges whose ends crowd at small numbers, as in a power-law graph.
-fn skewed(vertices: u64, edges: usize, seed: u64) -> Vec<(u64, u64)> {
+pub(super) fn skewed(vertices: u64, edges: usize, seed: u64) -> Vec<(u64, u64)> {
     let mut next = random(seed);
     let mut pick = move || {
         let bound = next(vertices) + 1;
@@ -31,12 +31,12 @@ fn skewed(vertices: u64, edges: usize, seed: u64) -> Vec<(u64, u64)> {
     (0..edges).map(|_| (pick(), pick())).collect()
 }
 
-fn uniform(vertices: u64, edges: usize, seed: u64) -> Vec<(u64, u64)> {
+pub(super) fn uniform(vertices: u64, edges: usize, seed: u64) -> Vec<(u64, u64)> {
     let mut next = random(seed);
     (0..edges).map(|_| (next(vertices), next(vertices))).collect()
 }
 
-fn shapes() -> Vec<Shape> {
+pub(super) fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for directed in [false, true] {
         for wide in [false, true] {
@@ -70,7 +70,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-fn sources(csr: &Csr) -> Vec<u64> {
+pub(super) fn sources(csr: &Csr) -> Vec<u64> {
     let mut next = random(csr.arcs() + 17);
     let mut sources: Vec<u64> = (0..3).map(|_| next(csr.vertices())).collect();
     sources.push(0);
@@ -81,7 +81,7 @@ fn in_edges(csr: &Csr) -> Csr {
     csr.transpose()
 }
 
-fn serial_depths(csr: &Csr, source: u64) -> Vec<u32> {
+pub(super) fn serial_depths(csr: &Csr, source: u64) -> Vec<u32> {
     let mut depth = vec![UNREACHED; csr.vertices() as usize];
     depth[source as usize] = 0;
     let mut queue = VecDeque::from([source]);

@@ -73,6 +73,8 @@ pub struct LevelReport {
     pub lead_hits: u64,
     /// Bytes read from storage; `None` unless [`BfsOptions::trace_io`] is set and the edges are on storage.
     pub read_bytes: Option<u64>,
+    /// Bytes that PEs put to each other; `None` for a search of one PE.
+    pub put_bytes: Option<u64>,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
@@ -127,11 +129,11 @@ struct Parameters {
 kernel_parameters!(Parameters, 128);
 
 // Sums of a step.
-const ITEMS: usize = 0;
-const FOUND: usize = 1;
-const DEGREES: usize = 2;
-const SCANNED: usize = 3;
-const LEAD_HITS: usize = 4;
+pub(super) const ITEMS: usize = 0;
+pub(super) const FOUND: usize = 1;
+pub(super) const DEGREES: usize = 2;
+pub(super) const SCANNED: usize = 3;
+pub(super) const LEAD_HITS: usize = 4;
 
 /// A search with its memory, for any number of sources.
 #[derive(Debug)]
@@ -291,6 +293,7 @@ impl<'g> Bfs<'g> {
                 scanned: report.sum[SCANNED],
                 lead_hits: report.sum[LEAD_HITS],
                 read_bytes,
+                put_bytes: None,
                 elapsed,
             });
             frontier = found;

@@ -157,6 +157,13 @@ impl Csr {
         }
     }
 
+    /// The lists of some vertices of a larger graph, whose neighbours are named as that graph names them, those of the highest degree
+    /// first. Such a part can be placed and read, but is no graph of its own: neighbours need not be vertices of it.
+    pub(crate) fn part(offsets: Vec<u64>, neighbours: Neighbours, directed: bool) -> Self {
+        let ids = Ids::dense(0, offsets.len() as u64 - 1);
+        Self { offsets, neighbours, weights: None, directed, ids, order: NeighbourOrder::ByDegree }
+    }
+
     /// Builds a graph of vertices `0 .. vertices` from pairs. Vertices of the pairs must be below `vertices`.
     pub fn from_edges(vertices: u64, edges: &[(u64, u64)], options: CsrOptions) -> Result<Self, CsrError> {
         Self::build_from(vertices, edges.len(), options, |i| (edges[i].0, edges[i].1, ()))

@@ -4,6 +4,7 @@
 use super::place::{NarrowEdge, TILE_EDGES, WideEdge};
 use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
 use crate::memory::{MemoryError, Region};
+use crate::shmem::ShmemError;
 use crate::storage::{Array, Cache, Stats, StorageError};
 use rayon::prelude::*;
 use std::fmt;
@@ -68,6 +69,28 @@ pub enum GraphError {
         value: f64,
         /// What it may be.
         range: &'static str,
+    },
+    /// The symmetric heap, or a PE that did not come.
+    #[error(transparent)]
+    Shmem(#[from] ShmemError),
+    /// Another PE of a search over a partitioned graph failed.
+    #[error("the search ended because PE {pe} failed; that one says why")]
+    OtherPe {
+        /// Which.
+        pe: usize,
+    },
+    /// The PEs' steps no longer belong together.
+    #[error(
+        "an earlier search over this partition failed, and its PEs are no longer at the same step; set the search up anew"
+    )]
+    OutOfStep,
+    /// A partition was made for another world.
+    #[error("the graph was dealt out to {dealt} PEs, and this world has {pes}; deal it out to as many as there are")]
+    OtherWorld {
+        /// PEs that it was dealt out to.
+        dealt: usize,
+        /// PEs of the world.
+        pes: usize,
     },
     /// The algorithm did not come to its end within the rounds that it may take.
     #[error("{algorithm} was not done after {rounds} rounds; raise the limit, or choose a larger delta")]

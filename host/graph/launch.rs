@@ -25,8 +25,8 @@ pub(super) use kernel_parameters;
 pub const DEFAULT_LAUNCH_LIMIT: Duration = Duration::from_secs(300);
 
 /// Threads in a block of a graph kernel, and blocks on a multiprocessor: `WB_GRAPH_KERNEL` of `kernels/graph/work.cuh`.
-const BLOCK_THREADS: u32 = 256;
-const BLOCKS_PER_PROCESSOR: u32 = 4;
+pub(super) const BLOCK_THREADS: u32 = 256;
+pub(super) const BLOCKS_PER_PROCESSOR: u32 = 4;
 
 /// `wb_graph_tally` and `wb_graph_report` of `kernels/graph/work.cuh`.
 #[repr(C)]

@@ -26,6 +26,7 @@ mod components;
 mod edges;
 mod launch;
 mod pagerank;
+pub mod partition;
 mod place;
 mod sssp;
 

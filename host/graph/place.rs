@@ -50,22 +50,27 @@ impl Element for WideEdge {
 impl GraphOnEngine {
     /// What [`GraphOnEngine::place`] writes to a volume: [`Plan::bytes`] says how large it must be.
     pub fn plan(csr: &Csr, needs: Needs) -> Plan {
-        let (vertices, arcs) = (csr.vertices(), csr.arcs());
+        Self::plan_of(csr, (needs.inward && csr.directed()).then(|| csr.arcs()), needs)
+    }
+
+    /// The same for out-lists, and as many arcs of in-lists.
+    pub(super) fn plan_of(csr: &Csr, inward: Option<u64>, needs: Needs) -> Plan {
+        let vertices = csr.vertices();
         let wide = csr.neighbours().as_u64().is_some();
-        let list = |plan: Plan, offsets, neighbours| {
+        let list = |plan: Plan, offsets, neighbours, arcs| {
             let plan = plan.array::<u64>(offsets, vertices + 1);
             if wide { plan.array::<u64>(neighbours, arcs) } else { plan.array::<u32>(neighbours, arcs) }
         };
         let mut plan = Plan::new();
         if needs.lists {
-            plan = list(plan, OFFSETS, NEIGHBOURS);
+            plan = list(plan, OFFSETS, NEIGHBOURS, csr.arcs());
         }
-        if needs.inward && csr.directed() {
-            plan = list(plan, IN_OFFSETS, IN_NEIGHBOURS);
+        if let Some(arcs) = inward {
+            plan = list(plan, IN_OFFSETS, IN_NEIGHBOURS, arcs);
         }
         if needs.weighted {
             let bytes = if wide_weights(csr) { size_of::<WideEdge>() } else { size_of::<NarrowEdge>() };
-            plan = plan.records(WEIGHTED, bytes as u32, arcs);
+            plan = plan.records(WEIGHTED, bytes as u32, csr.arcs());
         }
         plan
     }
@@ -83,14 +88,25 @@ impl GraphOnEngine {
             }
             transpose
         });
+        Self::place_lists(engine, csr, transpose.as_ref(), placement, needs)
+    }
+
+    /// The same with the in-lists given.
+    pub(super) fn place_lists(
+        engine: &Engine,
+        csr: &Csr,
+        transpose: Option<&Csr>,
+        placement: Placement,
+        needs: Needs,
+    ) -> Result<Self, GraphError> {
         let mut stores = match &placement {
-            Placement::Storage(cache) => Stores::on_volume(cache, csr, transpose.as_ref(), needs)?,
-            Placement::Gpu => Stores::in_memory(engine, Place::Device, csr, transpose.as_ref(), needs)?,
-            Placement::Pinned => Stores::in_memory(engine, Place::Host, csr, transpose.as_ref(), needs)?,
+            Placement::Storage(cache) => Stores::on_volume(cache, csr, transpose, needs)?,
+            Placement::Gpu => Stores::in_memory(engine, Place::Device, csr, transpose, needs)?,
+            Placement::Pinned => Stores::in_memory(engine, Place::Host, csr, transpose, needs)?,
         };
         let out = lists(engine, csr, stores.out.take())?;
-        let inward = transpose.as_ref().map(|t| lists(engine, t, stores.inward.take())).transpose()?;
-        let isolated = isolated(csr, transpose.as_ref().map(Csr::offsets));
+        let inward = transpose.map(|t| lists(engine, t, stores.inward.take())).transpose()?;
+        let isolated = isolated(csr, transpose.map(Csr::offsets));
         let connected = isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum();
         let weighted = stores.weighted.take().map(|edges| {
             let (kind, mean) = weight_kind(csr);
@@ -157,7 +173,7 @@ impl Stores {
 
     fn on_volume(cache: &Cache, csr: &Csr, transpose: Option<&Csr>, needs: Needs) -> Result<Self, GraphError> {
         let volume = cache.volume();
-        let mut writer = volume.store(GraphOnEngine::plan(csr, needs), "the graph")?;
+        let mut writer = volume.store(GraphOnEngine::plan_of(csr, transpose.map(Csr::arcs), needs), "the graph")?;
         let mut plain = |csr: &Csr, offsets, neighbours| {
             writer.append(offsets, csr.offsets())?;
             with_neighbours!(csr.neighbours(), list => writer.append(neighbours, list))

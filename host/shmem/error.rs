@@ -31,22 +31,60 @@ pub enum ShmemError {
         reason: String,
     },
     /// The ranks do not ask for the same.
-    #[error("{what} is collective, and its ranks differ: {}", differences(.asked))]
+    #[error("{what} must be the same on all ranks: {}", differences(.asked))]
     Unequal {
-        /// The call.
+        /// What.
         what: &'static str,
         /// What each rank asked for.
         asked: Vec<String>,
     },
+    /// The ranks make different calls.
+    #[error(
+        "collective calls are made by all ranks, in the same order and with the same arguments: {}",
+        differences(.calls)
+    )]
+    OutOfStep {
+        /// What each rank called.
+        calls: Vec<String>,
+    },
+    /// A collective call failed on some ranks, and so on all.
+    #[error("{what} failed: {}", by_rank(.failures.iter().map(|(rank, reason)| (*rank, reason.as_str()))))]
+    OnRanks {
+        /// The call.
+        what: String,
+        /// The ranks that failed, and why.
+        failures: Vec<(usize, String)>,
+    },
+    /// An environment variable that cannot be read.
+    #[error("{name}: {reason}")]
+    Setting {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Not an alignment.
+    #[error("{align} is no alignment of memory in a symmetric heap: powers of two up to {max} are")]
+    Alignment {
+        /// What was asked for.
+        align: usize,
+        /// The largest.
+        max: usize,
+    },
+    /// Memory of another world.
+    #[error("this symmetric array belongs to another world")]
+    Foreign,
     /// The heap is full.
     #[error(
-        "{bytes} bytes do not fit into the symmetric heap: {free} of {heap} are free; ask for a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
+        "{bytes} bytes do not fit into the symmetric heap: {free} of {heap} are free, beside {live} allocations; ask for a larger heap (WARPBELL_SYMMETRIC_SIZE, or WorldBuilder::heap_bytes)"
     )]
     HeapFull {
         /// Bytes asked for.
         bytes: usize,
         /// Bytes free.
         free: usize,
+        /// Allocations there are.
+        live: usize,
         /// Bytes of the heap.
         heap: usize,
     },
@@ -70,7 +108,23 @@ pub enum ShmemError {
     },
 }
 
-fn differences(asked: &[String]) -> String {
-    let all: Vec<String> = asked.iter().enumerate().map(|(rank, a)| format!("rank {rank} {a}")).collect();
-    all.join(", ")
+/// What each rank said, from rank 0 on.
+fn differences(said: &[String]) -> String {
+    by_rank(said.iter().map(String::as_str).enumerate())
+}
+
+/// What ranks said, each thing once: `ranks 0, 2-3: malloc; rank 1: free`.
+pub(super) fn by_rank<'a>(said: impl Iterator<Item = (usize, &'a str)>) -> String {
+    let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (rank, what) in said {
+        match groups.iter_mut().find(|(w, _)| *w == what) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => groups.push((what, vec![rank])),
+        }
+    }
+    let text = |(what, ranks): &(&str, Vec<usize>)| {
+        let s = if ranks.len() == 1 { "" } else { "s" };
+        format!("rank{s} {}: {what}", super::card::ranges(ranks))
+    };
+    groups.iter().map(text).collect::<Vec<_>>().join("; ")
 }

@@ -4,13 +4,20 @@
 //! Names and meanings are OpenSHMEM's (OpenSHMEM 1.5) and NVSHMEM's. Kernels make the calls of `warpbell/shmem.cuh`;
 //! this module sets up what they need and offers the same calls on the host.
 
+mod book;
 pub mod bootstrap;
+mod builder;
+mod card;
 mod error;
 mod heap;
+mod path;
 mod sym;
+mod team;
 mod world;
 
+pub use builder::WorldBuilder;
 pub use error::ShmemError;
-pub use heap::HeapKind;
-pub use sym::Sym;
-pub use world::{World, WorldBuilder};
+pub use heap::{HeapKind, NoSuchHeapKind};
+pub use path::{Handover, Link, WorldPath};
+pub use sym::{Sym, SymSlice};
+pub use world::World;

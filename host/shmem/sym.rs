@@ -5,20 +5,43 @@ use crate::engine::{Args, KernelArg};
 use bytemuck::Pod;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
 
 /// `len` elements of `T` on every PE. What kernels get is the address of this PE's part: `sym<T>` of `shmem.cuh`.
 ///
-/// Dropping it gives the memory back once every PE has dropped its own.
+/// Dropping it gives the memory back once every PE has dropped its own; [`World::free`] does so at once.
 pub struct Sym<T> {
     world: World,
     offset: usize,
     len: usize,
+    /// Given back by a collective call already.
+    freed: bool,
     _type: PhantomData<T>,
 }
 
-impl<T: Pod> Sym<T> {
+/// Some elements of a [`Sym`], on every PE. Borrowed from it, so that the memory stays.
+pub struct SymSlice<'a, T> {
+    world: &'a World,
+    offset: usize,
+    len: usize,
+    _type: PhantomData<&'a T>,
+}
+
+impl<T> Clone for SymSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for SymSlice<'_, T> {}
+
+impl<T> Sym<T> {
     pub(super) fn new(world: World, offset: usize, len: usize) -> Self {
-        Self { world, offset, len, _type: PhantomData }
+        Self { world, offset, len, freed: false, _type: PhantomData }
+    }
+
+    /// All PEs have given it back together.
+    pub(super) fn is_freed(mut self) {
+        self.freed = true;
     }
 
     /// Elements on each PE.
@@ -43,7 +66,93 @@ impl<T: Pod> Sym<T> {
 
     /// The address of this PE's first element, as its kernels see it.
     pub fn address(&self) -> u64 {
-        self.world.heap_address() + self.offset as u64
+        self.world.heap().address() + self.offset as u64
+    }
+
+    /// The address of the first element of another PE, as this PE's kernels see it (`shmem_ptr`, OpenSHMEM 1.5, 9.3.4). Nothing for
+    /// one that loads and stores do not reach.
+    pub fn ptr(&self, pe: usize) -> Option<u64> {
+        self.all().ptr(pe)
+    }
+
+    fn all(&self) -> SymSlice<'_, T> {
+        SymSlice { world: &self.world, offset: self.offset, len: self.len, _type: PhantomData }
+    }
+}
+
+impl<T: Pod> Sym<T> {
+    /// Some of the elements, as an argument for a kernel or to read and write.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<SymSlice<'_, T>, ShmemError> {
+        self.all().slice(range)
+    }
+
+    /// `count` elements from `first` on of this PE.
+    pub fn read(&self, first: usize, count: usize) -> Result<Vec<T>, ShmemError> {
+        self.all().read(first, count)
+    }
+
+    /// Writes elements of this PE, from `first` on.
+    pub fn write(&self, first: usize, values: &[T]) -> Result<(), ShmemError> {
+        self.all().write(first, values)
+    }
+
+    /// `count` elements from `first` on of another PE; complete when it returns.
+    pub fn get(&self, first: usize, count: usize, pe: usize) -> Result<Vec<T>, ShmemError> {
+        self.all().get(first, count, pe)
+    }
+
+    /// Writes elements of another PE, from `first` on; complete when it returns.
+    pub fn put(&self, first: usize, values: &[T], pe: usize) -> Result<(), ShmemError> {
+        self.all().put(first, values, pe)
+    }
+}
+
+impl<'a, T> SymSlice<'a, T> {
+    /// Elements on each PE.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the first element is in every heap, in bytes from its beginning.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The address of this PE's first element, as its kernels see it.
+    pub fn address(&self) -> u64 {
+        self.world.heap().address() + self.offset as u64
+    }
+
+    /// The address of the first element of another PE, as this PE's kernels see it.
+    pub fn ptr(&self, pe: usize) -> Option<u64> {
+        (pe < self.world.n_pes()).then(|| self.world.heap().address_of(pe) + self.offset as u64)
+    }
+}
+
+impl<'a, T: Pod> SymSlice<'a, T> {
+    /// Some of these elements.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self, ShmemError> {
+        let first = match range.start_bound() {
+            Bound::Included(n) => *n,
+            Bound::Excluded(n) => n.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(n) => n.saturating_add(1),
+            Bound::Excluded(n) => *n,
+            Bound::Unbounded => self.len,
+        };
+        let count = end.saturating_sub(first);
+        if end < first {
+            return Err(ShmemError::OutOfBounds { first, count, len: self.len });
+        }
+        let offset = self.at(first, count)?;
+        Ok(Self { offset, len: count, ..*self })
     }
 
     /// `count` elements from `first` on of this PE.
@@ -58,25 +167,28 @@ impl<T: Pod> Sym<T> {
 
     /// `count` elements from `first` on of another PE; complete when it returns.
     pub fn get(&self, first: usize, count: usize, pe: usize) -> Result<Vec<T>, ShmemError> {
+        let at = self.of(first, count, pe)?;
         let mut out = vec![T::zeroed(); count];
-        let at = self.range(first, count, pe)?;
-        self.world.heap().read(pe, at, bytemuck::cast_slice_mut(&mut out));
+        self.world.heap().read(pe, at, bytemuck::cast_slice_mut(&mut out))?;
         Ok(out)
     }
 
     /// Writes elements of another PE, from `first` on; complete when it returns.
     pub fn put(&self, first: usize, values: &[T], pe: usize) -> Result<(), ShmemError> {
-        let at = self.range(first, values.len(), pe)?;
-        self.world.heap().write(pe, at, bytemuck::cast_slice(values));
-        Ok(())
+        let at = self.of(first, values.len(), pe)?;
+        self.world.heap().write(pe, at, bytemuck::cast_slice(values))
     }
 
-    /// The offset in the heap of a range of elements that is inside the array.
-    fn range(&self, first: usize, count: usize, pe: usize) -> Result<usize, ShmemError> {
+    fn of(&self, first: usize, count: usize, pe: usize) -> Result<usize, ShmemError> {
         let size = self.world.n_pes();
         if pe >= size {
             return Err(ShmemError::NoPe { pe, size });
         }
+        self.at(first, count)
+    }
+
+    /// The offset in the heap of a range of elements that is inside.
+    fn at(&self, first: usize, count: usize) -> Result<usize, ShmemError> {
         if first.checked_add(count).is_none_or(|end| end > self.len) {
             return Err(ShmemError::OutOfBounds { first, count, len: self.len });
         }
@@ -86,7 +198,9 @@ impl<T: Pod> Sym<T> {
 
 impl<T> Drop for Sym<T> {
     fn drop(&mut self) {
-        self.world.dropped(self.offset);
+        if !self.freed {
+            self.world.dropped(self.offset);
+        }
     }
 }
 
@@ -96,7 +210,19 @@ impl<T> fmt::Debug for Sym<T> {
     }
 }
 
+impl<T> fmt::Debug for SymSlice<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SymSlice({} x {} bytes at offset {})", self.len, size_of::<T>(), self.offset)
+    }
+}
+
 impl<'a, T: Pod> KernelArg<'a> for &'a Sym<T> {
+    fn push(&self, args: &mut Args<'a>) {
+        args.push_value(self.address());
+    }
+}
+
+impl<'a, T: Pod> KernelArg<'a> for SymSlice<'a, T> {
     fn push(&self, args: &mut Args<'a>) {
         args.push_value(self.address());
     }

@@ -1,25 +1,26 @@
 //! A world as one PE sees it.
 
-use super::bootstrap::{Bootstrap, LocalBootstrap};
-use super::heap::Heap;
+use super::book::{ALIGN, Book};
+use super::bootstrap::{Bootstrap, BootstrapError, LocalBootstrap, LostRank};
+use super::builder::{DEFAULT_TIMEOUT, WorldBuilder};
+use super::card::HostId;
+use super::heap::{HEAP_ALIGN, Heap, HostMemory};
+use super::path::{Handover, Link, WorldPath};
+use super::team::{Areas, Teams};
 use super::{ShmemError, Sym};
 use crate::args;
 use crate::engine::{Args, Engine, KernelArg, abi};
-use crate::memory::{FirstFit, Place, Region};
+use crate::memory::{Place, Region};
 use bytemuck::{Pod, Zeroable};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// How long ranks wait for each other unless told otherwise.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of a CPU engine's heap unless told otherwise.
-const CPU_HEAP: usize = 64 << 20;
-/// What allocations are aligned to at least: a line of a GPU's L2, so that different owners do not share one.
-const ALIGN: usize = 128;
+/// Bytes of a CPU engine's heap in [`World::local`].
+const LOCAL_HEAP: usize = super::card::CPU_HEAP;
 
-/// One PE of a world. Cheap to clone. Collective calls are made by every PE, in the same order.
+/// One PE of a world. Cheap to clone. Collective calls are made by every PE, in the same order and with the same arguments.
 #[derive(Clone)]
 pub struct World(Arc<Inner>);
 
@@ -29,27 +30,62 @@ struct Inner {
     heap: Heap,
     timeout: Duration,
     book: Mutex<Book>,
-    /// `wb_team_rounds` of the team of all.
-    rounds: Region,
-    team: abi::Team,
+    own: Own,
+    path: WorldPath,
+    hosts: Vec<HostId>,
+    /// The first rank known to have ended before its time.
+    lost: Arc<OnceLock<LostRank>>,
 }
 
-/// What is allocated. The same on every PE, since every change is made by all of them together.
-struct Book {
-    free: FirstFit,
-    /// Bytes by offset.
-    live: BTreeMap<usize, usize>,
-    /// What this PE has dropped since the last collective call.
+/// What a world is made of, beside its engine and its bootstrap.
+pub(super) struct Parts {
+    pub(super) heap: Heap,
+    pub(super) own: Own,
+    pub(super) path: WorldPath,
+    pub(super) hosts: Vec<HostId>,
+}
+
+/// What this PE has beside the heap.
+pub(super) struct Own {
+    /// Room in the heap for teams, that of all PEs among them.
+    teams: Teams,
+    /// The bytes of that room, from the beginning of the heap on.
+    room: usize,
+    /// The book's map for kernels, if they check.
+    allocated: Option<Region>,
+}
+
+impl Own {
+    /// For the PE with this heap, of which programs can have `heap_bytes`.
+    pub(super) fn new(
+        engine: &Engine,
+        heap: &Heap,
+        heap_bytes: usize,
+        (pe, pes): (usize, usize),
+        checked: bool,
+    ) -> Result<Self, ShmemError> {
+        let areas = Areas::plan(heap_bytes, pes);
+        let room = areas.bytes();
+        let teams = Teams::new(engine, heap.address(), 0, areas, (pe, pes))?;
+        // One word more, so that a heap of any length has whole words.
+        let map = heap.bytes() / abi::HEAP_GRANULE / 8 + size_of::<u32>();
+        let allocated = checked.then(|| engine.allocate(Place::Device, map)).transpose()?;
+        Ok(Self { teams, room, allocated })
+    }
+}
+
+/// Bytes of each heap that programs do not get, beside `heap_bytes` that they do.
+pub(super) fn own_bytes(heap_bytes: usize, pes: usize) -> usize {
+    Areas::plan(heap_bytes, pes).bytes().next_multiple_of(ALIGN)
+}
+
+/// What a rank says at a collective call, before what the call itself has to say.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    /// The call and its arguments, for people; the same on all ranks.
+    call: String,
+    /// Offsets of memory that it has dropped since the last call.
     dropped: Vec<usize>,
-}
-
-/// Settings of a world before it exists.
-#[derive(Debug)]
-pub struct WorldBuilder {
-    engine: Engine,
-    bootstrap: Box<dyn Bootstrap>,
-    heap_bytes: Option<usize>,
-    timeout: Duration,
 }
 
 impl World {
@@ -57,40 +93,87 @@ impl World {
     /// collective calls wait for the others.
     pub fn local(n: usize) -> Result<Vec<Self>, ShmemError> {
         let engines = (0..n).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>()?;
-        Self::local_on(engines, CPU_HEAP)
+        Self::local_on(engines, LOCAL_HEAP)
     }
 
-    /// One PE in this process for each engine, with heaps of `heap_bytes`.
+    /// One PE in this process for each engine, with heaps of `heap_bytes`. Several may be on one GPU, each with an engine of its own.
     pub fn local_on(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
-        let n = engines.len();
-        let heaps = Heap::local(n, heap_bytes)?;
-        let parts = engines.into_iter().zip(heaps).zip(LocalBootstrap::all(n));
-        parts.map(|((engine, heap), bootstrap)| Self::new(engine, heap, Box::new(bootstrap), DEFAULT_TIMEOUT)).collect()
+        if engines.iter().all(|e| e.space().gpu_context().is_none()) {
+            return Self::threads(engines, heap_bytes);
+        }
+        let bootstraps = LocalBootstrap::all(engines.len());
+        std::thread::scope(|s| {
+            let build = |(engine, bootstrap): (Engine, LocalBootstrap)| {
+                let builder = Self::builder(&engine).heap_bytes(heap_bytes).bootstrap(Box::new(bootstrap));
+                s.spawn(move || builder.build())
+            };
+            let all: Vec<_> = engines.into_iter().zip(bootstraps).map(build).collect();
+            all.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+        })
     }
 
-    fn new(engine: Engine, heap: Heap, bootstrap: Box<dyn Bootstrap>, timeout: Duration) -> Result<Self, ShmemError> {
-        let (pe, size) = (bootstrap.rank(), bootstrap.size());
-        let mut book =
-            Book { free: FirstFit::new([0..heap.bytes() as u64]), live: BTreeMap::new(), dropped: Vec::new() };
-        let rounds = engine.allocate(Place::Device, abi::CHANNELS * size_of::<abi::TeamRounds>())?;
-        let mut take = |bytes: usize| {
-            let offset = book.take(bytes, ALIGN, heap.bytes())?;
-            Ok::<u64, ShmemError>(heap.address() + offset as u64)
+    /// PEs on CPU engines of this process: all see the heaps at the same addresses.
+    fn threads(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
+        let pes = engines.len();
+        let no_heap = |reason: String| ShmemError::Heap { bytes: heap_bytes, pes, reason };
+        let bytes = heap_bytes.checked_add(own_bytes(heap_bytes, pes)).and_then(|b| b.checked_next_multiple_of(ALIGN));
+        let stride = bytes.and_then(|b| b.checked_next_multiple_of(HEAP_ALIGN));
+        let total = stride.and_then(|s| s.checked_mul(pes)).filter(|all| isize::try_from(*all).is_ok());
+        let (Some(bytes), Some(stride), Some(total)) = (bytes, stride, total) else {
+            return Err(no_heap("more than 64 bits can address; ask for less".to_owned()));
         };
-        let team = abi::Team {
-            pe: pe as u32,
-            size: size as u32,
-            start: 0,
-            stride: 1,
-            sync: take(abi::CHANNELS * abi::SYNC_ROUNDS * abi::SYNC_SLOTS * 8)?,
-            signals: take(abi::CHANNELS * size * 8)?,
-            scratch: take(abi::CHANNELS * 2 * size * abi::SCRATCH_LEAST_BYTES)?,
-            scratch_bytes: abi::SCRATCH_LEAST_BYTES as u32,
-            reserved0: 0,
-            rounds: rounds.address(),
-            reserved: [0; 1],
+        let all = Arc::new(HostMemory::private(total).map_err(|e| no_heap(e.to_string()))?);
+        let path = |via: String| WorldPath {
+            transport: "peer",
+            pes,
+            hosts: 1,
+            link: if pes == 1 { Link::Alone } else { Link::Threads },
+            handover: Handover::OneMapping,
+            heap_bytes,
+            on_device: false,
+            atomics: true,
+            note: None,
+            via,
         };
-        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book: Mutex::new(book), rounds, team })))
+        let one = |(engine, bootstrap): (Engine, LocalBootstrap)| {
+            let heap = Heap::in_host_memory(engine.space(), all.clone(), bootstrap.rank(), bytes, stride)?;
+            let own = Own::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), cfg!(debug_assertions))?;
+            let parts = Parts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes] };
+            Self::new(engine, parts, Box::new(bootstrap), DEFAULT_TIMEOUT)
+        };
+        engines.into_iter().zip(LocalBootstrap::all(pes)).map(one).collect()
+    }
+
+    /// Settings of a world of which this process (or thread) is one PE, with kernels on `engine`.
+    pub fn builder(engine: &Engine) -> WorldBuilder {
+        WorldBuilder::new(engine)
+    }
+
+    pub(super) fn new(
+        engine: Engine,
+        parts: Parts,
+        bootstrap: Box<dyn Bootstrap>,
+        timeout: Duration,
+    ) -> Result<Self, ShmemError> {
+        let Parts { heap, own, path, hosts } = parts;
+        let mut book = Book::new(bootstrap.size(), heap.bytes());
+        // The first memory taken is the first of the heap, where `Own` has it.
+        book.take(own.room, ALIGN)?;
+        if let Some(map) = &own.allocated {
+            map.set_slice(0, book.map())?;
+        }
+        let lost = Arc::new(OnceLock::new());
+        bootstrap.on_loss({
+            let (lost, engine) = (lost.clone(), engine.clone());
+            Box::new(move |who| {
+                let _ = lost.set(who.clone());
+                if let Err(error) = engine.stop_for(who.to_string()) {
+                    tracing::warn!(%error, rank = who.rank, "kernels that wait for a lost rank end at their deadline");
+                }
+            })
+        });
+        let book = Mutex::new(book);
+        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book, own, path, hosts, lost })))
     }
 
     /// This PE's number, from 0.
@@ -113,33 +196,85 @@ impl World {
         self.0.timeout
     }
 
+    /// How the PEs reach each other.
+    pub fn path(&self) -> &WorldPath {
+        &self.0.path
+    }
+
+    /// Bytes of this PE's heap that are not allocated; not always in one piece.
+    pub fn heap_free(&self) -> usize {
+        self.book().free_bytes()
+    }
+
+    /// The name of the host that a PE runs on.
+    pub fn host_name(&self, pe: usize) -> Option<&str> {
+        self.hosts().get(pe).map(|host| host.name.as_str())
+    }
+
+    /// The host of each PE.
+    pub(crate) fn hosts(&self) -> &[HostId] {
+        &self.0.hosts
+    }
+
+    /// The first rank that is known to have ended before its time.
+    pub fn lost(&self) -> Option<&LostRank> {
+        self.0.lost.get()
+    }
+
     /// Zeroed memory for `count` elements on every PE. Collective; an error on one PE is an error on all.
+    ///
+    /// OpenSHMEM leaves open what is in new memory. Here it is always zero: what was never used is so already, and the rest is cleared.
     pub fn malloc<T: Pod>(&self, count: usize) -> Result<Sym<T>, ShmemError> {
-        self.align(count, align_of::<T>())
+        self.allocate("malloc", count, align_of::<T>())
     }
 
-    /// The same, aligned to `align` bytes, a power of two.
+    /// The same: memory is always zero. Collective.
+    pub fn calloc<T: Pod>(&self, count: usize) -> Result<Sym<T>, ShmemError> {
+        self.allocate("calloc", count, align_of::<T>())
+    }
+
+    /// The same, aligned to `align` bytes, a power of two up to 2 MiB. Collective.
     pub fn align<T: Pod>(&self, count: usize, align: usize) -> Result<Sym<T>, ShmemError> {
-        let bytes = count.saturating_mul(size_of::<T>());
-        let asked = self.allgather(format!("{bytes} bytes aligned to {align}").as_bytes())?;
-        let asked: Vec<String> = asked.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();
-        if asked.iter().any(|a| *a != asked[0]) {
-            return Err(ShmemError::Unequal { what: "malloc", asked });
-        }
-        let offset = self.book().take(bytes, align.max(ALIGN), self.0.heap.bytes())?;
-        self.0.heap.write(self.my_pe(), offset, &vec![0; bytes]);
-        self.barrier_host()?;
-        Ok(Sym::new(self.clone(), offset, count))
+        self.allocate("align", count, align)
     }
 
-    /// Every PE's bytes, in the order of their numbers. Collective.
+    fn allocate<T: Pod>(&self, name: &str, count: usize, align: usize) -> Result<Sym<T>, ShmemError> {
+        let call = format!("{name} of {count} elements of {} bytes aligned to {align}", size_of::<T>());
+        self.meet(&call, &[])?;
+        // From here all ranks do the same, so what fails by itself fails on all.
+        if !align.is_power_of_two() || align > HEAP_ALIGN {
+            return Err(ShmemError::Alignment { align, max: HEAP_ALIGN });
+        }
+        let bytes = count.saturating_mul(size_of::<T>());
+        let taken = self.book().take(bytes, align.max(align_of::<T>()))?;
+        let cleared = self.0.heap.clear(taken.dirty.start, taken.dirty.len());
+        let ready = cleared.and_then(|()| self.show(taken.offset, bytes));
+        if let Err(e) = self.vote(name, ready) {
+            self.give_back(taken.offset)?;
+            return Err(e);
+        }
+        Ok(Sym::new(self.clone(), taken.offset, count))
+    }
+
+    /// Gives memory back at once, on all PEs. Collective. It was not lent to a kernel, since it is moved here.
+    pub fn free<T>(&self, memory: Sym<T>) -> Result<(), ShmemError> {
+        if !Arc::ptr_eq(&memory.world().0, &self.0) {
+            return Err(ShmemError::Foreign);
+        }
+        let offset = memory.offset();
+        self.meet(&format!("free of {} elements at offset {offset} of the heap", memory.len()), &[])?;
+        memory.is_freed();
+        self.give_back(offset)
+    }
+
+    /// Every PE's bytes, in the order of their numbers. Collective; each may give as many as it likes.
     pub fn allgather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ShmemError> {
-        Ok(self.0.bootstrap.allgather(bytes, self.0.timeout)?)
+        self.meet("allgather", bytes)
     }
 
     /// Waits on the host until every PE has called it. Says nothing of kernels; see [`World::barrier_all`].
     pub fn barrier_host(&self) -> Result<(), ShmemError> {
-        Ok(self.0.bootstrap.barrier(self.0.timeout)?)
+        self.meet("barrier_host", &[]).map(drop)
     }
 
     /// All PEs meet in a kernel, and what was put before has arrived.
@@ -153,16 +288,110 @@ impl World {
         Ok(())
     }
 
+    /// All ranks make the same call, and each gives bytes for all. `call` names the call and its arguments; ranks that say something
+    /// else are out of step, which is an error on all.
+    pub(super) fn meet(&self, call: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ShmemError> {
+        if let Some(lost) = self.lost() {
+            return Err(BootstrapError::Lost(lost.clone()).into());
+        }
+        let told = Told { call: call.to_owned(), dropped: self.book().take_dropped() };
+        // A line of JSON, then the bytes.
+        let mut message = serde_json::to_vec(&told).unwrap_or_default();
+        message.push(b'\n');
+        message.extend_from_slice(bytes);
+        let all = match self.0.bootstrap.allgather(&message, self.0.timeout) {
+            Ok(all) => all,
+            Err(e) => {
+                let mut book = self.book();
+                told.dropped.into_iter().for_each(|offset| book.dropped_here(offset));
+                return Err(e.into());
+            }
+        };
+        let mut calls = Vec::with_capacity(all.len());
+        let mut answers = Vec::with_capacity(all.len());
+        let mut freed = Vec::new();
+        {
+            let mut book = self.book();
+            for message in &all {
+                let (told, bytes) = read(message);
+                for offset in told.dropped {
+                    let bytes = book.bytes_at(offset);
+                    if book.dropped_by_one(offset) {
+                        freed.extend(bytes.map(|b| (offset, b)));
+                    }
+                }
+                calls.push(told.call);
+                answers.push(bytes.to_vec());
+            }
+        }
+        for (offset, bytes) in freed {
+            self.show(offset, bytes)?;
+        }
+        if calls.iter().any(|c| *c != call) {
+            return Err(ShmemError::OutOfStep { calls });
+        }
+        Ok(answers)
+    }
+
+    /// Tells the others how this rank fared in a collective call; an error on one is an error on all.
+    pub(super) fn vote<T>(&self, call: &str, mine: Result<T, ShmemError>) -> Result<T, ShmemError> {
+        let text = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let all = self.meet(&format!("end of {call}"), text.as_bytes())?;
+        let mine = mine?;
+        let failures = all.iter().enumerate().filter(|(_, text)| !text.is_empty());
+        let failures: Vec<(usize, String)> =
+            failures.map(|(rank, text)| (rank, String::from_utf8_lossy(text).into_owned())).collect();
+        if failures.is_empty() { Ok(mine) } else { Err(ShmemError::OnRanks { what: call.to_owned(), failures }) }
+    }
+
+    /// Writes to the kernels' map what the book says of a range.
+    fn show(&self, offset: usize, bytes: usize) -> Result<(), ShmemError> {
+        let Some(map) = &self.0.own.allocated else { return Ok(()) };
+        let words = Book::words(offset, bytes);
+        let values = self.book().map()[words.clone()].to_vec();
+        Ok(map.set_slice(words.start * size_of::<u32>(), &values)?)
+    }
+
+    fn give_back(&self, offset: usize) -> Result<(), ShmemError> {
+        let bytes = {
+            let mut book = self.book();
+            let bytes = book.bytes_at(offset).unwrap_or(0);
+            book.give_back(offset);
+            bytes
+        };
+        self.show(offset, bytes)
+    }
+
+    /// Room in the heap for teams.
+    pub(super) fn teams(&self) -> &Teams {
+        &self.0.own.teams
+    }
+
     pub(super) fn heap(&self) -> &Heap {
         &self.0.heap
     }
 
-    pub(super) fn heap_address(&self) -> u64 {
-        self.0.heap.address()
+    /// `wb_world`: the world as this PE's kernels see it.
+    pub(super) fn view(&self) -> abi::World {
+        let inner = &self.0;
+        let team = inner.own.teams.of_all();
+        let atomics = if inner.path.atomics { abi::WORLD_ATOMICS } else { 0 };
+        abi::World {
+            control: inner.engine.control_address(),
+            heap: inner.heap.address(),
+            heap_bytes: inner.heap.bytes() as u64,
+            stride: inner.heap.stride() as u64,
+            allocated: inner.own.allocated.as_ref().map_or(0, Region::address),
+            pe: team.pe,
+            size: team.size,
+            flags: abi::WORLD_LOAD_STORE | atomics,
+            team,
+            ..abi::World::zeroed()
+        }
     }
 
     pub(super) fn dropped(&self, offset: usize) {
-        self.book().dropped.push(offset);
+        self.book().dropped_here(offset);
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -170,14 +399,18 @@ impl World {
     }
 }
 
-impl Book {
-    fn take(&mut self, bytes: usize, align: usize, heap: usize) -> Result<usize, ShmemError> {
-        let room = bytes.max(1).next_multiple_of(ALIGN);
-        let offset = self.free.take(room as u64, align as u64);
-        let offset =
-            offset.ok_or(ShmemError::HeapFull { bytes, free: self.free.free_bytes() as usize, heap })? as usize;
-        self.live.insert(offset, room);
-        Ok(offset)
+/// What a rank told, and its bytes.
+fn read(message: &[u8]) -> (Told, &[u8]) {
+    let line = message.iter().position(|b| *b == b'\n').unwrap_or(message.len());
+    let told = serde_json::from_slice(&message[..line]);
+    let unknown = |_| Told { call: "something that is no call of a world".to_owned(), dropped: Vec::new() };
+    (told.unwrap_or_else(unknown), message.get(line + 1..).unwrap_or_default())
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Memory needs no farewell: what others have mapped stays until they unmap it. Nothing is waited for here.
+        self.bootstrap.leave();
     }
 }
 
@@ -190,48 +423,9 @@ impl fmt::Debug for World {
 /// A kernel gets `world_ref` of `shmem.cuh`.
 impl<'a> KernelArg<'a> for &'a World {
     fn push(&self, args: &mut Args<'a>) {
-        let inner = &self.0;
-        args.push_value(abi::World {
-            control: inner.engine.control_address(),
-            heap: inner.heap.address(),
-            heap_bytes: inner.heap.bytes() as u64,
-            stride: inner.heap.stride() as u64,
-            pe: inner.team.pe,
-            size: inner.team.size,
-            flags: abi::WORLD_LOAD_STORE | abi::WORLD_ATOMICS,
-            team: inner.team,
-            ..abi::World::zeroed()
-        });
+        args.push_value(self.view());
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::Grid;
-
-    #[test]
-    fn values_go_round_a_ring() {
-        for n in [1, 2, 3, 4] {
-            let worlds = World::local(n).unwrap();
-            std::thread::scope(|s| {
-                for world in &worlds {
-                    s.spawn(move || {
-                        let to = world.malloc::<u64>(100).unwrap();
-                        let flag = world.malloc::<u64>(1).unwrap();
-                        let mine: Vec<u64> = (0..100).map(|i| (world.my_pe() * 1000 + i) as u64).collect();
-                        let from = world.engine().allocate(Place::Device, 800).unwrap();
-                        from.set_slice(0, &mine).unwrap();
-                        let grid = Grid { blocks: 1, threads: 1 };
-                        let args = args!(world, &to, &from, 100u64, &flag, 1u64);
-                        world.engine().launch("wb_shmem_ring", grid, args).unwrap().finish().unwrap();
-                        let before = (world.my_pe() + n - 1) % n;
-                        let expected: Vec<u64> = (0..100).map(|i| (before * 1000 + i) as u64).collect();
-                        assert_eq!(to.read(0, 100).unwrap(), expected);
-                        world.barrier_all().unwrap();
-                    });
-                }
-            });
-        }
-    }
-}
+mod tests;

@@ -2,21 +2,31 @@
 
 use crate::engine::abi;
 use crate::memory::{MemoryError, Place, Region, Space};
+use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters of a volume and its caches, since they were made or last reset. The difference of two is what happened between.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        /// Sums are those of several volumes.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Pod, Zeroable)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Stats {
-            fn add(&mut self, stripe: &abi::Stats) {
+            fn add_stripe(&mut self, stripe: &abi::Stats) {
                 $(self.$name = self.$name.wrapping_add(stripe.$name);)*
+            }
+        }
+
+        impl Add for Stats {
+            type Output = Self;
+            fn add(self, other: Self) -> Self {
+                Self { $($name: self.$name.wrapping_add(other.$name),)* }
             }
         }
 
@@ -86,7 +96,7 @@ impl Counters {
 
     pub(super) fn read(&self) -> Result<Stats, MemoryError> {
         let mut sum = Stats::default();
-        self.0.get_slice::<abi::Stats>(0, abi::STATS_STRIPES)?.iter().for_each(|s| sum.add(s));
+        self.0.get_slice::<abi::Stats>(0, abi::STATS_STRIPES)?.iter().for_each(|s| sum.add_stripe(s));
         Ok(sum)
     }
 

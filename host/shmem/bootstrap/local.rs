@@ -1,14 +1,18 @@
 //! Ranks that are threads of one process.
 
-use super::{Bootstrap, BootstrapError, LostRank};
+use super::loss::Losses;
+use super::{Bootstrap, BootstrapError, LEFT, LostRank};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// One thread's part of a world in one process.
+/// One thread's part of a world in one process. A part that is dropped before [`Bootstrap::leave`] is a lost rank to the others:
+/// its thread panicked, or went away with an error.
 #[derive(Debug)]
 pub struct LocalBootstrap {
     rank: usize,
     meeting: Arc<Meeting>,
+    /// Calls of one rank follow each other.
+    call: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -27,18 +31,45 @@ struct State {
     /// The last complete call's bytes.
     all: Arc<Vec<Vec<u8>>>,
     left: Vec<bool>,
+    /// What each rank's part knows of the others.
+    losses: Vec<Losses>,
 }
 
 impl LocalBootstrap {
     /// The parts of `size` ranks.
     pub fn all(size: usize) -> Vec<Self> {
-        let state = State { round: 0, given: vec![None; size], all: Arc::default(), left: vec![false; size] };
+        let state = State {
+            round: 0,
+            given: vec![None; size],
+            all: Arc::default(),
+            left: vec![false; size],
+            losses: (0..size).map(|_| Losses::default()).collect(),
+        };
         let meeting = Arc::new(Meeting { size, state: Mutex::new(state), changed: Condvar::new() });
-        (0..size).map(|rank| Self { rank, meeting: meeting.clone() }).collect()
+        (0..size).map(|rank| Self { rank, meeting: meeting.clone(), call: Mutex::new(()) }).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.meeting.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// This rank is gone: the others hear of it, those that stay.
+    fn lose(&self, reason: &str) {
+        let lost = LostRank::new(self.rank, reason);
+        let mut state = self.state();
+        let mut tell = Vec::new();
+        for other in 0..self.meeting.size {
+            if other != self.rank && !state.left[other] {
+                tell.extend(state.losses[other].add(lost.clone()));
+            }
+        }
+        // From here on it is known; who waits sees the loss before the leaving.
+        state.left[self.rank] = true;
+        drop(state);
+        self.meeting.changed.notify_all();
+        for tell in tell {
+            tell(&lost);
+        }
     }
 }
 
@@ -52,7 +83,8 @@ impl Bootstrap for LocalBootstrap {
     }
 
     fn allgather(&self, bytes: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, BootstrapError> {
-        let until = Instant::now() + within;
+        let _call = self.call.lock().unwrap_or_else(|e| e.into_inner());
+        let start = Instant::now();
         let mut state = self.state();
         let round = state.round;
         state.given[self.rank] = Some(bytes.to_vec());
@@ -64,17 +96,31 @@ impl Bootstrap for LocalBootstrap {
         }
         while state.round == round {
             let absent = (0..self.meeting.size).filter(|r| state.given[*r].is_none());
-            if let Some(gone) = absent.clone().find(|r| state.left[*r]) {
-                return Err(BootstrapError::Lost(LostRank::new(gone, "it left the world")));
-            }
-            let Some(left) = until.checked_duration_since(Instant::now()) else {
-                let missing = absent.collect();
+            let gone = match state.losses[self.rank].first() {
+                Some(lost) => Some(lost.clone()),
+                None => absent.clone().find(|r| state.left[*r]).map(|r| LostRank::new(r, LEFT)),
+            };
+            if let Some(gone) = gone {
                 state.given[self.rank] = None;
-                return Err(BootstrapError::Missing { rank: self.rank, size: self.meeting.size, missing, within });
+                return Err(BootstrapError::Lost(gone));
+            }
+            let Some(left) = within.checked_sub(start.elapsed()) else {
+                let missing = absent.collect();
+                // A later call of this rank is not to find these bytes.
+                state.given[self.rank] = None;
+                return Err(BootstrapError::missing(self.rank, self.meeting.size, missing, within));
             };
             state = self.meeting.changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
         }
         Ok(state.all.to_vec())
+    }
+
+    fn on_loss(&self, tell: Box<dyn Fn(&LostRank) + Send + Sync>) {
+        let tell: super::loss::Tell = tell.into();
+        let known = self.state().losses[self.rank].listen(tell.clone());
+        for lost in known {
+            tell(&lost);
+        }
     }
 
     fn leave(&self) {
@@ -89,6 +135,113 @@ impl Bootstrap for LocalBootstrap {
 
 impl Drop for LocalBootstrap {
     fn drop(&mut self) {
-        self.leave();
+        let left = self.state().left[self.rank];
+        if !left {
+            self.lose(if std::thread::panicking() {
+                "its thread panicked"
+            } else {
+                "its part of the world was dropped before it left"
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Far longer than any test takes.
+    const LONG: Duration = Duration::from_secs(100);
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn two() -> (LocalBootstrap, LocalBootstrap) {
+        let mut all = LocalBootstrap::all(2).into_iter();
+        (all.next().unwrap(), all.next().unwrap())
+    }
+
+    fn listener(tx: mpsc::Sender<LostRank>) -> Box<dyn Fn(&LostRank) + Send + Sync> {
+        // At the test's end nobody listens any more.
+        Box::new(move |lost| drop(tx.send(lost.clone())))
+    }
+
+    #[test]
+    fn everybody_gets_everybodys_bytes_round_after_round() {
+        std::thread::scope(|s| {
+            for part in LocalBootstrap::all(5) {
+                s.spawn(move || {
+                    for round in 0..200u32 {
+                        let mine = [part.rank() as u8].repeat(round as usize % 7);
+                        let all = part.allgather(&mine, LONG).unwrap();
+                        let expected: Vec<_> = (0..5u8).map(|r| [r].repeat(round as usize % 7)).collect();
+                        assert_eq!(all, expected);
+                    }
+                    part.leave();
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_is_named_and_may_come_later() {
+        let (a, b) = two();
+        let e = a.allgather(b"old", SHORT).unwrap_err();
+        assert!(matches!(&e, BootstrapError::Missing { rank: 0, size: 2, missing, .. } if *missing == [1]), "{e}");
+        // What came to nothing is not given to anybody.
+        assert!(matches!(b.allgather(b"b", SHORT), Err(BootstrapError::Missing { .. })));
+        std::thread::scope(|s| {
+            let other = s.spawn(|| b.allgather(b"b", LONG).unwrap());
+            assert_eq!(a.allgather(b"new", LONG).unwrap(), [b"new".to_vec(), b"b".to_vec()]);
+            assert_eq!(other.join().unwrap(), [b"new".to_vec(), b"b".to_vec()]);
+        });
+    }
+
+    #[test]
+    fn a_rank_that_left_is_named_and_is_no_loss() {
+        let (a, b) = two();
+        let (tx, rx) = mpsc::channel();
+        a.on_loss(listener(tx));
+        b.leave();
+        let e = a.allgather(&[], LONG).unwrap_err();
+        assert!(matches!(&e, BootstrapError::Lost(l) if *l == LostRank::new(1, LEFT)), "{e}");
+        drop(b);
+        assert_eq!(rx.try_recv(), Err(mpsc::TryRecvError::Empty));
+    }
+
+    #[test]
+    fn a_rank_that_panics_is_lost_and_everybody_hears_of_it_once() {
+        let mut parts = LocalBootstrap::all(3);
+        let panics = parts.pop().unwrap();
+        let (tx, rx) = mpsc::channel();
+        for part in &parts {
+            let tx = tx.clone();
+            part.on_loss(listener(tx));
+        }
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| parts[0].allgather(&[], LONG));
+            let ends = s.spawn(move || {
+                let _mine = panics;
+                // Unwinds as a panic does, without its message.
+                std::panic::resume_unwind(Box::new(()));
+            });
+            assert!(ends.join().is_err());
+            let lost = LostRank::new(2, "its thread panicked");
+            assert!(matches!(waits.join().unwrap(), Err(BootstrapError::Lost(l)) if l == lost));
+            assert_eq!([rx.recv().unwrap(), rx.recv().unwrap()], [lost.clone(), lost.clone()]);
+            // Who asks late hears of it too, and calls from here on end with it.
+            let late = tx.clone();
+            parts[1].on_loss(listener(late));
+            assert_eq!(rx.try_recv().unwrap(), lost);
+            assert!(matches!(parts[1].allgather(&[], LONG), Err(BootstrapError::Lost(l)) if l == lost));
+        });
+        assert_eq!(rx.try_recv(), Err(mpsc::TryRecvError::Empty));
+    }
+
+    #[test]
+    fn a_part_dropped_before_it_left_is_lost() {
+        let (a, b) = two();
+        drop(b);
+        let e = a.allgather(&[], LONG).unwrap_err().to_string();
+        assert_eq!(e, "rank 1 is gone: its part of the world was dropped before it left");
     }
 }

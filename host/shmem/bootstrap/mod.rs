@@ -1,11 +1,26 @@
 //! How PEs find each other: ranks, and one way to tell everybody something.
+//!
+//! [`from_env`] finds out which launcher started this process (`environment`), and has its ranks meet at a small TCP store
+//! ([`store`]) whose messages are authenticated with a shared secret. [`LocalBootstrap`] is for threads of one process.
 
+mod environment;
+mod error;
 mod local;
+mod loss;
+mod secret;
+mod slurm;
+pub mod store;
 
+pub use environment::{DEFAULT_PORT, Environment, Launched};
+pub use error::BootstrapError;
 pub use local::LocalBootstrap;
+pub use secret::Secret;
 
 use std::fmt;
 use std::time::Duration;
+
+/// Why a rank that left in order cannot be waited for.
+const LEFT: &str = "it left the world";
 
 /// What a world is built on. Programs that have MPI, or a launcher of their own, bring theirs; the calls are collective, and
 /// matched by their order.
@@ -60,28 +75,26 @@ impl fmt::Display for LostRank {
     }
 }
 
-/// Why ranks could not meet.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BootstrapError {
-    /// Some did not come.
-    #[error("rank {rank} of {size} waited {within:?} for {}; see what became of them", ranks(.missing))]
-    Missing {
-        /// Who waited.
-        rank: usize,
-        /// How many there are.
-        size: usize,
-        /// Who did not come.
-        missing: Vec<usize>,
-        /// How long.
-        within: Duration,
-    },
-    /// One ended.
-    #[error("{0}")]
-    Lost(LostRank),
+/// How long ranks wait for each other at first, unless `WARPBELL_TIMEOUT` says otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Meets the other ranks of the launcher that started this process. `None`: no launcher did, or it started one rank only: a
+/// world of one. See `docs/running.md` for the variables.
+pub fn from_env() -> Result<Option<Box<dyn Bootstrap>>, BootstrapError> {
+    let environment = environment::of_this_process();
+    let within = environment::timeout(&environment)?.unwrap_or(DEFAULT_TIMEOUT);
+    from_environment(&environment, within)
 }
 
-fn ranks(list: &[usize]) -> String {
-    let names: Vec<String> = list.iter().map(usize::to_string).collect();
-    format!("rank{} {}", if list.len() == 1 { "" } else { "s" }, names.join(", "))
+/// The same with these variables; the ranks have `within` to come.
+pub fn from_environment(
+    environment: &Environment,
+    within: Duration,
+) -> Result<Option<Box<dyn Bootstrap>>, BootstrapError> {
+    let Some(launched) = Launched::find(environment)? else { return Ok(None) };
+    if launched.size == 1 {
+        return Ok(None);
+    }
+    let secret = Secret::find(environment)?.ok_or(BootstrapError::NoSecret { via: launched.via })?;
+    Ok(Some(Box::new(store::Member::join(&launched, secret, within)?)))
 }

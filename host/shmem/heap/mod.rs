@@ -3,82 +3,143 @@
 //! Kernels reach the heap of PE `p` at their own heap's address plus `(p - me) * stride`: all heaps of a host lie side by side in
 //! one range of addresses, in the same order on every PE.
 
+mod descriptors;
+mod gpu;
+mod host;
+
+pub(super) use descriptors::{Door, Peer, secret};
+pub(super) use gpu::{DeviceMemory, Links, Source};
+pub(super) use host::{HostMemory, file};
+
 use super::ShmemError;
-use std::ptr::NonNull;
+use crate::cuda;
+use crate::memory::{MemoryError, Region, Space};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
+/// What heaps begin at a multiple of, as kernels see them, and so the largest alignment of what is in them: a large page.
+pub(super) const HEAP_ALIGN: usize = 2 << 20;
+
 /// Where heaps live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum HeapKind {
-    /// GPU memory where peers reach it, pinned host memory where not; shared memory for CPU engines.
+    /// GPU memory where all GPUs reach each other's, pinned host memory where not; shared memory for CPU engines.
     #[default]
     Auto,
-    /// Memory of the GPU.
+    /// Cheapest for kernels: memory of the GPU, shared memory for CPU engines.
     Device,
-    /// Host memory.
+    /// Host memory: pinned and mapped into each GPU.
     Host,
+}
+
+impl fmt::Display for HeapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Device => "device",
+            Self::Host => "host",
+        })
+    }
+}
+
+/// A kind of heap that a person typed and that there is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no kind of heap: write auto, device or host")]
+pub struct NoSuchHeapKind(String);
+
+impl FromStr for HeapKind {
+    type Err = NoSuchHeapKind;
+
+    fn from_str(s: &str) -> Result<Self, NoSuchHeapKind> {
+        match s.trim().to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "device" => Ok(Self::Device),
+            "host" => Ok(Self::Host),
+            _ => Err(NoSuchHeapKind(s.to_owned())),
+        }
+    }
 }
 
 /// One PE's view of all heaps.
 #[derive(Debug)]
 pub(super) struct Heap {
-    all: Arc<Mapping>,
+    memory: Memory,
+    /// The heap of PE 0, as this PE's kernels see it.
+    base: u64,
     pe: usize,
     bytes: usize,
+    stride: usize,
+    space: Space,
 }
 
-/// Address space with all heaps in it.
 #[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a range of addresses that is unmapped once, by whoever drops it last.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; what is in it is read and written by copies, as memory that devices write.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn new(bytes: usize) -> std::io::Result<Self> {
-        // SAFETY: a new private mapping at an address that the system chooses.
-        let p = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if p == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        NonNull::new(p.cast()).map(|base| Self { base, bytes }).ok_or_else(|| std::io::ErrorKind::OutOfMemory.into())
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range that `new` mapped; nobody has an address in it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
-    }
+enum Memory {
+    /// With what maps it into the GPU, if kernels run on one.
+    Host {
+        all: Arc<HostMemory>,
+        _registered: Option<Region>,
+    },
+    Device {
+        _all: cuda::AddressRange,
+        context: Arc<cuda::Context>,
+    },
+    /// Given up on purpose: a kernel that would not end may still use it.
+    Leaked,
 }
 
 impl Heap {
-    /// The heaps of `pes` PEs of this process, on CPU engines.
-    pub(super) fn local(pes: usize, bytes: usize) -> Result<Vec<Self>, ShmemError> {
-        let all = Mapping::new(pes * bytes);
-        let all = all.map_err(|e| ShmemError::Heap { bytes, pes, reason: e.to_string() })?;
-        let all = Arc::new(all);
-        Ok((0..pes).map(|pe| Self { all: all.clone(), pe, bytes }).collect())
+    /// The heap of PE `pe` in host memory that holds the heaps of all.
+    pub(super) fn in_host_memory(
+        space: &Space,
+        all: Arc<HostMemory>,
+        pe: usize,
+        bytes: usize,
+        stride: usize,
+    ) -> Result<Self, MemoryError> {
+        let (base, registered) = match space.gpu_context() {
+            None => (all.base().as_ptr() as u64, None),
+            Some(_) => {
+                // SAFETY: the whole mapping, which stays for as long as `keep`, a clone of its owner, lives.
+                let region = unsafe { space.import_host(all.base(), all.len(), false, all.clone()) }?;
+                (region.address(), Some(region))
+            }
+        };
+        Ok(Self {
+            memory: Memory::Host { all, _registered: registered },
+            base,
+            pe,
+            bytes,
+            stride,
+            space: space.clone(),
+        })
+    }
+
+    /// The heap of PE `pe` in GPU memory, whose range of addresses holds the heaps of all.
+    pub(super) fn in_gpu_memory(
+        space: &Space,
+        context: &Arc<cuda::Context>,
+        all: cuda::AddressRange,
+        pe: usize,
+        bytes: usize,
+        stride: usize,
+    ) -> Self {
+        let base = all.address();
+        let memory = Memory::Device { _all: all, context: context.clone() };
+        Self { memory, base, pe, bytes, stride, space: space.clone() }
     }
 
     /// The address of this PE's heap, as its kernels see it.
     pub(super) fn address(&self) -> u64 {
-        self.all.base.as_ptr() as u64 + (self.pe * self.bytes) as u64
+        self.address_of(self.pe)
+    }
+
+    /// The address of the heap of `pe`, as this PE's kernels see it.
+    pub(super) fn address_of(&self, pe: usize) -> u64 {
+        self.base + (pe * self.stride) as u64
     }
 
     /// Bytes of each heap.
@@ -88,20 +149,126 @@ impl Heap {
 
     /// Bytes from one heap to the next.
     pub(super) fn stride(&self) -> usize {
-        self.bytes
+        self.stride
     }
 
-    /// Copies bytes out of the heap of `pe`. The caller has checked the range.
-    pub(super) fn read(&self, pe: usize, offset: usize, out: &mut [u8]) {
-        let from = self.all.base.as_ptr().wrapping_add(pe * self.bytes + offset);
-        // SAFETY: the range is inside the heap, which lives as long as `self`.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+    /// Whether it is in GPU memory.
+    pub(super) fn is_on_device(&self) -> bool {
+        matches!(self.memory, Memory::Device { .. })
     }
 
-    /// Copies bytes into the heap of `pe`. The caller has checked the range.
-    pub(super) fn write(&self, pe: usize, offset: usize, data: &[u8]) {
-        let to = self.all.base.as_ptr().wrapping_add(pe * self.bytes + offset);
-        // SAFETY: as in `read`.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+    fn check(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(MemoryError::OutOfBounds { offset, bytes, len: self.bytes }),
+        }
+    }
+
+    /// The host's address of a byte of the heap of `pe`, in bounds.
+    fn host(all: &HostMemory, at: usize) -> *mut u8 {
+        all.base().as_ptr().wrapping_add(at)
+    }
+
+    /// Copies bytes out of the heap of `pe`, a PE of the world.
+    pub(super) fn read(&self, pe: usize, offset: usize, out: &mut [u8]) -> Result<(), ShmemError> {
+        self.check(offset, out.len())?;
+        match &self.memory {
+            Memory::Host { all, .. } => {
+                let from = Self::host(all, pe * self.stride + offset);
+                // SAFETY: inside the mapping, which lives as long as `self`, and `out` is a separate allocation.
+                unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+            }
+            Memory::Device { context, .. } => {
+                let bytes = out.len();
+                context.copy_to_host(self.address_of(pe) + offset as u64, out).map_err(|source| MemoryError::Cuda {
+                    what: "copying from a symmetric heap",
+                    bytes,
+                    source,
+                })?;
+            }
+            Memory::Leaked => {}
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into the heap of `pe`, a PE of the world.
+    pub(super) fn write(&self, pe: usize, offset: usize, data: &[u8]) -> Result<(), ShmemError> {
+        self.check(offset, data.len())?;
+        match &self.memory {
+            Memory::Host { all, .. } => {
+                let to = Self::host(all, pe * self.stride + offset);
+                // SAFETY: as in `read`.
+                unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+            }
+            Memory::Device { context, .. } => {
+                let bytes = data.len();
+                context
+                    .copy_to_device(self.address_of(pe) + offset as u64, data)
+                    .map_err(|source| MemoryError::Cuda { what: "copying to a symmetric heap", bytes, source })?;
+            }
+            Memory::Leaked => {}
+        }
+        Ok(())
+    }
+
+    /// Clears bytes of this PE's heap.
+    pub(super) fn clear(&self, offset: usize, bytes: usize) -> Result<(), ShmemError> {
+        self.check(offset, bytes)?;
+        match &self.memory {
+            Memory::Host { all, .. } => {
+                let at = Self::host(all, self.pe * self.stride + offset);
+                // SAFETY: as in `read`.
+                unsafe { std::ptr::write_bytes(at, 0, bytes) };
+            }
+            Memory::Device { context, .. } => context
+                .fill(self.address() + offset as u64, bytes, 0)
+                .map_err(|source| MemoryError::Cuda { what: "clearing a symmetric heap", bytes, source })?,
+            Memory::Leaked => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        if self.space.is_poisoned() {
+            std::mem::forget(std::mem::replace(&mut self.memory, Memory::Leaked));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_names() {
+        for kind in [HeapKind::Auto, HeapKind::Device, HeapKind::Host] {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert!("gpu".parse::<HeapKind>().unwrap_err().to_string().contains("auto, device or host"));
+    }
+
+    #[test]
+    fn heaps_lie_side_by_side() {
+        let all = Arc::new(HostMemory::private(3 * HEAP_ALIGN).unwrap());
+        let heap = |pe| Heap::in_host_memory(&Space::cpu(), all.clone(), pe, 1000, HEAP_ALIGN).unwrap();
+        let heaps: Vec<Heap> = (0..3).map(heap).collect();
+        heaps[0].write(2, 990, &[1; 10]).unwrap();
+        heaps[2].write(0, 0, &[2; 4]).unwrap();
+        let mut got = [0; 10];
+        heaps[2].read(2, 990, &mut got).unwrap();
+        assert_eq!(got, [1; 10]);
+        heaps[0].read(0, 0, &mut got[..4]).unwrap();
+        assert_eq!(got[..4], [2; 4]);
+        for (pe, heap) in heaps.iter().enumerate() {
+            assert_eq!(heap.address(), heaps[0].address() + (pe * HEAP_ALIGN) as u64);
+            assert_eq!(heap.address() % HEAP_ALIGN as u64, 0);
+        }
+        assert!(heaps[1].write(0, 991, &[0; 10]).is_err());
+        assert!(heaps[1].read(0, usize::MAX, &mut got).is_err());
+        heaps[2].clear(990, 10).unwrap();
+        heaps[0].read(2, 990, &mut got).unwrap();
+        assert_eq!(got, [0; 10]);
     }
 }

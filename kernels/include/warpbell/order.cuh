@@ -401,6 +401,9 @@ template <> struct word<16> { using type = pair; };
 
 }  // namespace detail
 
+// The compiler keeps accesses before and after this apart: loops that measure plain accesses are not folded.
+WB_FN void keep() { asm volatile("" ::: "memory"); }
+
 // The same bytes as another type.
 template <class To, class From> WB_FN To bits(const From& v) {
   return detail::bits_of<To>(v);

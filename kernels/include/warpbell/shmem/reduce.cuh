@@ -55,7 +55,7 @@ WB_FN outcome team_calls<Self>::reduce_small(T* dest, const T* source, size_t n,
   const size_t lines = line::count<T>(n);
   wb_team_rounds* mine = rounds(channel);
   const uint64_t turn = order::load_relaxed(&mine->small) + 1;
-  const uint32_t mark = static_cast<uint32_t>(turn);
+  const uint32_t mark = detail::scratch_mark(turn);
   if ((turn & (detail::scratch_wrap - 1)) == 0) {
     if (outcome o = clear_scratch<S>(call, channel); !o) return o;
   }
@@ -134,9 +134,9 @@ WB_FN void team_calls<Self>::reduce_words(T* dest, const T* source, size_t first
   const uint64_t from = address(at(source, 0)), to = address(at(dest, 0));
   const size_t step = S::count();
   for (size_t i = first + S::rank(); i < last; i += row * step) {
-    Word sum[row];
+    Word sum[row] = {};
     for (uint32_t m = 0; m < size; m += group) {
-      Word got[group][row];
+      Word got[group][row] = {};
 #pragma unroll
       for (uint32_t g = 0; g < group; ++g) {
 #pragma unroll

@@ -5,8 +5,8 @@
 // everybody, and nobody sends those before it is done with turn t, whose buffer they fall on. (Its threads pass the sync at the end
 // of a call before one of them begins the next.) That takes calls in which everybody hears from everybody.
 //
-// A line's turn has 32 bits. What an old, long message left behind must not be taken for a new one when they wrap: every 2^31 turns
-// the scratch is cleared, between two synchronisations.
+// A line has 31 bits of its turn, and one that an empty line has not. What an old, long message left behind must not be taken for a
+// new one when they wrap: every 2^31 turns the scratch is cleared, between two synchronisations.
 #pragma once
 
 #include <warpbell/shmem/line.cuh>
@@ -16,6 +16,7 @@ namespace warpbell {
 
 namespace detail {
 constexpr uint64_t scratch_wrap = uint64_t{1} << 31;
+WB_FN uint32_t scratch_mark(uint64_t turn) { return static_cast<uint32_t>(turn | scratch_wrap); }
 // Lines of different members that a thread looks at together.
 constexpr uint32_t lines_at_once = 4;
 }  // namespace detail
@@ -48,7 +49,7 @@ WB_FN outcome team_calls<Self>::exchange_small(wb_shmem_call call, T* dest, size
   constexpr size_t in_line = line::data_bytes / sizeof(T);
   wb_team_rounds* mine = rounds(channel);
   const uint64_t turn = order::load_relaxed(&mine->small) + 1;
-  const uint32_t mark = static_cast<uint32_t>(turn);
+  const uint32_t mark = detail::scratch_mark(turn);
   if ((turn & (detail::scratch_wrap - 1)) == 0) {
     if (outcome o = clear_scratch<S>(call, channel); !o) return o;
   }

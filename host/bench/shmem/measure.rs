@@ -1,0 +1,356 @@
+//! Runs the tests on one PE of a world. Every call is collective.
+
+use super::ShmemBenchError;
+use super::kernel::{BlockClock, GATE_BYTES, Parameters, elapsed_ns, ns_per_tick};
+use super::row::{Figures, Percentiles, Row};
+use super::setting::{GUARD, Setting, Shape};
+use super::test::{Family, Test};
+use crate::args;
+use crate::bench::report::Spread;
+use crate::engine::{Args, Engine, Grid};
+use crate::memory::{Place, Region};
+use crate::shmem::{Sym, World};
+use bytemuck::{Pod, Zeroable};
+use std::time::Duration;
+
+/// How long one launch may take.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Words of the flags, a line apart: for a ping-pong, and for the check of a barrier.
+const FLAGS: usize = 32;
+const CHECK_FLAG: usize = 16;
+/// Rounds in which a barrier is checked.
+const CHECKED_ROUNDS: u32 = 200;
+/// Patterns: what a PE's source holds, what a target holds before, what single elements become, which are drawn.
+const SOURCE_SEED: u64 = 1 << 32;
+const BEFORE_SEED: u64 = 2 << 32;
+const ELEMENT_SEED: u64 = 3 << 32;
+const DRAW_SEED: u64 = 4 << 32;
+
+/// One test on one PE, for any number of sizes.
+pub struct ShmemBench<'a> {
+    world: &'a World,
+    setting: Setting,
+    source: Sym<u8>,
+    target: Sym<u8>,
+    flag: Sym<u64>,
+    wrong: Region,
+    gate: Region,
+    /// PEs that share this PE's GPU, with it.
+    sharing: usize,
+    /// Where counters that are never cleared begin.
+    turn: u64,
+    /// Timed parts so far: each has data of its own.
+    part: u64,
+}
+
+/// What one PE has to say about a timed part.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct Told {
+    elapsed_ns: u64,
+    wrong: u64,
+    /// 0 without samples.
+    p50_ns: f64,
+    p99_ns: f64,
+    p99_9_ns: f64,
+}
+
+impl<'a> ShmemBench<'a> {
+    /// Checks the setting and allocates. Collective.
+    pub fn new(world: &'a World, setting: Setting) -> Result<Self, ShmemBenchError> {
+        setting.check()?;
+        let engine = world.engine();
+        let mine = identity(engine);
+        let sharing = match &mine {
+            Some(_) => {
+                world.allgather(&mine.clone().unwrap_or_default())?.iter().filter(|i| Some(*i) == mine.as_ref()).count()
+            }
+            None => {
+                world.allgather(&[])?;
+                1
+            }
+        };
+        let mut most = 0;
+        for bytes in setting.sizes(engine) {
+            let shape = setting.shape(engine, sharing, &kernel(&setting, bytes, false), bytes)?;
+            most = most.max(shape.target_bytes());
+        }
+        let length = (most + GUARD) as usize;
+        let this = Self {
+            world,
+            source: world.malloc(length)?,
+            target: world.malloc(length)?,
+            flag: world.malloc(FLAGS)?,
+            wrong: engine.allocate(Place::Device, size_of::<u64>())?,
+            gate: engine.allocate(Place::Device, GATE_BYTES)?,
+            sharing,
+            turn: 0,
+            part: 0,
+            setting,
+        };
+        this.fill(&this.source, length as u64, SOURCE_SEED + world.my_pe() as u64)?;
+        world.barrier_host()?;
+        Ok(this)
+    }
+
+    /// What is measured.
+    pub fn setting(&self) -> &Setting {
+        &self.setting
+    }
+
+    /// How a size is measured.
+    pub fn shape(&self, bytes: u64) -> Result<Shape, ShmemBenchError> {
+        let engine = self.world.engine();
+        self.setting.shape(engine, self.sharing, &kernel(&self.setting, bytes, false), bytes)
+    }
+
+    /// Measures one size. Every PE gets the same row.
+    pub fn measure(&mut self, bytes: u64) -> Result<Row, ShmemBenchError> {
+        let shape = self.shape(bytes)?;
+        let library = self.figures(&shape, false)?;
+        let raw = if self.setting.raw { Some(self.figures(&shape, true)?) } else { None };
+        let operations = self.operations(&shape);
+        Ok(Row { test: self.setting.test, shape, operations, library, raw })
+    }
+
+    /// Operations in one timed part of one PE.
+    fn operations(&self, shape: &Shape) -> u64 {
+        let each = if self.setting.test.family() == Family::Rate { shape.all_threads() } else { 1 };
+        each * u64::from(shape.iterations)
+    }
+
+    fn figures(&mut self, shape: &Shape, raw: bool) -> Result<Figures, ShmemBenchError> {
+        let (mut times, mut wrong, mut percentiles) = (Vec::new(), 0, None);
+        for run in 0..self.setting.runs.max(1) {
+            let last = run + 1 == self.setting.runs.max(1);
+            let told = self.part(shape, raw, last)?;
+            let of_all = self.setting.everybody() && self.setting.test.family() != Family::PingPong;
+            let slowest = told.iter().take(if of_all { told.len() } else { 1 }).map(|t| t.elapsed_ns).max();
+            // Half a round of a ping-pong is one operation.
+            let halves = if self.setting.test.family() == Family::PingPong { 2.0 } else { 1.0 };
+            times.push(slowest.unwrap_or(0).max(1) as f64 / f64::from(shape.iterations.max(1)) / halves);
+            wrong += told.iter().map(|t| t.wrong).sum::<u64>();
+            let of_first = told.first().filter(|t| t.p50_ns > 0.0);
+            percentiles = of_first.map(|t| Percentiles {
+                p50_ns: t.p50_ns / halves,
+                p99_ns: t.p99_ns / halves,
+                p99_9_ns: t.p99_9_ns / halves,
+            });
+        }
+        let each = if self.setting.test.family() == Family::Rate { shape.all_threads() as f64 } else { 1.0 };
+        let spread = |rate: &dyn Fn(f64) -> f64| {
+            Spread::of(times.iter().map(|t| rate(*t))).unwrap_or(Spread { min: 0.0, median: 0.0, max: 0.0 })
+        };
+        Ok(Figures {
+            time_ns: spread(&|t| t),
+            bytes_per_s: spread(&|t| each * shape.bytes as f64 / t * 1e9),
+            operations_per_s: spread(&|t| each / t * 1e9),
+            percentiles,
+            wrong,
+        })
+    }
+
+    /// One timed part, its check, and a second one with samples if asked for. Answers what every PE says.
+    fn part(&mut self, shape: &Shape, raw: bool, sampled: bool) -> Result<Vec<Told>, ShmemBenchError> {
+        let engine = self.world.engine();
+        let clocks = engine.allocate(Place::Device, shape.blocks as usize * size_of::<BlockClock>())?;
+        let sums = engine.allocate(Place::Device, shape.all_threads() as usize * size_of::<u64>())?;
+        let mut told = Told::default();
+        self.timed(shape, raw, &clocks, &sums, None)?;
+        if self.setting.is_active(self.world.my_pe()) {
+            told.elapsed_ns = elapsed_ns(&clocks.get_slice(0, shape.blocks as usize)?);
+        }
+        told.wrong = self.check(shape, &sums)?;
+        if sampled && self.setting.test.is_sampled() {
+            let samples = engine.allocate(Place::Device, shape.iterations as usize * size_of::<u32>())?;
+            self.timed(shape, raw, &clocks, &sums, Some(&samples))?;
+            told.wrong += self.check(shape, &sums)?;
+            if self.world.my_pe() == 0 {
+                let per_tick = ns_per_tick(&clocks.get_slice(0, shape.blocks as usize)?);
+                let mut samples = samples.get_slice::<u32>(0, shape.iterations as usize)?;
+                if let Some(p) = Percentiles::of(&mut samples, per_tick) {
+                    (told.p50_ns, told.p99_ns, told.p99_9_ns) = (p.p50_ns, p.p99_ns, p.p99_9_ns);
+                }
+            }
+        }
+        let all = self.world.allgather(bytemuck::bytes_of(&told))?;
+        // Every PE gave as many bytes.
+        Ok(all.iter().filter_map(|t| bytemuck::try_pod_read_unaligned(t).ok()).collect())
+    }
+
+    fn timed(
+        &mut self,
+        shape: &Shape,
+        raw: bool,
+        clocks: &Region,
+        sums: &Region,
+        samples: Option<&Region>,
+    ) -> Result<(), ShmemBenchError> {
+        self.part += 1;
+        self.fill(&self.target, shape.target_bytes() + GUARD, BEFORE_SEED + self.part)?;
+        self.gate.fill(0, GATE_BYTES, 0)?;
+        self.wrong.fill(0, size_of::<u64>(), 0)?;
+        // From here on others may put.
+        self.world.barrier_host()?;
+        if self.setting.is_active(self.world.my_pe()) {
+            let parameters = Parameters {
+                clock: clocks.address(),
+                samples: samples.map_or(0, Region::address),
+                sums: sums.address(),
+                ..self.parameters(shape, self.world.my_pe())
+            };
+            let args = args!(self.world, parameters);
+            let kernel = kernel(&self.setting, shape.bytes, raw);
+            self.world.engine().launch(&kernel, shape.grid(), args)?.finish_within(LIMIT)?;
+        }
+        self.turn += u64::from(shape.warmup) + u64::from(shape.iterations);
+        Ok(self.world.barrier_host()?)
+    }
+
+    /// What `pe` is told, as far as it does not depend on its own memory.
+    fn parameters(&self, shape: &Shape, pe: usize) -> Parameters {
+        let pes = self.world.n_pes();
+        let everybody = self.setting.everybody();
+        let peer = match self.setting.test.family() {
+            // The two play with each other.
+            Family::PingPong => usize::from(pe == 0 && pes > 1),
+            _ => (pe + 1) % pes,
+        };
+        Parameters {
+            source: self.source.address(),
+            target: self.target.address(),
+            flag: self.flag.address(),
+            gate: self.gate.address(),
+            bytes: shape.bytes,
+            elements: shape.elements,
+            turn: self.turn,
+            seed: if self.setting.test == Test::PRate {
+                ELEMENT_SEED + self.part + ((pe as u64) << 40)
+            } else {
+                DRAW_SEED + self.part + ((pe as u64) << 40)
+            },
+            iterations: shape.iterations,
+            warmup: shape.warmup,
+            peer: peer as u32,
+            everybody: everybody.into(),
+            op: self.setting.op as u32,
+            member: pe as u32,
+            ..Parameters::default()
+        }
+    }
+
+    /// Who put to this PE in the last timed part.
+    fn sender(&self) -> Option<usize> {
+        let (me, pes) = (self.world.my_pe(), self.world.n_pes());
+        match self.setting.test.family() {
+            Family::PingPong if pes == 1 => Some(0),
+            Family::PingPong => [1, 0].get(me).copied(),
+            _ => Some((me + pes - 1) % pes).filter(|s| self.setting.is_active(*s)),
+        }
+    }
+
+    /// Counts what is not as it must be on this PE, and ends when every PE has done so.
+    fn check(&mut self, shape: &Shape, sums: &Region) -> Result<u64, ShmemBenchError> {
+        let (me, pes, test) = (self.world.my_pe(), self.world.n_pes(), self.setting.test);
+        let active = self.setting.is_active(me);
+        let before = BEFORE_SEED + self.part;
+        let (end, guarded) = (shape.bytes, shape.target_bytes() + GUARD);
+        match test {
+            Test::GetBw | Test::GetLatency => {
+                let filled = if active { end } else { 0 };
+                self.count(&self.target, 0, filled, SOURCE_SEED + ((me + 1) % pes) as u64)?;
+                self.count(&self.target, filled, guarded, before)?;
+            }
+            Test::PutBw | Test::PutLatency | Test::PutSignalPingPong => {
+                let filled = if self.sender().is_some() { end } else { 0 };
+                self.count(&self.target, 0, filled, SOURCE_SEED + self.sender().unwrap_or(0) as u64)?;
+                self.count(&self.target, filled, guarded, before)?;
+            }
+            Test::PRate => {
+                let seed = self.sender().map(|s| self.parameters(shape, s).seed);
+                let written = u64::from(shape.warmup.max(shape.iterations)) * shape.all_threads();
+                let filled = seed.map_or(0, |_| written.min(shape.elements) * shape.bytes);
+                self.count(&self.target, 0, filled, seed.unwrap_or(0))?;
+                self.count(&self.target, filled, guarded, before)?;
+            }
+            Test::GRate if active => {
+                let parameters = Parameters { sums: sums.address(), ..self.parameters(shape, me) };
+                let pattern = SOURCE_SEED + ((me + 1) % pes) as u64;
+                let args = args!(parameters, shape.all_threads(), pattern, &self.wrong);
+                self.launch(&format!("wb_shmem_bench_sums_{}", shape.bytes), args)?;
+            }
+            Test::AtomicRate => self.compare_with_replay(shape, guarded)?,
+            Test::Barrier => {
+                let scope = shape.scope.name();
+                let iterations = shape.iterations.min(CHECKED_ROUNDS);
+                let flag = self.flag.address() + (CHECK_FLAG * size_of::<u64>()) as u64;
+                let parameters = Parameters { flag, iterations, ..self.parameters(shape, me) };
+                let args = args!(self.world, parameters, &self.wrong);
+                let kernel = format!("wb_shmem_bench_barrier_check_{scope}");
+                self.world.engine().launch(&kernel, shape.grid(), args)?.finish_within(LIMIT)?;
+                self.turn += u64::from(iterations);
+            }
+            Test::PPingPong | Test::Sync | Test::GRate => {}
+        }
+        let mut wrong: u64 = self.wrong.get(0)?;
+        if test.family() == Family::PingPong && me < 2 {
+            wrong += u64::from(self.flag.read(0, 1)? != [self.turn]);
+        }
+        self.world.barrier_host()?;
+        Ok(wrong)
+    }
+
+    /// The sender's operations done again on memory of this PE's own, which must then be the same.
+    fn compare_with_replay(&self, shape: &Shape, guarded: u64) -> Result<(), ShmemBenchError> {
+        let engine = self.world.engine();
+        let bytes = (guarded as usize).next_multiple_of(size_of::<u64>());
+        let again = engine.allocate(Place::Device, bytes)?;
+        let seed = BEFORE_SEED + self.part;
+        self.launch("wb_shmem_bench_fill", args!(&again, guarded, seed))?;
+        if let Some(sender) = self.sender() {
+            let parameters = Parameters { target: again.address(), ..self.parameters(shape, sender) };
+            let kernel = format!("wb_shmem_bench_replay_{}", shape.bytes);
+            self.launch(&kernel, args!(parameters, shape.all_threads()))?;
+        }
+        let words = guarded / size_of::<u64>() as u64;
+        self.launch("wb_shmem_bench_compare", args!(&self.target, &again, words, &self.wrong))
+    }
+
+    fn fill(&self, to: &Sym<u8>, bytes: u64, seed: u64) -> Result<(), ShmemBenchError> {
+        self.launch("wb_shmem_bench_fill", args!(to, bytes, seed))
+    }
+
+    /// Counts bytes from `first` to `last` that are not the pattern's.
+    fn count(&self, at: &Sym<u8>, first: u64, last: u64, seed: u64) -> Result<(), ShmemBenchError> {
+        if first >= last {
+            return Ok(());
+        }
+        self.launch("wb_shmem_bench_check", args!(at, first, last, seed, &self.wrong))
+    }
+
+    fn launch(&self, kernel: &str, args: Args<'_>) -> Result<(), ShmemBenchError> {
+        let engine = self.world.engine();
+        let grid: Grid = engine.grid(256, 4);
+        engine.launch(kernel, grid, args)?.finish_within(LIMIT)?;
+        Ok(())
+    }
+}
+
+/// The kernel of a test.
+fn kernel(setting: &Setting, bytes: u64, raw: bool) -> String {
+    let (test, raw) = (setting.test, if raw { "_raw" } else { "" });
+    match test {
+        Test::PRate | Test::GRate | Test::AtomicRate => format!("wb_shmem_{test}{raw}_{bytes}"),
+        Test::PPingPong => format!("wb_shmem_{test}{raw}"),
+        Test::Barrier | Test::Sync => format!("wb_shmem_bench_{test}_{}", setting.scope()),
+        _ => format!("wb_shmem_{test}{raw}_{}", setting.scope()),
+    }
+}
+
+/// What names a GPU of this or another host; `None` for CPU threads, of which there are always more.
+fn identity(engine: &Engine) -> Option<Vec<u8>> {
+    let gpu = engine.info().gpu?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let place = gpu.bdf.map_or_else(|| gpu.ordinal.to_string(), |bdf| bdf.to_string());
+    Some(format!("{} {place}", host.trim()).into_bytes())
+}

@@ -1,0 +1,101 @@
+//! `warpbell bench shmem`: what PEs do with each other's memory.
+
+use crate::args::{ShmemArgs, ShmemTest};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Failure, Text};
+use crate::world::Plan;
+use serde_json::json;
+use warpbell::bench::report::{Report, nanoseconds};
+use warpbell::bench::shmem::{Row, Setting, ShmemBench, Test, head};
+use warpbell::shmem::World;
+
+/// From one size to the next: of one test, and of all.
+const STEP: u64 = 2;
+const STEP_OF_ALL: u64 = 64;
+
+pub fn run(args: &ShmemArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let settings = settings(args);
+    for setting in &settings {
+        setting.check()?;
+    }
+    let plan = Plan::new(&args.world, &args.engine)?;
+    let text = Text::beside(args.json.as_deref());
+    let heap_bytes = plan
+        .engines()
+        .first()
+        .map_or(0, |engine| settings.iter().map(|s| s.heap_bytes(engine, plan.pes())).max().unwrap_or(0));
+    let rows = plan.run(heap_bytes, interrupt, |world| measure(world, &settings, &plan, &text, args))?;
+    let wrong: u64 = rows.iter().flatten().next().map_or(0, |_| rows[0].iter().map(Row::wrong).sum());
+    if wrong > 0 {
+        return Err(Failure::Error(format!("{wrong} values were not what they must be: see the column `wrong`")));
+    }
+    Ok(())
+}
+
+fn settings(args: &ShmemArgs) -> Vec<Setting> {
+    let of = |test, step| Setting {
+        scope: args.scope,
+        min_bytes: args.min_size.map(|b| b.0),
+        max_bytes: args.max_size.map(|b| b.0),
+        factor: args.step.unwrap_or(step),
+        iterations: args.iters,
+        warmup: args.warmup_iters,
+        blocks: args.ctas,
+        threads: args.threads_per_cta,
+        op: args.op,
+        datatype: args.datatype,
+        window_bytes: args.window.map(|b| b.0),
+        bidirectional: args.bidirectional,
+        raw: args.raw,
+        runs: args.runs,
+        ..Setting::new(test)
+    };
+    match args.test {
+        ShmemTest::One(test) => vec![of(test, STEP)],
+        ShmemTest::All => {
+            Test::ALL.iter().map(|test| of(*test, STEP_OF_ALL).without_what_does_not_apply(*test)).collect()
+        }
+    }
+}
+
+/// Measures on one PE, and prints on PE 0.
+fn measure(
+    world: &World,
+    settings: &[Setting],
+    plan: &Plan,
+    text: &Text,
+    args: &ShmemArgs,
+) -> Result<Vec<Row>, Failure> {
+    let engines = world.allgather(world.engine().to_string().as_bytes())?;
+    let engines: Vec<String> = engines.iter().map(|e| String::from_utf8_lossy(e).into_owned()).collect();
+    let speaks = world.my_pe() == 0;
+    let line = |words: std::fmt::Arguments<'_>| if speaks { text.line(words) } else { Ok(()) };
+    line(format_args!("# warpbell {}  bench shmem  {plan}", env!("CARGO_PKG_VERSION")))?;
+    line(format_args!("# {world:?}"))?;
+    line(format_args!("# runs {}, the median is shown; timed inside the kernels; all data verified", args.runs))?;
+    let mut rows = Vec::new();
+    for setting in settings {
+        let mut bench = ShmemBench::new(world, setting.clone())?;
+        let mut titled = None;
+        for bytes in setting.sizes(world.engine()) {
+            let shape = bench.shape(bytes)?;
+            let title = head(setting, &shape, world.n_pes());
+            if titled.as_ref() != Some(&title) {
+                line(format_args!("{title}"))?;
+                titled = Some(title);
+            }
+            let row = bench.measure(bytes)?;
+            line(format_args!("{row}"))?;
+            rows.push(row);
+        }
+    }
+    if let (true, Some(path)) = (speaks, &args.json) {
+        let config = json!({
+            "pes": world.n_pes(), "runs": args.runs, "settings": settings,
+            "deadline_ns": nanoseconds(args.engine.deadline),
+        });
+        let results = json!({ "engines": engines, "world": format!("{world:?}"), "rows": rows });
+        output::write_json(&Report::new("bench shmem", config, world.engine(), None, results), path)?;
+    }
+    Ok(rows)
+}

@@ -1,0 +1,301 @@
+//! `warpbell graph bfs` on several PEs: deal the graph out, place each PE's part, search together, check on PE 0.
+
+use crate::args::{Edges, WorldArgs};
+use crate::device;
+use crate::graph::{Job, Outcome, cache_bytes, facts, prefix, shape};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Failure, Text};
+use crate::world;
+use serde::Serialize;
+use serde_json::json;
+use std::sync::mpsc;
+use std::time::Instant;
+use warpbell::bench::graph::{GraphRun, Io, Summary};
+use warpbell::bench::report::{PathReport, Report, nanoseconds};
+use warpbell::bench::units::{Bytes, grouped};
+use warpbell::graph::output::Output;
+use warpbell::graph::partition::{Deal, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph};
+use warpbell::graph::{BfsResult, GraphError, Loaded, Placement};
+use warpbell::shmem::{ShmemError, World};
+use warpbell::storage::{Cache, Volume};
+
+/// One PE's part, for people and programs.
+#[derive(Serialize)]
+struct PartReport {
+    vertices: u64,
+    stored_edges: u64,
+    edge_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<PathReport>,
+}
+
+/// What PE 0 has at the end.
+struct Answer {
+    runs: Vec<GraphRun>,
+    last: Option<Outcome>,
+    parts: Vec<serde_json::Value>,
+}
+
+/// A PE's part where its kernels reach it, and what is under it.
+struct Store {
+    graph: PartitionedGraph,
+    volume: Option<Volume>,
+    report: PartReport,
+}
+
+/// Runs the job on the PEs that were asked for.
+pub fn run(job: &Job, pes: Option<u32>, interrupt: &Interrupt) -> Result<(), Failure> {
+    let args = &job.graph;
+    let plan = world::Plan::new(&WorldArgs { pes }, &args.engine)?;
+    let text = if plan.speaks() { Text::beside(args.json.as_deref()) } else { Text::none() };
+    let loaded = job.load()?;
+    let csr = &loaded.csr;
+    let sources = job.sources(csr)?.into_iter().flatten().collect::<Vec<_>>();
+    let output = args.out.as_deref().filter(|_| plan.speaks()).map(Output::create).transpose()?;
+    text.line(format_args!("warpbell {}  {plan}", env!("CARGO_PKG_VERSION")))?;
+    text.line(format_args!("{}", shape(&loaded)))?;
+
+    let deal = Deal::new(csr, plan.pes(), true);
+    let options = PartitionedBfsOptions::default();
+    let work = Work { job, loaded: &loaded, deal: &deal, sources: &sources, options: &options, text: &text };
+    let answers = plan.run(deal.heap_bytes(&options.search), interrupt, |world| work.on(world))?;
+    let Some(answer) = answers.into_iter().flatten().next() else { return Ok(()) };
+    let summary = if answer.runs.len() > 1 { Summary::of(&answer.runs) } else { None };
+    if let Some(s) = &summary {
+        text.line(format_args!("{s}"))?;
+    }
+    if let (Some(output), Some(outcome)) = (output, &answer.last) {
+        let _noted = interrupt.is_noted();
+        output.finish(csr.ids(), outcome.values())?;
+    }
+    if let Some(path) = &args.json {
+        let results = json!({ "graph": facts(&loaded), "pes": answer.parts, "runs": answer.runs, "summary": summary });
+        let engine = &plan.engines()[0];
+        output::write_json(&Report::new(job.name(), config(job, plan.pes()), engine, None, results), path)?;
+    }
+    Ok(())
+}
+
+/// Every setting that changes the figures.
+fn config(job: &Job, pes: usize) -> serde_json::Value {
+    let args = &job.graph;
+    json!({
+        "input": args.input,
+        "seed": args.seed,
+        "pes": pes,
+        "edges": args.edges,
+        "runs": args.runs,
+        "verify": !args.no_verify,
+        "deadline_ns": nanoseconds(args.engine.deadline),
+        "warm": args.warm,
+        "page_bytes": args.page_size.0,
+    })
+}
+
+/// What every PE of this process does.
+struct Work<'a> {
+    job: &'a Job,
+    loaded: &'a Loaded,
+    deal: &'a Deal<'a>,
+    sources: &'a [u64],
+    options: &'a PartitionedBfsOptions,
+    text: &'a Text,
+}
+
+impl Work<'_> {
+    fn on(&self, world: &World) -> Result<Option<Answer>, Failure> {
+        let args = &self.job.graph;
+        let speaks = world.my_pe() == 0;
+        let store = together(world, self.store(world))?;
+        let line = store.line(args.edges);
+        let lines = world.allgather(line.as_bytes())?;
+        let parts = world.allgather(&serde_json::to_vec(&store.report)?)?;
+        if speaks {
+            for (pe, line) in lines.iter().enumerate() {
+                self.text.line(format_args!("PE {pe:<4}{}", String::from_utf8_lossy(line)))?;
+            }
+        }
+        let mut search = PartitionedBfs::new(&store.graph, self.options)?;
+        let mut answer = Answer { runs: Vec::new(), last: None, parts: Vec::new() };
+        answer.parts = parts.iter().map(|p| serde_json::from_slice(p)).collect::<Result<_, _>>()?;
+        for &source in self.sources {
+            for _ in 0..args.runs {
+                let (result, tree) = self.search(world, &store, &mut search, source)?;
+                let judged = meanwhile(world, || {
+                    let Some(tree) = tree else { return Ok(None) };
+                    self.judge(source, &result, tree).map(Some)
+                })?;
+                if let Some((run, outcome)) = judged {
+                    let several = self.sources.len() > 1;
+                    self.text.line(format_args!("{}{run}", if several { prefix(&run) } else { String::new() }))?;
+                    answer.runs.push(run);
+                    answer.last = Some(outcome);
+                }
+            }
+        }
+        Ok(speaks.then_some(answer))
+    }
+
+    fn store(&self, world: &World) -> Result<Store, Failure> {
+        let args = &self.job.graph;
+        let part = self.deal.part(world.my_pe());
+        let (placement, volume) = match args.edges {
+            Edges::Pinned => (Placement::Pinned, None),
+            Edges::Gpu => (Placement::Gpu, None),
+            Edges::Storage => {
+                let devices = device::of_pe(&args.device, world.my_pe(), world.n_pes())?;
+                let volume = device::volume(&devices, world.engine(), &part.plan(), args.page_size)?;
+                let bytes = cache_bytes(args, part.edge_bytes());
+                let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page_size)).build()?;
+                (Placement::Storage(cache), Some(volume))
+            }
+        };
+        let report = PartReport {
+            vertices: part.vertices(),
+            stored_edges: part.arcs(),
+            edge_bytes: part.edge_bytes(),
+            path: volume.as_ref().map(device::path),
+        };
+        Ok(Store { graph: PartitionedGraph::place(world, self.deal, &part, placement)?, volume, report })
+    }
+
+    /// One run, from a cold cache unless it is to stay warm. Depths and parents are on PE 0.
+    fn search(
+        &self,
+        world: &World,
+        store: &Store,
+        search: &mut PartitionedBfs<'_>,
+        source: u64,
+    ) -> Result<(PartitionedBfsResult, Option<BfsResult>), Failure> {
+        let cooled = if self.job.graph.warm { Ok(()) } else { store.graph.part().cool() };
+        together(world, cooled.map_err(Failure::from))?;
+        let result = search.run(self.deal, source).map_err(|e| store.explain(e));
+        let result = together(world, result)?;
+        let tree = search.gather(self.deal, result.clone())?;
+        Ok((result, tree))
+    }
+
+    /// What a run was worth, and whether it is right.
+    fn judge(
+        &self,
+        source: u64,
+        result: &PartitionedBfsResult,
+        tree: BfsResult,
+    ) -> Result<(GraphRun, Outcome), Failure> {
+        let args = &self.job.graph;
+        let csr = &self.loaded.csr;
+        let outcome = Outcome::Bfs(tree);
+        let mut run = outcome.figures(csr);
+        run.source = Some(csr.ids().id(source));
+        run.put_bytes = Some(result.put_bytes);
+        if let Some(io) = &result.io {
+            let stored = if csr.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
+            run.io = Some(Io::new(io, run.elapsed(), stored));
+        }
+        if args.verbose {
+            outcome.steps(self.text)?;
+        }
+        if !args.no_verify {
+            let started = Instant::now();
+            self.job.verify(csr, Some(source), &outcome)?;
+            run.verification_ns = nanoseconds(started.elapsed());
+            run.verified = true;
+        }
+        Ok((run, outcome))
+    }
+}
+
+impl Store {
+    /// `16,384 vertices  262,144 stored edges  1 MiB  soft:mem  queues host  ...`
+    fn line(&self, edges: Edges) -> String {
+        let r = &self.report;
+        let (vertices, arcs, bytes) = (grouped(r.vertices), grouped(r.stored_edges), Bytes(r.edge_bytes));
+        let place = match (&self.volume, self.graph.part().placement()) {
+            (Some(v), Placement::Storage(cache)) => {
+                format!("{}  {} x {} entries  cache {}", v.path(), v.queues(), v.depth(), Bytes(cache.bytes()))
+            }
+            _ if edges == Edges::Pinned => "pinned memory".to_owned(),
+            _ => "engine's memory".to_owned(),
+        };
+        format!("{vertices} vertices  {arcs} stored edges ({bytes})  {place}")
+    }
+
+    /// A run failed: what the devices have to say about it.
+    fn explain(&self, e: GraphError) -> Failure {
+        match (&e, self.volume.as_ref().map(Volume::check)) {
+            (GraphError::OtherPe { .. }, _) => e.into(),
+            (_, Some(Err(why))) => Failure::Error(format!("{e}; {why}")),
+            _ => e.into(),
+        }
+    }
+}
+
+/// What a step came to on this PE, when it came to something on all of them. Otherwise an error that names the first PE that has a
+/// reason of its own. Collective.
+fn together<T>(world: &World, own: Result<T, Failure>) -> Result<T, Failure> {
+    let mut word = own.as_ref().err().map_or_else(String::new, reason);
+    if word.is_empty() && own.is_err() {
+        word = "standard output was closed".to_owned();
+    }
+    let words = match world.allgather(word.as_bytes()) {
+        Ok(words) => words,
+        // Whoever knows why says so; the others know only who is missing.
+        Err(e) => return own.and_then(|_| Err(e.into())),
+    };
+    let failed: Vec<(usize, String)> = words
+        .iter()
+        .enumerate()
+        .filter(|(_, w)| !w.is_empty())
+        .map(|(pe, w)| (pe, String::from_utf8_lossy(w).into_owned()))
+        .collect();
+    let Some(first) = failed.iter().find(|(_, w)| !is_hearsay(w)).or(failed.first()) else { return own };
+    match own {
+        Err(Failure::Usage(text)) => Err(Failure::Usage(text)),
+        _ => Err(Failure::Error(format!("PE {}: {}", first.0, first.1))),
+    }
+}
+
+fn reason(failure: &Failure) -> String {
+    match failure {
+        Failure::Error(text) | Failure::Usage(text) => text.clone(),
+        Failure::BrokenPipe => String::new(),
+    }
+}
+
+/// Whether an error only says that another PE has failed.
+fn is_hearsay(text: &str) -> bool {
+    text.starts_with("the search ended because PE ")
+}
+
+/// Does something on PE 0 that may take long, while the others wait for it without running out of patience. `None` elsewhere.
+fn meanwhile<R: Send>(
+    world: &World,
+    work: impl FnOnce() -> Result<Option<R>, Failure> + Send,
+) -> Result<Option<R>, Failure> {
+    const BUSY: &[u8] = b"busy";
+    const DONE: &[u8] = b"done";
+    let said = |mine: &[u8]| -> Result<bool, ShmemError> {
+        let all = world.allgather(mine)?;
+        Ok(all.first().is_some_and(|first| first == DONE))
+    };
+    if world.my_pe() != 0 {
+        while !said(&[])? {}
+        return Ok(None);
+    }
+    std::thread::scope(|s| {
+        let (tell, hear) = mpsc::channel();
+        s.spawn(move || tell.send(work()));
+        loop {
+            match hear.recv_timeout(world.timeout() / 4) {
+                Ok(result) => {
+                    said(DONE)?;
+                    return result;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => said(BUSY).map(drop)?,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::Error("checking the result ended unexpectedly".to_owned()));
+                }
+            }
+        }
+    })
+}

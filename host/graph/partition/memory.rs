@@ -1,0 +1,126 @@
+//! What a search over a partitioned graph keeps: in the symmetric heap, and on each PE alone.
+
+use super::deal::Whole;
+use crate::graph::GraphOnEngine;
+use crate::graph::edges::GraphError;
+use crate::memory::{Place, Region};
+use crate::shmem::{Sym, World};
+
+/// Words of 4 bytes in which a slot's bit stands.
+const BITS: u64 = 32;
+
+/// `wb_partition_header` of `kernels/graph/exchange.cuh`.
+const HEADER_BYTES: usize = 64;
+
+/// `wb_partition_counters` of `kernels/graph/exchange.cuh`.
+const COUNTER_BYTES: usize = 128;
+
+/// What each allocation of a heap may take beyond its bytes, and what a world keeps there for itself, generously.
+const HEAP_SLACK: usize = 4 << 20;
+const HEAP_SLACK_FOR_EACH_PE: usize = 64 << 10;
+
+/// Sizes of what is in the symmetric heap, in elements.
+struct Sizes {
+    depth: usize,
+    parent_words: usize,
+    inbox_words: usize,
+    news_words: usize,
+    header_words: usize,
+}
+
+impl Sizes {
+    fn of(whole: &Whole, parents: bool) -> Self {
+        let id_words = whole.id_bytes() / size_of::<u32>();
+        // A PE alone has nobody to hear from.
+        let senders = if whole.pes > 1 { whole.pes } else { 0 };
+        Self {
+            depth: whole.span as usize,
+            parent_words: if parents { whole.span as usize * id_words } else { 0 },
+            inbox_words: senders * whole.span as usize * 2 * id_words,
+            news_words: 2 * senders * part_words(whole),
+            header_words: 2 * whole.pes * HEADER_BYTES / size_of::<u64>(),
+        }
+    }
+
+    fn bytes(&self, pes: usize) -> usize {
+        let words = self.depth + self.parent_words + self.inbox_words + self.news_words;
+        words * size_of::<u32>() + (self.header_words + 2 * pes) * size_of::<u64>()
+    }
+}
+
+/// Words of a PE's part of a bitmap.
+pub(super) fn part_words(whole: &Whole) -> usize {
+    (whole.span / BITS) as usize
+}
+
+/// Bytes of symmetric heap on each PE.
+pub(super) fn heap_bytes(whole: &Whole, parents: bool) -> usize {
+    Sizes::of(whole, parents).bytes(whole.pes) + HEAP_SLACK + whole.pes * HEAP_SLACK_FOR_EACH_PE
+}
+
+/// Memory that other PEs write, or read results from. What is indexed by a PE is indexed by the sender.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// u32[span].
+    pub depth: Sym<u32>,
+    /// Slots of 4 or 8 bytes, [span]; empty without parents.
+    pub parent: Sym<u32>,
+    /// Claims of two slots each, [pes][span].
+    pub inbox: Sym<u32>,
+    /// u32[2][pes][span / 32].
+    pub news: Sym<u32>,
+    /// `wb_partition_header`[2][pes].
+    pub header: Sym<u64>,
+    pub inbox_signal: Sym<u64>,
+    pub news_signal: Sym<u64>,
+}
+
+impl Shared {
+    /// Collective.
+    pub(super) fn new(world: &World, whole: &Whole, parents: bool) -> Result<Self, GraphError> {
+        let sizes = Sizes::of(whole, parents);
+        Ok(Self {
+            depth: world.malloc(sizes.depth)?,
+            parent: world.malloc(sizes.parent_words)?,
+            inbox: world.malloc(sizes.inbox_words)?,
+            news: world.malloc(sizes.news_words)?,
+            header: world.malloc(sizes.header_words)?,
+            inbox_signal: world.malloc(whole.pes)?,
+            news_signal: world.malloc(whole.pes)?,
+        })
+    }
+}
+
+/// Memory of one PE.
+#[derive(Debug)]
+pub(super) struct Own {
+    /// Bitmap of all slots.
+    pub seen: Region,
+    /// Bitmap of own vertices.
+    pub fresh: Region,
+    pub queue: [Region; 2],
+    /// Claims for each PE, [pes][span].
+    pub outbox: Region,
+    /// u64[pes].
+    pub outbox_count: Region,
+    /// Slots found, as many as a message may list.
+    pub list: Region,
+    pub counters: Region,
+}
+
+impl Own {
+    pub(super) fn new(graph: &GraphOnEngine, whole: &Whole, list_limit: u64) -> Result<Self, GraphError> {
+        let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
+        let queue = || device(graph.queue_items() * 2 * graph.id_bytes());
+        let claims = if whole.pes > 1 { whole.slots() as usize * 2 * whole.id_bytes() } else { 0 };
+        Ok(Self {
+            seen: device(whole.pes * part_words(whole) * size_of::<u32>())?,
+            fresh: device(part_words(whole) * size_of::<u32>())?,
+            queue: [queue()?, queue()?],
+            outbox: device(claims)?,
+            outbox_count: device(whole.pes * size_of::<u64>())?,
+            list: device(list_limit as usize * whole.id_bytes())?,
+            counters: device(COUNTER_BYTES)?,
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! The secret that the ranks of one world share.
+
+use super::{BootstrapError, Environment};
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Fewest bytes of a secret: 128 bits, so that it cannot be guessed from a recorded greeting.
+const SHORTEST: usize = 16;
+/// Most bytes.
+const LONGEST: usize = 4096;
+/// Permission bits of others than a file's owner and group: read, write.
+const OTHERS: u32 = 0o006;
+
+/// A shared secret. It prints as nothing but its name.
+#[derive(Clone)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    /// Takes these bytes, 16 to 4,096 of them.
+    pub fn new(bytes: &[u8]) -> Result<Self, String> {
+        match bytes.len() {
+            n if n < SHORTEST => Err(format!("{n} bytes are too short for a secret: {SHORTEST} at least")),
+            n if n > LONGEST => Err(format!("{n} bytes are too long for a secret: {LONGEST} at most")),
+            _ => Ok(Self(bytes.into())),
+        }
+    }
+
+    /// A new one from the system's random source, as text that fits into a variable.
+    pub fn generate() -> Result<String, BootstrapError> {
+        Ok(random::<32>()?.iter().map(|b| format!("{b:02x}")).collect())
+    }
+
+    /// The one in `WARPBELL_SECRET`, or in the file that `WARPBELL_SECRET_FILE` names.
+    pub fn find(environment: &Environment) -> Result<Option<Self>, BootstrapError> {
+        const VALUE: &str = "WARPBELL_SECRET";
+        const FILE: &str = "WARPBELL_SECRET_FILE";
+        let bad = |reason| BootstrapError::BadSecret { variable: VALUE, reason };
+        match (environment.get(VALUE), environment.get(FILE)) {
+            (Some(_), Some(_)) => Err(bad(format!("{FILE} is set as well; unset one of them"))),
+            // Spaces at the end come from files and shells, and nobody sees them.
+            (Some(value), None) => Self::new(value.trim().as_bytes()).map(Some).map_err(bad),
+            (None, Some(path)) => Self::read(Path::new(path)).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Reads a file that others cannot read or write.
+    fn read(path: &Path) -> Result<Self, BootstrapError> {
+        let failed = |reason: String| BootstrapError::SecretFile { path: path.to_owned(), reason };
+        let io = |e: std::io::Error| failed(e.to_string());
+        let file = std::fs::File::open(path).map_err(io)?;
+        let about = file.metadata().map_err(io)?;
+        if !about.is_file() {
+            return Err(failed("it is not a file".to_owned()));
+        }
+        if about.mode() & OTHERS != 0 {
+            let mode = about.mode() & 0o777;
+            return Err(failed(format!("every user can read or change it (mode {mode:03o}): chmod 600 it")));
+        }
+        let mut bytes = Vec::new();
+        file.take(LONGEST as u64 + 2).read_to_end(&mut bytes).map_err(io)?;
+        Self::new(bytes.trim_ascii()).map_err(failed)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Bytes of the system's random source.
+pub(super) fn random<const N: usize>() -> Result<[u8; N], BootstrapError> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let rest = &mut bytes[filled..];
+        // SAFETY: the call writes at most the length given into memory that is borrowed for it.
+        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match usize::try_from(n) {
+            Ok(n) => filled += n,
+            Err(_) => {
+                let e = std::io::Error::last_os_error();
+                if e.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(BootstrapError::system("no random bytes from the system", &e));
+                }
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn find(pairs: &[(&str, &str)]) -> Result<Option<Secret>, BootstrapError> {
+        Secret::find(&pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
+    }
+
+    #[test]
+    fn it_comes_from_a_variable_or_a_file() {
+        assert!(find(&[]).unwrap().is_none());
+        let value = find(&[("WARPBELL_SECRET", " 0123456789abcdef\n")]).unwrap().unwrap();
+        assert_eq!(value.bytes(), b"0123456789abcdef");
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "0123456789abcdef\n").unwrap();
+        let name = path.to_str().unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        let file = find(&[("WARPBELL_SECRET_FILE", name)]).unwrap().unwrap();
+        assert_eq!(file.bytes(), value.bytes());
+
+        for mode in [0o644, 0o602] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            let e = find(&[("WARPBELL_SECRET_FILE", name)]).unwrap_err().to_string();
+            assert!(e.contains(name) && e.contains("chmod 600") && e.contains(&format!("{mode:o}")), "{e}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_is_refused_and_never_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        for (pairs, word) in [
+            (&[("WARPBELL_SECRET", "tooshort")][..], "16 at least"),
+            (&[("WARPBELL_SECRET", "")], "16 at least"),
+            (&[("WARPBELL_SECRET", &"x".repeat(5000))], "4096 at most"),
+            (&[("WARPBELL_SECRET", "0123456789abcdef"), ("WARPBELL_SECRET_FILE", "/x")], "unset one"),
+            (&[("WARPBELL_SECRET_FILE", "/nowhere/secret")], "/nowhere/secret"),
+            (&[("WARPBELL_SECRET_FILE", folder.path().to_str().unwrap())], "not a file"),
+        ] {
+            let e = find(pairs).unwrap_err().to_string();
+            assert!(e.contains(word) && !e.contains("tooshort") && !e.contains("0123"), "{e}");
+        }
+        let secret = find(&[("WARPBELL_SECRET", "0123456789abcdef")]).unwrap().unwrap();
+        assert_eq!(format!("{secret:?}"), "Secret");
+    }
+
+    #[test]
+    fn generated_ones_differ_and_are_long_enough() {
+        let (a, b) = (Secret::generate().unwrap(), Secret::generate().unwrap());
+        assert!(a != b && a.len() == 64 && a.bytes().all(|c| c.is_ascii_hexdigit()));
+        Secret::new(a.as_bytes()).unwrap();
+    }
+}

@@ -1,0 +1,522 @@
+//! A member's end: connect, join, exchange, hear of losses, leave.
+
+use super::auth::{End, Greeted, Seal};
+use super::server::{CLOSED, Server, keep_alive, reason};
+use super::wire::{GREETING, Greeting, Inbox, MAX_BYTES, Message, PROTOCOL, Step, sealed};
+use crate::engine::abi;
+use crate::shmem::bootstrap::loss::{Losses, Tell};
+use crate::shmem::bootstrap::secret::random;
+use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Secret};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long one attempt to connect, or an answer to a greeting, may take.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// Pauses between attempts: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+/// How long the store has to say who is missing, or that it heard a farewell.
+const ANSWER: Duration = Duration::from_secs(3);
+/// How long a message may take to be taken by the store.
+const SEND: Duration = Duration::from_secs(30);
+/// What is read at a time.
+const CHUNK: usize = 64 << 10;
+
+/// A rank that meets the others at a store.
+#[derive(Debug)]
+pub struct Member {
+    launched: Launched,
+    shared: Arc<Shared>,
+    out: Mutex<Out>,
+    /// Calls follow each other; the number of the next exchange.
+    call: Mutex<u64>,
+    /// Where rank 0 runs the store.
+    server: Option<Server>,
+}
+
+struct Out {
+    stream: TcpStream,
+    seal: Seal,
+    left: bool,
+}
+
+impl std::fmt::Debug for Out {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Out").field("stream", &self.stream).field("left", &self.left).finish()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    rank: usize,
+    /// The launcher runs the store, not rank 0.
+    served: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    begun: bool,
+    /// What came of exchanges that are not complete.
+    parts: BTreeMap<u64, Vec<Option<Vec<u8>>>>,
+    /// An answer of the store: in which exchange, who is missing, who was turned away.
+    missing: Option<(u64, Vec<usize>, String)>,
+    /// Ranks that left in order, and how many exchanges they took part in.
+    left: BTreeMap<usize, u64>,
+    losses: Losses,
+    failed: Option<BootstrapError>,
+    /// The connection has ended.
+    ended: bool,
+    /// This rank left.
+    leaving: bool,
+}
+
+/// Why an attempt to join came to nothing.
+enum Attempt {
+    /// It may work the next time.
+    Again(String),
+    Over(BootstrapError),
+}
+
+impl Member {
+    /// Joins the others at the store that `launched` names, and runs it if this is rank 0 and the launcher does not. Returns when
+    /// all ranks have come; an error within `within` names those that did not.
+    pub fn join(launched: &Launched, secret: Secret, within: Duration) -> Result<Self, BootstrapError> {
+        let start = Instant::now();
+        let store = launched.meeting_point()?;
+        let mut server = None;
+        let mut own = None;
+        if launched.rank == 0 && !launched.served {
+            let listener = listen(store)?;
+            let started = Server::start(listener, secret.clone())?;
+            own = Some(reachable(started.address()));
+            server = Some(started);
+        }
+        let (stream, greeted) = connect(launched, store, own, &secret, start, within)?;
+        let system = |e| BootstrapError::system("the connection to the store", &e);
+        keep_alive(&stream).map_err(system)?;
+        stream.set_write_timeout(Some(SEND)).map_err(system)?;
+        stream.set_read_timeout(None).map_err(system)?;
+
+        let shared = Arc::new(Shared {
+            rank: launched.rank,
+            served: launched.served,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let reader = Reader {
+            stream: stream.try_clone().map_err(system)?,
+            seal: greeted.seal(End::Store),
+            shared: shared.clone(),
+            size: launched.size,
+        };
+        let thread = std::thread::Builder::new().name("wb-store-member".to_owned());
+        thread.spawn(move || reader.read()).map_err(system)?;
+        let out = Out { stream, seal: greeted.seal(End::Member), left: false };
+        let this = Self { launched: launched.clone(), shared, out: Mutex::new(out), call: Mutex::new(0), server };
+        this.say(&Message::Join {
+            rank: launched.rank as u32,
+            size: launched.size as u32,
+            fingerprint: abi::fingerprint(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            who: who(),
+        })?;
+        this.wait(Message::MEETING, start, within, |state| state.begun.then_some(()))?;
+        Ok(this)
+    }
+
+    /// What the launcher said of this process.
+    pub fn launched(&self) -> &Launched {
+        &self.launched
+    }
+
+    fn say(&self, message: &Message) -> Result<(), BootstrapError> {
+        let mut out = self.out.lock().unwrap_or_else(|e| e.into_inner());
+        if out.left {
+            return Err(BootstrapError::Left { rank: self.launched.rank });
+        }
+        let bytes = sealed(message, &mut out.seal);
+        if let Err(e) = out.stream.write_all(&bytes) {
+            // The stream is of no use after half a message. The reader finds out how it ended.
+            tracing::warn!(error = %e, "the store does not take a message");
+            let _ = out.stream.shutdown(Shutdown::Both);
+        }
+        Ok(())
+    }
+
+    /// Waits until `done` finds what it wants, the world fails, or the store has said who is missing.
+    fn wait<T>(
+        &self,
+        round: u64,
+        start: Instant,
+        within: Duration,
+        mut done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, BootstrapError> {
+        let mut state = self.shared.state();
+        // When to ask who is missing, and, after that, when to give the store up.
+        let (mut limit, mut asked) = (within, false);
+        state.missing = None;
+        loop {
+            if let Some(found) = done(&mut state) {
+                return Ok(found);
+            }
+            if let Some(e) = state.end_of(round) {
+                return Err(e);
+            }
+            if let Some((of, missing, note)) = state.missing.take()
+                && of == round
+                && asked
+            {
+                let Launched { rank, size, .. } = self.launched;
+                return Err(BootstrapError::Missing { rank, size, missing, within, note });
+            }
+            match limit.checked_sub(start.elapsed()) {
+                Some(left) => {
+                    state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
+                }
+                None if !asked => {
+                    (limit, asked) = (start.elapsed() + ANSWER, true);
+                    drop(state);
+                    self.say(&Message::Withdraw { round })?;
+                    state = self.shared.state();
+                }
+                None => {
+                    let reason = "it does not answer any more".to_owned();
+                    return Err(unreachable_store(&self.launched, within, reason));
+                }
+            }
+        }
+    }
+}
+
+impl Bootstrap for Member {
+    fn rank(&self) -> usize {
+        self.launched.rank
+    }
+
+    fn size(&self) -> usize {
+        self.launched.size
+    }
+
+    fn allgather(&self, bytes: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, BootstrapError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(BootstrapError::TooLarge { bytes: bytes.len(), most: MAX_BYTES });
+        }
+        let mut round = self.call.lock().unwrap_or_else(|e| e.into_inner());
+        let (start, now) = (Instant::now(), *round);
+        if let Some(e) = self.shared.state().end_of(now) {
+            return Err(e);
+        }
+        self.say(&Message::Give { round: now, bytes: bytes.to_vec() })?;
+        let parts = self.wait(now, start, within, |state| {
+            let complete = state.parts.get(&now).is_some_and(|p| p.iter().all(Option::is_some));
+            complete.then(|| state.parts.remove(&now)).flatten()
+        })?;
+        *round += 1;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    fn on_loss(&self, tell: Box<dyn Fn(&LostRank) + Send + Sync>) {
+        let tell: Tell = tell.into();
+        let known = self.shared.state().losses.listen(tell.clone());
+        for lost in known {
+            tell(&lost);
+        }
+    }
+
+    fn leave(&self) {
+        self.shared.state().leaving = true;
+        // Said already if this fails.
+        if self.say(&Message::Leave).is_err() {
+            return;
+        }
+        let mut out = self.out.lock().unwrap_or_else(|e| e.into_inner());
+        out.left = true;
+        let _ = out.stream.shutdown(Shutdown::Write);
+        drop(out);
+        // The store ends the connection once it has told the others.
+        let start = Instant::now();
+        let mut state = self.shared.state();
+        while !state.ended {
+            let Some(left) = ANSWER.checked_sub(start.elapsed()) else { break };
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
+        }
+        drop(state);
+        if let Some(server) = &self.server {
+            // This process may end now: what it has to tell the others is to be on its way.
+            server.close_door(ANSWER);
+        }
+    }
+
+    fn via(&self) -> String {
+        let store = self.launched.store.as_deref().unwrap_or_default();
+        format!("{}, store {store}", self.launched.via)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.shared.state().leaving = true;
+        let out = self.out.get_mut().unwrap_or_else(|e| e.into_inner());
+        let _ = out.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl State {
+    /// Why nothing more can come of an exchange.
+    fn end_of(&self, round: u64) -> Option<BootstrapError> {
+        if let Some(lost) = self.losses.first() {
+            return Some(BootstrapError::Lost(lost.clone()));
+        }
+        let left = self.left.iter().find(|(_, rounds)| round == Message::MEETING || **rounds <= round);
+        left.map(|(rank, _)| BootstrapError::Lost(LostRank::new(*rank, LEFT))).or_else(|| self.failed.clone())
+    }
+}
+
+/// Reads what the store says, until the connection ends.
+struct Reader {
+    stream: TcpStream,
+    seal: Seal,
+    shared: Arc<Shared>,
+    size: usize,
+}
+
+impl Reader {
+    fn read(mut self) {
+        let mut inbox = Inbox::default();
+        let mut buffer = vec![0; CHUNK];
+        let why = 'connection: loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => break CLOSED.to_owned(),
+                Ok(n) => inbox.extend(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => break reason(&e),
+            }
+            loop {
+                match inbox.message(&mut self.seal, usize::MAX) {
+                    Ok(Some(message)) => {
+                        if !self.hear(message) {
+                            break 'connection "the store said what only a member says".to_owned();
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(broken) => break 'connection format!("the store sent {}", broken.0),
+                }
+            }
+        };
+        let _ = self.stream.shutdown(Shutdown::Both);
+        let mut state = self.shared.state();
+        state.ended = true;
+        // The store goes with rank 0; if that left in order, so did the store.
+        let orderly = state.leaving || state.failed.is_some() || !self.shared.served && state.left.contains_key(&0);
+        let lost = if self.shared.served {
+            LostRank::new(self.shared.rank, format!("its launcher's store is gone: {why}"))
+        } else {
+            LostRank::new(0, why)
+        };
+        let tell = if orderly { Vec::new() } else { state.losses.add(lost.clone()) };
+        drop(state);
+        self.shared.changed.notify_all();
+        tell.iter().for_each(|tell| tell(&lost));
+    }
+
+    /// `false`: that is not for a member.
+    fn hear(&self, message: Message) -> bool {
+        let mut state = self.shared.state();
+        let mut lost = None;
+        match message {
+            Message::Begin => state.begun = true,
+            Message::Part { round, rank, bytes } => {
+                let parts = state.parts.entry(round).or_insert_with(|| vec![None; self.size]);
+                match parts.get_mut(rank as usize) {
+                    Some(part) => *part = Some(bytes),
+                    None => return false,
+                }
+            }
+            Message::Missing { round, note, ranks } => {
+                let ranks = ranks.into_iter().map(|r| r as usize).collect();
+                state.missing = Some((round, ranks, note));
+            }
+            Message::Lost(rank) => {
+                let tell = state.losses.add(rank.clone());
+                lost = Some((rank, tell));
+            }
+            Message::Left { rank, rounds } => {
+                state.left.insert(rank as usize, rounds);
+            }
+            Message::Refused(why) => state.failed = Some(BootstrapError::Disagree(why)),
+            _ => return false,
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+        if let Some((rank, tell)) = lost {
+            tell.iter().for_each(|tell| tell(&rank));
+        }
+        true
+    }
+}
+
+/// Rank 0's socket. A literal address is taken at its word; a name may mean another address to rank 0 than to the others, so it
+/// listens on all.
+fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
+    let failed = |reason| BootstrapError::Listen { store: store.to_owned(), reason };
+    let (host, port) = store.rsplit_once(':').ok_or_else(|| failed("write host:port".to_owned()))?;
+    let port: u16 = port.parse().map_err(|_| failed("the port is no number".to_owned()))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let any = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
+    let literal = match host.parse::<IpAddr>() {
+        Ok(ip) => Some(ip),
+        Err(_) => (host == "localhost").then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+    };
+    let mut bound = literal.map_or_else(|| TcpListener::bind(any[0]), |ip| TcpListener::bind((ip, port)));
+    for other in any {
+        match &bound {
+            Ok(_) => break,
+            Err(e) if e.kind() == ErrorKind::AddrInUse => break,
+            // An address that others use for this host (translated), or a host without IPv6.
+            Err(_) => bound = TcpListener::bind(other),
+        }
+    }
+    bound.map_err(|e| {
+        failed(match e.kind() {
+            ErrorKind::AddrInUse => format!("port {port} is in use; give WARPBELL_STORE another"),
+            _ => e.to_string(),
+        })
+    })
+}
+
+/// Where this process itself reaches a socket that listens there.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Connects and greets until it works: rank 0 may be up later than this one.
+fn connect(
+    launched: &Launched,
+    store: &str,
+    own: Option<SocketAddr>,
+    secret: &Secret,
+    start: Instant,
+    within: Duration,
+) -> Result<(TcpStream, Greeted), BootstrapError> {
+    let mut pause = PAUSES.0;
+    loop {
+        let left = within.saturating_sub(start.elapsed()).clamp(PAUSES.0, ATTEMPT);
+        let reason = match attempt(launched, store, own, secret, left) {
+            Ok(connected) => return Ok(connected),
+            Err(Attempt::Over(e)) => return Err(e),
+            Err(Attempt::Again(reason)) => reason,
+        };
+        let Some(left) = within.checked_sub(start.elapsed()) else {
+            return Err(unreachable_store(launched, within, reason));
+        };
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+fn attempt(
+    launched: &Launched,
+    store: &str,
+    own: Option<SocketAddr>,
+    secret: &Secret,
+    within: Duration,
+) -> Result<(TcpStream, Greeted), Attempt> {
+    let again = |e: std::io::Error| Attempt::Again(e.to_string());
+    let addresses = match own {
+        Some(address) => vec![address],
+        // Asked anew each time: a name may come into being with rank 0.
+        None => store.to_socket_addrs().map_err(again)?.collect(),
+    };
+    let mut stream = Err(Attempt::Again("its name has no address".to_owned()));
+    for address in addresses {
+        stream = TcpStream::connect_timeout(&address, within).map_err(again);
+        if stream.is_ok() {
+            break;
+        }
+    }
+    let mut stream = stream?;
+    // A port of the range that systems hand out can, with nobody listening, connect to itself.
+    if stream.local_addr().ok() == stream.peer_addr().ok() {
+        return Err(Attempt::Again("nobody listens there".to_owned()));
+    }
+    stream.set_read_timeout(Some(within)).map_err(again)?;
+    stream.set_write_timeout(Some(within)).map_err(again)?;
+
+    let number = random::<32>().map_err(Attempt::Over)?;
+    stream.write_all(&Greeting::new(Step::Hello, number).encode()).map_err(again)?;
+    let challenge = answer(&mut stream, launched, store)?;
+    if challenge.step != Step::Challenge {
+        return Err(not_a_store(store));
+    }
+    let greeted = Greeted::new(secret, PROTOCOL, &number, &challenge.bytes);
+    stream.write_all(&Greeting::new(Step::Proof, greeted.proof(End::Member)).encode()).map_err(again)?;
+    let welcome = answer(&mut stream, launched, store)?;
+    match welcome.step {
+        Step::Welcome if greeted.proves(End::Store, &welcome.bytes) => Ok((stream, greeted)),
+        // Whoever answers knows no more of the secret than this end's proof tells.
+        Step::Welcome | Step::Denied => {
+            Err(Attempt::Over(BootstrapError::WrongSecret { rank: launched.rank, store: store.to_owned() }))
+        }
+        _ => Err(not_a_store(store)),
+    }
+}
+
+/// The next greeting of the store.
+fn answer(stream: &mut TcpStream, launched: &Launched, store: &str) -> Result<Greeting, Attempt> {
+    let mut inbox = Inbox::default();
+    let greeting = loop {
+        match inbox.greeting() {
+            Ok(Some(greeting)) => break greeting,
+            Ok(None) => {}
+            Err(_) => return Err(not_a_store(store)),
+        }
+        // Nothing follows an answer before this end speaks again.
+        let mut bytes = [0; GREETING];
+        let n = match stream.read(&mut bytes) {
+            Ok(0) => return Err(Attempt::Again("it closed the connection".to_owned())),
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(Attempt::Again("it does not answer".to_owned()));
+            }
+            Err(e) => return Err(Attempt::Again(e.to_string())),
+        };
+        inbox.extend(&bytes[..n]);
+    };
+    if greeting.version != PROTOCOL {
+        let (rank, store) = (launched.rank, store.to_owned());
+        let (theirs, ours) = (greeting.version, PROTOCOL);
+        return Err(Attempt::Over(BootstrapError::Protocol { rank, store, theirs, ours }));
+    }
+    Ok(greeting)
+}
+
+fn not_a_store(store: &str) -> Attempt {
+    Attempt::Over(BootstrapError::NotAStore { store: store.to_owned() })
+}
+
+fn unreachable_store(launched: &Launched, within: Duration, reason: String) -> BootstrapError {
+    let store = launched.store.clone().unwrap_or_default();
+    BootstrapError::Connect { rank: launched.rank, store, within, reason }
+}
+
+/// This process, for people.
+fn who() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("process {} on {}", std::process::id(), if host.trim().is_empty() { "this host" } else { host.trim() })
+}

@@ -1,0 +1,423 @@
+//! The store's end: one thread that polls all connections.
+
+use super::auth::{End, Greeted, Seal};
+use super::session::{Id, Outcome, Worlds};
+use super::wire::{Greeting, Inbox, MAX_BYTES, MAX_JOIN, Message, PROTOCOL, Step, sealed};
+use crate::engine::abi::MAX_PES;
+use crate::shmem::bootstrap::secret::random;
+use crate::shmem::bootstrap::{BootstrapError, Secret};
+use socket2::{SockRef, TcpKeepalive};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long a connection has to show who it is.
+const STRANGER: Duration = Duration::from_secs(10);
+/// Connections whose rank is not known, at a time; beyond it the oldest goes.
+const MAX_STRANGERS: usize = 2 * MAX_PES;
+/// How long not to accept when the system has no room for a connection.
+const NO_ROOM: Duration = Duration::from_millis(100);
+/// What is read at a time.
+const CHUNK: usize = 64 << 10;
+/// How many that were turned away are named.
+const NAMED: usize = 4;
+
+/// When a silent connection is given up, so that a host that lost its power is noticed.
+pub(super) fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    const IDLE: Duration = Duration::from_secs(10);
+    const EVERY: Duration = Duration::from_secs(5);
+    const TRIES: u32 = 4;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(IDLE).with_interval(EVERY).with_retries(TRIES))?;
+    socket.set_tcp_user_timeout(Some(IDLE + EVERY * TRIES))
+}
+
+/// What is known of the end of a connection.
+pub(super) fn reason(e: &std::io::Error) -> String {
+    match e.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => CLOSED.to_owned(),
+        ErrorKind::ConnectionReset => "connection reset".to_owned(),
+        ErrorKind::TimedOut => "connection timed out".to_owned(),
+        _ => format!("connection failed: {e}"),
+    }
+}
+
+pub(super) const CLOSED: &str = "connection closed";
+
+/// A store. Dropping it closes the door: members that are there go on until they leave.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    wake: UnixStream,
+    /// Asks for the door to be closed; answered when everything said so far is sent.
+    close: Sender<Sender<()>>,
+}
+
+impl Server {
+    /// Serves those who connect and know the secret.
+    pub fn start(listener: TcpListener, secret: Secret) -> Result<Self, BootstrapError> {
+        let system = |e| BootstrapError::system("the store", &e);
+        let address = listener.local_addr().map_err(system)?;
+        listener.set_nonblocking(true).map_err(system)?;
+        let (wake, woken) = UnixStream::pair().map_err(system)?;
+        woken.set_nonblocking(true).map_err(system)?;
+        let (close, closing) = channel();
+        let store = Store {
+            secret,
+            listener: Some(listener),
+            no_room_until: None,
+            woken,
+            closing,
+            sent: Vec::new(),
+            connections: BTreeMap::new(),
+            next: 0,
+            worlds: Worlds::default(),
+            turned_away: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("wb-store".to_owned());
+        thread.spawn(move || store.serve()).map_err(system)?;
+        Ok(Self { address, wake, close })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes the door, and waits until what was said so far is sent, at most `within`.
+    pub(super) fn close_door(&self, within: Duration) {
+        let (sent, all_sent) = channel();
+        self.ask_to_close(sent);
+        if let Err(RecvTimeoutError::Timeout) = all_sent.recv_timeout(within) {
+            tracing::warn!("the store could not send everything within {within:?}");
+        }
+    }
+
+    fn ask_to_close(&self, sent: Sender<()>) {
+        // Without a thread there is nothing to close.
+        if self.close.send(sent).is_ok() {
+            let _ = (&self.wake).write(&[0]);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ask_to_close(channel().0);
+    }
+}
+
+struct Store {
+    secret: Secret,
+    /// `None` once the door is closed.
+    listener: Option<TcpListener>,
+    no_room_until: Option<Instant>,
+    woken: UnixStream,
+    closing: Receiver<Sender<()>>,
+    /// Who waits for everything to be sent.
+    sent: Vec<Sender<()>>,
+    connections: BTreeMap<Id, Connection>,
+    next: Id,
+    worlds: Worlds,
+    turned_away: Vec<String>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    peer: SocketAddr,
+    since: Instant,
+    stage: Stage,
+    inbox: Inbox,
+    /// Bytes on their way, and how many of them are gone.
+    outgoing: Vec<u8>,
+    gone: usize,
+    waiting: VecDeque<Arc<Message>>,
+    /// Ends once everything is sent.
+    ending: bool,
+    /// It takes nothing more, though it may still have said something.
+    deaf: bool,
+}
+
+enum Stage {
+    Hello,
+    Proof(Greeted),
+    Member { from: Seal, to: Seal, joined: bool },
+}
+
+/// How a connection goes on.
+enum Next {
+    Stay,
+    /// It ends, with this known of it.
+    End(String),
+}
+
+impl Store {
+    fn serve(mut self) {
+        while self.listener.is_some() || !self.connections.is_empty() {
+            let ready = self.poll();
+            self.hear_the_owner();
+            for id in ready {
+                self.read(id);
+            }
+            self.accept();
+            self.send_away_the_late();
+            self.flush();
+        }
+    }
+
+    /// Waits for something to do. Which connections may have something to read.
+    fn poll(&self) -> Vec<Id> {
+        let now = Instant::now();
+        let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut polled = vec![entry(self.woken.as_raw_fd(), libc::POLLIN)];
+        let listener = self.listener.as_ref().filter(|_| self.no_room_until.is_none());
+        // A negative descriptor is passed over.
+        polled.push(entry(listener.map_or(-1, AsRawFd::as_raw_fd), libc::POLLIN));
+        for c in self.connections.values() {
+            let out = if c.has_output() && !c.deaf { libc::POLLOUT } else { 0 };
+            polled.push(entry(c.stream.as_raw_fd(), libc::POLLIN | out));
+        }
+        let strangers = self.connections.values().filter(|c| c.is_stranger()).map(|c| c.since + STRANGER);
+        let until = strangers.chain(self.no_room_until).min();
+        let ms = until.map_or(-1, |u| u.saturating_duration_since(now).as_millis() as i32 + 1);
+        // SAFETY: the array lives for the call, which writes only within its length.
+        let n = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
+        if n < 0 {
+            // Interrupted, or short of memory for a moment: what is ready is ready next time.
+            std::thread::sleep(Duration::from_millis(1));
+            return Vec::new();
+        }
+        self.connections.keys().zip(&polled[2..]).filter(|(_, p)| p.revents != 0).map(|(id, _)| *id).collect()
+    }
+
+    fn hear_the_owner(&mut self) {
+        let mut buffer = [0; 64];
+        while matches!((&self.woken).read(&mut buffer), Ok(n) if n > 0) {}
+        loop {
+            match self.closing.try_recv() {
+                Ok(sent) => {
+                    self.listener = None;
+                    self.sent.push(sent);
+                    // Who is not in a world now will not be in one of this store's.
+                    self.connections.retain(|_, c| !c.is_stranger());
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        if self.no_room_until.is_some_and(|u| u <= Instant::now()) {
+            self.no_room_until = None;
+        }
+        while let (Some(listener), None) = (&self.listener, self.no_room_until) {
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                Err(e) => {
+                    tracing::warn!(error = %e, "the store cannot accept a connection");
+                    self.no_room_until = Some(Instant::now() + NO_ROOM);
+                    return;
+                }
+            };
+            if stream.set_nonblocking(true).and_then(|()| keep_alive(&stream)).is_err() {
+                continue;
+            }
+            let strangers = || self.connections.iter().filter(|(_, c)| c.is_stranger());
+            if strangers().count() >= MAX_STRANGERS
+                && let Some(oldest) = strangers().next().map(|(id, _)| *id)
+            {
+                self.connections.remove(&oldest);
+            }
+            self.connections.insert(self.next, Connection::new(stream, peer));
+            self.next += 1;
+        }
+    }
+
+    fn send_away_the_late(&mut self) {
+        let now = Instant::now();
+        self.connections.retain(|_, c| !(c.is_stranger() && c.since + STRANGER <= now));
+    }
+
+    fn read(&mut self, id: Id) {
+        let Some(c) = self.connections.get_mut(&id) else { return };
+        let mut buffer = vec![0; CHUNK];
+        let next = match c.stream.read(&mut buffer) {
+            Ok(0) => Next::End(CLOSED.to_owned()),
+            Ok(n) => {
+                c.inbox.extend(&buffer[..n]);
+                self.understand(id)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Next::Stay,
+            Err(e) => Next::End(reason(&e)),
+        };
+        if let Next::End(why) = next {
+            self.connections.remove(&id);
+            let out = self.worlds.closed(id, &why);
+            self.say(out);
+        }
+    }
+
+    /// Acts on everything that has come in full.
+    fn understand(&mut self, id: Id) -> Next {
+        loop {
+            let Some(c) = self.connections.get_mut(&id) else { return Next::Stay };
+            if c.ending {
+                return Next::Stay;
+            }
+            let Stage::Member { from, joined, .. } = &mut c.stage else {
+                match c.inbox.greeting() {
+                    Ok(Some(greeting)) => {
+                        if let Next::End(why) = self.greet(id, greeting) {
+                            return Next::End(why);
+                        }
+                        continue;
+                    }
+                    Ok(None) => return Next::Stay,
+                    Err(broken) => return Next::End(broken.0.to_owned()),
+                }
+            };
+            let most = if *joined { MAX_BYTES + MAX_JOIN } else { MAX_JOIN };
+            let message = match c.inbox.message(from, most) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Next::Stay,
+                Err(broken) => return Next::End(format!("it sent {}", broken.0)),
+            };
+            *joined = true;
+            let note = note(&self.turned_away);
+            match self.worlds.message(id, message, &note) {
+                Ok(out) => self.say(out),
+                Err(misstep) => return Next::End(misstep.0.to_owned()),
+            }
+        }
+    }
+
+    fn greet(&mut self, id: Id, greeting: Greeting) -> Next {
+        let Some(c) = self.connections.get_mut(&id) else { return Next::Stay };
+        let mut answer = |step, bytes| c.outgoing.extend(Greeting::new(step, bytes).encode());
+        if greeting.version != PROTOCOL {
+            // The answer carries this one's version, and the other end says what to do.
+            answer(Step::Denied, [0; 32]);
+            c.ending = true;
+            self.turn_away(id, &format!("version {} of the protocol", greeting.version));
+            return Next::Stay;
+        }
+        match (&c.stage, greeting.step) {
+            (Stage::Hello, Step::Hello) => {
+                let Ok(number) = random::<32>() else { return Next::End("no random bytes".to_owned()) };
+                answer(Step::Challenge, number);
+                c.stage = Stage::Proof(Greeted::new(&self.secret, PROTOCOL, &greeting.bytes, &number));
+            }
+            (Stage::Proof(greeted), Step::Proof) => {
+                if greeted.proves(End::Member, &greeting.bytes) {
+                    answer(Step::Welcome, greeted.proof(End::Store));
+                    let (from, to) = (greeted.seal(End::Member), greeted.seal(End::Store));
+                    c.stage = Stage::Member { from, to, joined: false };
+                } else {
+                    answer(Step::Denied, [0; 32]);
+                    c.ending = true;
+                    self.turn_away(id, "another secret");
+                }
+            }
+            _ => return Next::End("a greeting out of turn".to_owned()),
+        }
+        Next::Stay
+    }
+
+    fn turn_away(&mut self, id: Id, why: &str) {
+        let Some(c) = self.connections.get(&id) else { return };
+        tracing::warn!(peer = %c.peer, why, "the store turned a connection away");
+        let text = format!("{} ({why})", c.peer.ip());
+        if self.turned_away.len() <= NAMED && !self.turned_away.contains(&text) {
+            self.turned_away.push(text);
+        }
+    }
+
+    fn say(&mut self, out: Outcome) {
+        for (id, message) in out.send {
+            if let Some(c) = self.connections.get_mut(&id) {
+                c.waiting.push_back(message);
+            }
+        }
+        for id in out.end {
+            if let Some(c) = self.connections.get_mut(&id) {
+                c.ending = true;
+            }
+        }
+    }
+
+    /// Sends what can be sent.
+    fn flush(&mut self) {
+        self.connections.retain(|_, c| {
+            c.flush();
+            !(c.ending && (c.deaf || !c.has_output()))
+        });
+        if self.connections.values().all(|c| c.deaf || !c.has_output()) {
+            for sent in self.sent.drain(..) {
+                // Who does not wait any more does not mind.
+                let _ = sent.send(());
+            }
+        }
+    }
+}
+
+/// `; turned away: 10.0.0.3 (another secret)`, or nothing.
+fn note(turned_away: &[String]) -> String {
+    match turned_away {
+        [] => String::new(),
+        all if all.len() > NAMED => format!(" (turned away meanwhile: {} and others)", all[..NAMED].join(", ")),
+        all => format!(" (turned away meanwhile: {})", all.join(", ")),
+    }
+}
+
+impl Connection {
+    fn new(stream: TcpStream, peer: SocketAddr) -> Self {
+        Self {
+            stream,
+            peer,
+            since: Instant::now(),
+            stage: Stage::Hello,
+            inbox: Inbox::default(),
+            outgoing: Vec::new(),
+            gone: 0,
+            waiting: VecDeque::new(),
+            ending: false,
+            deaf: false,
+        }
+    }
+
+    fn is_stranger(&self) -> bool {
+        !matches!(self.stage, Stage::Member { joined: true, .. })
+    }
+
+    fn has_output(&self) -> bool {
+        self.gone < self.outgoing.len() || !self.waiting.is_empty()
+    }
+
+    fn flush(&mut self) {
+        while !self.deaf {
+            if self.gone == self.outgoing.len() {
+                self.gone = 0;
+                let (Stage::Member { to, .. }, Some(message)) = (&mut self.stage, self.waiting.pop_front()) else {
+                    self.outgoing.clear();
+                    return;
+                };
+                self.outgoing = sealed(&message, to);
+            }
+            match self.stream.write(&self.outgoing[self.gone..]) {
+                Ok(n) => self.gone += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // Reading says how it ended, after what it said before.
+                Err(_) => self.deaf = true,
+            }
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Members and a store, over sockets of this host.
+
+use super::auth::{End, Greeted, Seal};
+use super::wire::{GREETING, Greeting, PROTOCOL, Step, sealed};
+use super::{Inbox, MAX_BYTES, Member, Message, Server};
+use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Secret};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+/// Far longer than any test takes.
+const LONG: Duration = Duration::from_secs(100);
+const SHORT: Duration = Duration::from_millis(50);
+
+fn secret() -> Secret {
+    Secret::new(b"the ranks of this test know it").unwrap()
+}
+
+fn launched(rank: usize, size: usize, store: String, served: bool) -> Launched {
+    Launched { rank, size, local_rank: None, local_size: None, store: Some(store), served, via: "a test" }
+}
+
+/// A store as a launcher runs it.
+fn store() -> (Server, String) {
+    let server = Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), secret()).unwrap();
+    let address = server.address().to_string();
+    (server, address)
+}
+
+/// A port that is free now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// All members of a world.
+fn members(size: usize, store: &str) -> Vec<Member> {
+    let join = |rank| {
+        let launched = launched(rank, size, store.to_owned(), true);
+        std::thread::spawn(move || Member::join(&launched, secret(), LONG).unwrap())
+    };
+    let joining: Vec<_> = (0..size).map(join).collect();
+    joining.into_iter().map(|j| j.join().unwrap()).collect()
+}
+
+fn losses(of: &Member) -> Receiver<LostRank> {
+    let (tx, rx) = channel();
+    of.on_loss(Box::new(move |lost| {
+        let _ = tx.send(lost.clone());
+    }));
+    rx
+}
+
+fn text(e: impl std::fmt::Display, words: &[&str]) {
+    let e = e.to_string();
+    assert!(words.iter().all(|w| e.contains(w)), "{words:?} in: {e}");
+}
+
+#[test]
+fn everybody_gets_everybodys_bytes_round_after_round() {
+    let (_server, store) = store();
+    std::thread::scope(|s| {
+        for member in members(5, &store) {
+            s.spawn(move || {
+                let heard = losses(&member);
+                for round in 0..40usize {
+                    let of = |rank: usize| vec![rank as u8; (rank * 997 + round * 13) % 3000];
+                    let all = member.allgather(&of(member.rank()), LONG).unwrap();
+                    assert_eq!(all, (0..5).map(of).collect::<Vec<_>>());
+                }
+                member.barrier(LONG).unwrap();
+                member.leave();
+                member.leave();
+                assert!(matches!(
+                    member.allgather(&[], LONG),
+                    Err(BootstrapError::Left { .. } | BootstrapError::Lost(_))
+                ));
+                assert!(heard.try_recv().is_err());
+            });
+        }
+    });
+}
+
+#[test]
+fn megabytes_pass() {
+    let (_server, store) = store();
+    let n = 3 << 20;
+    std::thread::scope(|s| {
+        for member in members(3, &store) {
+            s.spawn(move || {
+                let of = |rank: usize| (0..n).map(|i| (i * 7 + rank) as u8).collect::<Vec<_>>();
+                let all = member.allgather(&of(member.rank()), LONG).unwrap();
+                assert!(all.iter().enumerate().all(|(rank, bytes)| *bytes == of(rank)));
+                member.leave();
+            });
+        }
+    });
+}
+
+#[test]
+fn more_than_an_exchange_takes_is_refused_before_it_is_sent() {
+    let (_server, store) = store();
+    let alone = Member::join(&launched(0, 1, store, true), secret(), LONG).unwrap();
+    let e = alone.allgather(&vec![0; MAX_BYTES + 1], LONG).unwrap_err();
+    text(e, &["67108865", "67108864"]);
+    assert_eq!(alone.allgather(b"x", LONG).unwrap(), [b"x"]);
+}
+
+#[test]
+fn a_connection_that_ends_is_a_lost_rank_to_all_others() {
+    let (_server, store) = store();
+    let mut members = members(3, &store);
+    let heard: Vec<_> = members[..2].iter().map(losses).collect();
+    let dies = members.pop().unwrap();
+    let gone = LostRank::new(2, "connection closed");
+    std::thread::scope(|s| {
+        let waits: Vec<_> = members.iter().map(|m| s.spawn(|| m.allgather(&[], LONG))).collect();
+        drop(dies);
+        for wait in waits {
+            assert!(matches!(wait.join().unwrap(), Err(BootstrapError::Lost(lost)) if lost == gone));
+        }
+    });
+    for heard in &heard {
+        assert_eq!(heard.recv_timeout(LONG).unwrap(), gone);
+        assert_eq!(heard.try_recv(), Err(TryRecvError::Empty));
+    }
+    // Who asks late hears it at once, and every later call ends with it.
+    assert_eq!(losses(&members[0]).try_recv().unwrap(), gone);
+    assert!(matches!(members[1].allgather(&[], LONG), Err(BootstrapError::Lost(lost)) if lost == gone));
+}
+
+#[test]
+fn a_rank_that_left_is_named_and_is_no_loss() {
+    let (_server, store) = store();
+    let mut members = members(2, &store);
+    let leaves = members.pop().unwrap();
+    let heard = losses(&members[0]);
+    std::thread::scope(|s| {
+        // Its part of the first exchange counts, though it may be gone when the other comes.
+        let gives = s.spawn(|| leaves.allgather(b"b", LONG).unwrap());
+        assert_eq!(members[0].allgather(b"a", LONG).unwrap(), [b"a", b"b"]);
+        gives.join().unwrap();
+    });
+    leaves.leave();
+    drop(leaves);
+    let e = members[0].allgather(&[], LONG).unwrap_err();
+    assert!(matches!(&e, BootstrapError::Lost(lost) if *lost == LostRank::new(1, LEFT)), "{e}");
+    assert_eq!(heard.try_recv(), Err(TryRecvError::Empty));
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named() {
+    let (_server, store) = store();
+    let e = Member::join(&launched(1, 3, store.clone(), true), secret(), SHORT).unwrap_err();
+    text(e, &["rank 1 of 3 waited", "for ranks 0, 2"]);
+
+    // The world goes on, should they come after all.
+    let members = members(3, &store);
+    let e = members[2].allgather(b"old", SHORT).unwrap_err();
+    text(e, &["rank 2 of 3 waited", "for ranks 0, 1"]);
+    std::thread::scope(|s| {
+        for member in &members {
+            s.spawn(|| assert_eq!(member.allgather(b"new", LONG).unwrap(), [b"new"; 3]));
+        }
+    });
+}
+
+#[test]
+fn a_wrong_secret_is_said_on_both_sides() {
+    let store = format!("127.0.0.1:{}", free_port());
+    std::thread::scope(|s| {
+        let host = launched(0, 2, store.clone(), false);
+        // Long enough for the other to be turned away first.
+        let waits = s.spawn(move || Member::join(&host, secret(), Duration::from_secs(2)));
+        let other = Secret::new(b"0123456789abcdef").unwrap();
+        let e = Member::join(&launched(1, 2, store.clone(), false), other, LONG).unwrap_err();
+        text(e, &["rank 1", &store, "different secrets", "WARPBELL_SECRET"]);
+        text(waits.join().unwrap().unwrap_err(), &["for rank 1", "turned away", "127.0.0.1 (another secret)"]);
+    });
+}
+
+#[test]
+fn rank_0_may_be_late_and_worlds_may_follow_each_other() {
+    let store = format!("127.0.0.1:{}", free_port());
+    for world in 0..3 {
+        let join = |rank| Member::join(&launched(rank, 3, store.clone(), false), secret(), LONG).unwrap();
+        std::thread::scope(|s| {
+            for rank in [2, 1, 0] {
+                let join = &join;
+                s.spawn(move || {
+                    let member = join(rank);
+                    let all = member.allgather(&[world, rank as u8], LONG).unwrap();
+                    assert_eq!(all, [[world, 0], [world, 1], [world, 2]]);
+                    member.leave();
+                });
+                // The others try while nobody listens.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+    }
+}
+
+#[test]
+fn rank_0_that_leaves_or_goes_is_named() {
+    for orderly in [true, false] {
+        let store = format!("127.0.0.1:{}", free_port());
+        let join = |rank| {
+            let launched = launched(rank, 2, store.clone(), false);
+            std::thread::spawn(move || Member::join(&launched, secret(), LONG).unwrap())
+        };
+        let (zero, one) = (join(0), join(1));
+        let (zero, one) = (zero.join().unwrap(), one.join().unwrap());
+        let heard = losses(&one);
+        if orderly {
+            zero.leave();
+        }
+        drop(zero);
+        let e = one.allgather(&[], LONG).unwrap_err();
+        let reason = if orderly { LEFT } else { "connection closed" };
+        assert!(matches!(&e, BootstrapError::Lost(lost) if *lost == LostRank::new(0, reason)), "{e}");
+        if !orderly {
+            assert_eq!(heard.recv_timeout(LONG).unwrap().rank, 0);
+        }
+    }
+}
+
+#[test]
+fn a_port_in_use_is_said_at_once() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = taken.local_addr().unwrap().to_string();
+    let e = Member::join(&launched(0, 2, store.clone(), false), secret(), LONG).unwrap_err();
+    text(e, &[&store, "in use", "WARPBELL_STORE"]);
+}
+
+#[test]
+fn a_store_that_is_not_there_is_tried_for_as_long_as_there_is_time() {
+    let store = format!("127.0.0.1:{}", free_port());
+    let start = Instant::now();
+    let e = Member::join(&launched(1, 2, store.clone(), false), secret(), SHORT).unwrap_err();
+    assert!(start.elapsed() >= SHORT);
+    text(e, &["rank 1 could not reach rank 0", &store, "50ms", "refused"]);
+    let e = Member::join(&launched(1, 2, "no.such.host.invalid:1".to_owned(), false), secret(), SHORT).unwrap_err();
+    text(e, &["no.such.host.invalid:1"]);
+}
+
+#[test]
+fn what_is_no_store_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
+        // The next one gets no answer at all.
+        listener.accept().unwrap()
+    });
+    let e = Member::join(&launched(1, 2, store.clone(), false), secret(), LONG).unwrap_err();
+    text(e, &[&store, "is no warpbell store"]);
+    let e = Member::join(&launched(1, 2, store.clone(), false), secret(), SHORT).unwrap_err();
+    text(e, &[&store, "does not answer"]);
+    drop(other);
+}
+
+#[test]
+fn what_does_not_fit_together_is_said_to_all() {
+    let (_server, store) = store();
+    let join = |rank, size| {
+        let launched = launched(rank, size, store.clone(), true);
+        std::thread::spawn(move || Member::join(&launched, secret(), LONG).map(drop).unwrap_err())
+    };
+    for (a, b, words) in [
+        ([0, 3], [1, 4], ["world of", "ranks", "one of"]),
+        ([1, 3], [1, 3], ["two say that they are rank 1", "process ", " on "]),
+    ] {
+        for joined in [a, b].map(|[rank, size]| join(rank, size)) {
+            text(joined.join().unwrap(), &words);
+        }
+    }
+}
+
+// --- strangers -----------------------------------------------------------------------------------------------------------
+
+/// Everything that comes until the other end closes.
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let mut all = Vec::new();
+    // A reset is an end too.
+    let _ = stream.read_to_end(&mut all);
+    all
+}
+
+#[test]
+fn strangers_learn_nothing() {
+    let (_server, store) = store();
+    let _inside = members(2, &store);
+    let address: SocketAddr = store.parse().unwrap();
+
+    let mut http = TcpStream::connect(address).unwrap();
+    http.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(rest(&mut http), b"");
+
+    let mut guesses = TcpStream::connect(address).unwrap();
+    guesses.write_all(&Greeting::new(Step::Hello, [1; 32]).encode()).unwrap();
+    let mut challenge = [0; GREETING];
+    guesses.read_exact(&mut challenge).unwrap();
+    assert_eq!(Greeting::decode(&challenge).unwrap().step, Step::Challenge);
+    guesses.write_all(&Greeting::new(Step::Proof, [2; 32]).encode()).unwrap();
+    assert_eq!(rest(&mut guesses), Greeting::new(Step::Denied, [0; 32]).encode());
+
+    // A proof before a challenge, and a message instead of a proof.
+    for first in [Step::Proof, Step::Welcome] {
+        let mut hasty = TcpStream::connect(address).unwrap();
+        hasty.write_all(&Greeting::new(first, [1; 32]).encode()).unwrap();
+        assert_eq!(rest(&mut hasty), b"");
+    }
+
+    let mut newer = TcpStream::connect(address).unwrap();
+    newer.write_all(&Greeting { version: 9, step: Step::Hello, bytes: [1; 32] }.encode()).unwrap();
+    let denied = Greeting::decode(rest(&mut newer).first_chunk().unwrap()).unwrap();
+    assert_eq!((denied.version, denied.step), (PROTOCOL, Step::Denied));
+}
+
+#[test]
+fn another_version_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&Greeting { version: 9, step: Step::Denied, bytes: [0; 32] }.encode()).unwrap();
+        stream
+    });
+    let e = Member::join(&launched(1, 2, store, false), secret(), LONG).unwrap_err();
+    text(e, &["version 9", "version 1", "same warpbell"]);
+    drop(other);
+}
+
+/// A connection that knows the secret, and does what it wants with it.
+fn insider(store: &str) -> (TcpStream, Seal) {
+    let mut stream = TcpStream::connect(store).unwrap();
+    stream.write_all(&Greeting::new(Step::Hello, [1; 32]).encode()).unwrap();
+    let mut greeting = [0; GREETING];
+    stream.read_exact(&mut greeting).unwrap();
+    let challenge = Greeting::decode(&greeting).unwrap().bytes;
+    let greeted = Greeted::new(&secret(), PROTOCOL, &[1; 32], &challenge);
+    stream.write_all(&Greeting::new(Step::Proof, greeted.proof(End::Member)).encode()).unwrap();
+    stream.read_exact(&mut greeting).unwrap();
+    assert!(greeted.proves(End::Store, &Greeting::decode(&greeting).unwrap().bytes));
+    (stream, greeted.seal(End::Member))
+}
+
+fn join_message(rank: u32, size: u32) -> Message {
+    Message::Join {
+        rank,
+        size,
+        fingerprint: crate::engine::abi::fingerprint(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        who: "a test".to_owned(),
+    }
+}
+
+#[test]
+fn a_replayed_or_changed_message_ends_its_connection() {
+    let (_server, store) = store();
+    let attacks: [fn(&mut Seal) -> Vec<u8>; 4] = [
+        // Replayed.
+        |seal| {
+            let give = sealed(&Message::Give { round: 0, bytes: vec![7; 100] }, seal);
+            [give.clone(), give].concat()
+        },
+        // Changed.
+        |seal| {
+            let mut give = sealed(&Message::Give { round: 0, bytes: vec![7; 100] }, seal);
+            give[50] ^= 1;
+            give
+        },
+        // One left out.
+        |seal| {
+            sealed(&Message::Withdraw { round: 5 }, seal);
+            sealed(&Message::Give { round: 0, bytes: Vec::new() }, seal)
+        },
+        // Longer than any.
+        |_| u32::MAX.to_le_bytes().to_vec(),
+    ];
+    for attack in attacks {
+        let (zero, (mut one, mut seal)) = std::thread::scope(|s| {
+            let zero = s.spawn(|| Member::join(&launched(0, 2, store.clone(), true), secret(), LONG).unwrap());
+            let (mut stream, mut seal) = insider(&store);
+            stream.write_all(&sealed(&join_message(1, 2), &mut seal)).unwrap();
+            (zero.join().unwrap(), (stream, seal))
+        });
+        let heard = losses(&zero);
+        one.write_all(&attack(&mut seal)).unwrap();
+        let lost = heard.recv_timeout(LONG).unwrap();
+        assert_eq!(lost.rank, 1);
+        assert!(lost.reason.contains("it sent a message that is"), "{lost}");
+    }
+}
+
+#[test]
+fn fuzz_input_is_digested() {
+    assert_eq!(Inbox::digest(b""), 0);
+    let hello = Greeting::new(Step::Hello, [1; 32]).encode();
+    assert_eq!(Inbox::digest(&hello), 1);
+}

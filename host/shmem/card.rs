@@ -1,0 +1,293 @@
+//! What each PE tells the others about itself when a world is built, and what all make of it.
+
+use super::heap::{HEAP_ALIGN, HeapKind};
+use super::{ShmemError, world};
+use crate::cuda::{PhysicalMemory, Sharing};
+use crate::engine::{Engine, abi};
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Bytes of a CPU engine's heap unless told otherwise.
+pub(super) const CPU_HEAP: usize = 64 << 20;
+/// Bytes of a GPU's heap unless told otherwise, and if they fit: NVSHMEM's default.
+const GPU_HEAP: usize = 1 << 30;
+
+/// A host, whatever its processes call it: the same until it is started again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct HostId {
+    /// `/proc/sys/kernel/random/boot_id`.
+    boot: String,
+    /// Its name, which containers have of their own.
+    pub(crate) name: String,
+}
+
+impl HostId {
+    /// This host.
+    pub(crate) fn here() -> Self {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        Self { boot: read("/proc/sys/kernel/random/boot_id"), name: read("/proc/sys/kernel/hostname") }
+    }
+}
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.name.is_empty() { "a host without a name" } else { &self.name })
+    }
+}
+
+/// The GPU of a PE.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct GpuCard {
+    /// The same in every process.
+    pub(super) uuid: [u8; 16],
+    /// As people know it.
+    pub(super) name: String,
+    /// Its memory can be handed to other processes.
+    pub(super) descriptors: bool,
+    /// And to other hosts of its NVLink domain.
+    pub(super) fabric: bool,
+    /// Atomics on host memory work together with those of others.
+    pub(super) host_atomics: bool,
+    /// What lengths of memory that can be handed on are multiples of.
+    pub(super) granularity: usize,
+    /// Bytes free.
+    pub(super) free: usize,
+}
+
+/// One PE.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Card {
+    /// Of the device library.
+    pub(super) abi: u64,
+    /// Where it runs.
+    pub(super) host: HostId,
+    /// The same for all PEs of a process, and for no others.
+    pub(super) process: String,
+    /// If its kernels run on a GPU.
+    pub(super) gpu: Option<GpuCard>,
+    /// What it asks for.
+    pub(super) heap_bytes: Option<usize>,
+    /// What it asks for.
+    pub(super) heap_kind: HeapKind,
+    /// Where to ask for its memory, and what to show there.
+    pub(super) door: String,
+    /// See `door`.
+    pub(super) token: String,
+}
+
+impl Card {
+    /// The card of a PE with this engine.
+    pub(super) fn of(engine: &Engine, heap_bytes: Option<usize>, heap_kind: HeapKind) -> Result<Self, String> {
+        let gpu = engine.space().gpu_context().map(|context| {
+            let info = context.info();
+            let (free, _) = context.memory().map_err(|e| e.to_string())?;
+            let memory = info.virtual_memory;
+            let granularity = if memory.supported && memory.descriptors {
+                PhysicalMemory::granularity(context, Sharing::Host).map_err(|e| e.to_string())?
+            } else {
+                1
+            };
+            let bdf = info.bdf.map(|b| format!(", {b}")).unwrap_or_default();
+            Ok::<_, String>(GpuCard {
+                uuid: info.uuid,
+                name: format!("GPU {} ({}{bdf})", info.ordinal, info.name),
+                descriptors: memory.supported && memory.descriptors,
+                fabric: memory.supported && memory.fabric,
+                host_atomics: info.host_native_atomics,
+                granularity,
+                free,
+            })
+        });
+        Ok(Self {
+            abi: abi::fingerprint(),
+            host: HostId::here(),
+            process: process_id()?,
+            gpu: gpu.transpose()?,
+            heap_bytes,
+            heap_kind,
+            door: String::new(),
+            token: String::new(),
+        })
+    }
+}
+
+/// A name of this process that no other has.
+fn process_id() -> Result<String, String> {
+    static ID: OnceLock<String> = OnceLock::new();
+    if let Some(id) = ID.get() {
+        return Ok(id.clone());
+    }
+    let id = super::heap::secret().map_err(|e| format!("no random numbers: {e}"))?;
+    Ok(ID.get_or_init(|| id).clone())
+}
+
+/// The heap that all PEs agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeapPlan {
+    /// Bytes of each that programs can have.
+    pub(super) asked: usize,
+    /// With what the library itself needs.
+    pub(super) bytes: usize,
+    /// Bytes from one to the next.
+    pub(super) stride: usize,
+    /// What was asked for.
+    pub(super) kind: HeapKind,
+}
+
+impl HeapPlan {
+    /// What all agree on; the same on every PE, since all have the same cards.
+    pub(super) fn of(cards: &[Card]) -> Result<Self, ShmemError> {
+        all_equal("the device library's ABI", cards, |c| format!("{:#018x}", c.abi))?;
+        all_equal("the kind of heap", cards, |c| c.heap_kind.to_string())?;
+        all_equal("the size of the symmetric heap", cards, |c| match c.heap_bytes {
+            Some(bytes) => Bytes(bytes as u64).to_string(),
+            None => "the default".to_owned(),
+        })?;
+        let pes = cards.len();
+        let asked = match cards[0].heap_bytes {
+            Some(bytes) => bytes,
+            None => default_bytes(cards)?,
+        };
+        let kind = cards[0].heap_kind;
+        let granularity = cards.iter().filter_map(|c| c.gpu.as_ref()).map(|g| g.granularity).max().unwrap_or(1);
+        let unit = granularity.max(HEAP_ALIGN);
+        let too_large =
+            || ShmemError::Heap { bytes: asked, pes, reason: "more than 64 bits can address; ask for less".to_owned() };
+        let bytes = world::own_bytes(asked, pes)
+            .checked_add(asked)
+            .and_then(|b| b.checked_next_multiple_of(super::book::ALIGN));
+        let bytes = bytes.ok_or_else(too_large)?;
+        let stride = bytes.checked_next_multiple_of(unit).ok_or_else(too_large)?;
+        // What files and mappings can be.
+        stride.checked_mul(pes).filter(|all| isize::try_from(*all).is_ok()).ok_or_else(too_large)?;
+        Ok(Self { asked, bytes, stride, kind })
+    }
+}
+
+/// An error that names who differs, unless all say the same.
+fn all_equal(what: &'static str, cards: &[Card], say: impl Fn(&Card) -> String) -> Result<(), ShmemError> {
+    let asked: Vec<String> = cards.iter().map(say).collect();
+    if asked.iter().all(|a| *a == asked[0]) { Ok(()) } else { Err(ShmemError::Unequal { what, asked }) }
+}
+
+/// 64 MiB where CPU engines take part. On GPUs 1 GiB, or what fits beside the other PEs of the GPU, with a quarter left for others.
+fn default_bytes(cards: &[Card]) -> Result<usize, ShmemError> {
+    let mut least = GPU_HEAP;
+    for (rank, card) in cards.iter().enumerate() {
+        let Some(gpu) = &card.gpu else { return Ok(CPU_HEAP) };
+        let is_same = |c: &&Card| c.gpu.as_ref().is_some_and(|g| g.uuid == gpu.uuid);
+        let sharing = cards.iter().filter(is_same).count();
+        let fits = (gpu.free / 4 * 3 / sharing) / HEAP_ALIGN * HEAP_ALIGN;
+        let with_own = |asked: usize| asked + world::own_bytes(asked, cards.len());
+        let mut asked = fits.min(GPU_HEAP);
+        while asked > 0 && with_own(asked) > fits {
+            asked = asked.saturating_sub(HEAP_ALIGN);
+        }
+        if asked == 0 {
+            let reason = format!(
+                "{} of rank {rank} has {} free for {sharing} PEs: free memory on it (nvidia-smi), or use fewer PEs",
+                gpu.name,
+                Bytes(gpu.free as u64)
+            );
+            return Err(ShmemError::Heap { bytes: GPU_HEAP, pes: cards.len(), reason });
+        }
+        least = least.min(asked);
+    }
+    Ok(least)
+}
+
+/// Hosts by name with the ranks on each, as in `ranks 0-3 on a, 4-7 on b`.
+pub(super) fn hosts(cards: &[Card]) -> Vec<(HostId, Vec<usize>)> {
+    let mut hosts: Vec<(HostId, Vec<usize>)> = Vec::new();
+    for (rank, card) in cards.iter().enumerate() {
+        match hosts.iter_mut().find(|(host, _)| *host == card.host) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => hosts.push((card.host.clone(), vec![rank])),
+        }
+    }
+    hosts
+}
+
+/// `3`, `0-3`, `0-3, 7`.
+pub(super) fn ranges(ranks: &[usize]) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for rank in ranks {
+        match parts.last_mut() {
+            Some((_, end)) if *end + 1 == *rank => *end = *rank,
+            _ => parts.push((*rank, *rank)),
+        }
+    }
+    let text = |(a, b): &(usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    parts.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn card() -> Card {
+        Card::of(&Engine::cpu().unwrap(), None, HeapKind::Auto).unwrap()
+    }
+
+    fn gpu(uuid: u8, free: usize) -> Card {
+        let gpu = GpuCard {
+            uuid: [uuid; 16],
+            name: format!("GPU {uuid}"),
+            descriptors: true,
+            fabric: false,
+            host_atomics: false,
+            granularity: HEAP_ALIGN,
+            free,
+        };
+        Card { gpu: Some(gpu), ..card() }
+    }
+
+    #[test]
+    fn defaults_are_what_fits() {
+        let plan = |cards: &[Card]| HeapPlan::of(cards);
+        assert_eq!(plan(&[card(), card()]).unwrap().asked, CPU_HEAP);
+        assert_eq!(plan(&[gpu(1, 140 << 30), card()]).unwrap().asked, CPU_HEAP);
+        assert_eq!(plan(&[gpu(1, 140 << 30), gpu(2, 140 << 30)]).unwrap().asked, GPU_HEAP);
+        // Two on one GPU share what is free.
+        let two = plan(&[gpu(1, 1 << 30), gpu(1, 1 << 30)]).unwrap();
+        assert!(two.stride <= 384 << 20 && two.asked > 300 << 20, "{two:?}");
+        let e = plan(&[gpu(1, 1 << 30), gpu(2, 2 << 20)]).unwrap_err().to_string();
+        assert!(e.contains("GPU 2") && e.contains("2 MiB free"), "{e}");
+    }
+
+    #[test]
+    fn ranks_that_ask_for_different_heaps_are_named() {
+        let asks = |bytes| Card { heap_bytes: bytes, ..card() };
+        let e = HeapPlan::of(&[asks(Some(1 << 20)), asks(Some(1 << 20)), asks(None), asks(Some(2 << 20))]).unwrap_err();
+        let e = e.to_string();
+        assert!(
+            e.contains("ranks 0-1: 1 MiB") && e.contains("rank 2: the default") && e.contains("rank 3: 2 MiB"),
+            "{e}"
+        );
+        let kinds = [card(), Card { heap_kind: HeapKind::Host, ..card() }];
+        let e = HeapPlan::of(&kinds).unwrap_err().to_string();
+        assert!(e.contains("rank 0: auto") && e.contains("rank 1: host"), "{e}");
+        assert!(HeapPlan::of(&[asks(Some(usize::MAX))]).is_err());
+        assert!(HeapPlan::of(&[asks(Some(1 << 62)), asks(Some(1 << 62))]).is_err());
+    }
+
+    #[test]
+    fn ranks_are_listed_shortly() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 7, 9, 10]), "0-3, 7, 9-10");
+        assert_eq!(ranges(&[5]), "5");
+        let mut other = card();
+        other.host.name = "elsewhere".to_owned();
+        let all = [card(), other.clone(), card(), other];
+        let found: Vec<Vec<usize>> = hosts(&all).into_iter().map(|(_, ranks)| ranks).collect();
+        assert_eq!(found, [vec![0, 2], vec![1, 3]]);
+    }
+
+    #[test]
+    fn cards_come_back() {
+        let card = gpu(3, 5);
+        let text = serde_json::to_string(&card).unwrap();
+        assert_eq!(serde_json::from_str::<Card>(&text).unwrap(), card);
+    }
+}

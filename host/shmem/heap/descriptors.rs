@@ -1,0 +1,328 @@
+//! Handing file descriptors to the other ranks of a host.
+//!
+//! Each rank listens at a Unix socket with a random name in the abstract namespace and tells the name, with a random token, to all
+//! through the bootstrap. Who connects shows the token and must be of the same user; it gets the descriptor.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+/// Bytes of names and tokens before they are written in hex.
+const RANDOM_BYTES: usize = 16;
+/// A caller that says nothing for so long is not one of ours.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long a wait for callers lasts before the clock is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A place where others can ask for a descriptor.
+#[derive(Debug)]
+pub(in super::super) struct Door {
+    listener: UnixListener,
+    /// Where others find it.
+    pub(in super::super) name: String,
+    /// What they have to show.
+    pub(in super::super) token: String,
+}
+
+/// The door of another rank.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Peer {
+    /// Whose.
+    pub(in super::super) rank: usize,
+    /// Its name.
+    pub(in super::super) name: String,
+    /// What it wants to see.
+    pub(in super::super) token: String,
+}
+
+/// Random bytes in hex that nobody can guess.
+pub(in super::super) fn secret() -> io::Result<String> {
+    let mut bytes = [0u8; RANDOM_BYTES];
+    // SAFETY: writes that many bytes at most.
+    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), RANDOM_BYTES, 0) };
+    if n != RANDOM_BYTES as isize {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("warpbell-{name}"))
+}
+
+impl Door {
+    pub(in super::super) fn open() -> io::Result<Self> {
+        let (name, token) = (secret()?, secret()?);
+        let listener = UnixListener::bind_addr(&address(&name)?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, name, token })
+    }
+
+    /// Gives `mine` to everybody in `callers` and gets the descriptors of `givers`, in their order. All ranks call it at the same
+    /// time; nobody waits for one that waits itself, since a connection is complete before it is accepted.
+    pub(in super::super) fn exchange(
+        &self,
+        me: usize,
+        mine: Option<BorrowedFd<'_>>,
+        callers: &[usize],
+        givers: &[Peer],
+        within: Duration,
+    ) -> Result<Vec<OwnedFd>, String> {
+        let until = Instant::now() + within;
+        let asked = givers.iter().map(|peer| ask(me, peer).map(|stream| (peer.rank, stream)));
+        let asked = asked.collect::<Result<Vec<_>, _>>()?;
+        if let Some(mine) = mine {
+            self.serve(mine, callers, until)?;
+        }
+        let take = |(rank, stream): (usize, UnixStream)| {
+            receive(&stream, until).map_err(|e| format!("no heap came from rank {rank}: {e}"))
+        };
+        asked.into_iter().map(take).collect()
+    }
+
+    fn serve(&self, fd: BorrowedFd<'_>, callers: &[usize], until: Instant) -> Result<(), String> {
+        let mut left = callers.to_vec();
+        while !left.is_empty() {
+            let remaining = until.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                let names: Vec<String> = left.iter().map(usize::to_string).collect();
+                return Err(format!("rank {} did not ask for this rank's heap in time", names.join(", ")));
+            }
+            match self.listener.accept() {
+                Ok((stream, _)) => match self.admit(&stream, &left, remaining) {
+                    Ok(rank) => {
+                        send(&stream, fd).map_err(|e| format!("the heap did not reach rank {rank}: {e}"))?;
+                        left.retain(|r| *r != rank);
+                    }
+                    Err(reason) => tracing::debug!(reason, "a caller for the heap was turned away"),
+                },
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    wait_readable(self.listener.as_raw_fd(), remaining.min(LOOK));
+                }
+                Err(e) => return Err(format!("other ranks cannot connect to this one: {e}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The rank that calls, if it is one of `left`.
+    fn admit(&self, stream: &UnixStream, left: &[usize], remaining: Duration) -> Result<usize, String> {
+        let uid = peer_uid(stream).map_err(|e| e.to_string())?;
+        // SAFETY: has no preconditions.
+        let own = unsafe { libc::geteuid() };
+        if uid != own {
+            return Err(format!("user {uid} is not user {own}"));
+        }
+        stream.set_nonblocking(false).map_err(|e| e.to_string())?;
+        stream.set_read_timeout(Some(remaining.min(SILENCE))).map_err(|e| e.to_string())?;
+        let mut hello = [0u8; 2 * RANDOM_BYTES + size_of::<u64>()];
+        (&*stream).read_exact(&mut hello).map_err(|e| e.to_string())?;
+        let (token, rank) = hello.split_at(2 * RANDOM_BYTES);
+        // Every byte is looked at, so that the time taken tells nothing.
+        let wrong = token.iter().zip(self.token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+        if wrong != 0 {
+            return Err("it does not know the token".to_owned());
+        }
+        let rank = rank.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+        left.iter().copied().find(|r| *r as u64 == rank).ok_or_else(|| format!("rank {rank} is not expected"))
+    }
+}
+
+fn ask(me: usize, peer: &Peer) -> Result<UnixStream, String> {
+    let connect = || -> io::Result<UnixStream> {
+        let mut stream = UnixStream::connect_addr(&address(&peer.name)?)?;
+        stream.write_all(peer.token.as_bytes())?;
+        stream.write_all(&(me as u64).to_le_bytes())?;
+        Ok(stream)
+    };
+    connect().map_err(|e| {
+        format!(
+            "rank {} does not answer at its Unix socket: {e}; ranks of one host share a network namespace (containers: \
+             --network host, or one container for all)",
+            peer.rank
+        )
+    })
+}
+
+fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
+    let mut who = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: writes one ucred.
+    let answer = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut bytes)
+    };
+    if answer == 0 { Ok(who.uid) } else { Err(io::Error::last_os_error()) }
+}
+
+fn wait_readable(fd: RawFd, within: Duration) {
+    let mut one = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let ms = within.as_millis().clamp(1, libc::c_int::MAX as u128) as libc::c_int;
+    // SAFETY: one entry. Whatever it answers, the caller looks again.
+    unsafe { libc::poll(&mut one, 1, ms) };
+}
+
+/// Room for one descriptor's control message, aligned as `cmsghdr` is.
+#[repr(C)]
+struct Control {
+    _align: [libc::cmsghdr; 0],
+    bytes: [u8; CONTROL_BYTES],
+}
+
+/// `CMSG_SPACE(sizeof(int))`.
+// SAFETY: only computes.
+const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
+
+/// Calls `then` with a message of one byte and room for one descriptor.
+fn with_message<T>(byte: &mut u8, then: impl FnOnce(&mut libc::msghdr) -> T) -> T {
+    let mut control = Control { _align: [], bytes: [0; CONTROL_BYTES] };
+    let mut part = libc::iovec { iov_base: std::ptr::from_mut(byte).cast(), iov_len: 1 };
+    // SAFETY: all zero is a value of this type.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL_BYTES as _;
+    then(&mut message)
+}
+
+fn send(stream: &UnixStream, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut byte = 1;
+    let sent = with_message(&mut byte, |message| {
+        // SAFETY: the control buffer has room for one message with one descriptor.
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd.as_raw_fd());
+            libc::sendmsg(stream.as_raw_fd(), message, libc::MSG_NOSIGNAL)
+        }
+    });
+    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn receive(stream: &UnixStream, until: Instant) -> io::Result<OwnedFd> {
+    loop {
+        // No time left is an error; a time-out of zero would be none at all.
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it sent nothing in time"));
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut byte = 0;
+        let (got, fd) = with_message(&mut byte, |message| {
+            // SAFETY: the message has one byte and room for one control message.
+            unsafe {
+                let got = libc::recvmsg(stream.as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC);
+                let header = if got > 0 { libc::CMSG_FIRSTHDR(message) } else { std::ptr::null_mut() };
+                let is_fd = !header.is_null()
+                    && (*header).cmsg_level == libc::SOL_SOCKET
+                    && (*header).cmsg_type == libc::SCM_RIGHTS
+                    && (*header).cmsg_len as usize >= libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+                let fd = is_fd.then(|| libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned());
+                (got, fd)
+            }
+        });
+        match (got, fd) {
+            (_, Some(fd)) if fd >= 0 => {
+                // SAFETY: a new descriptor that the system made for this message.
+                return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+            (0, _) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up; see what became of it")),
+            (n, _) if n > 0 => {
+                let text = "no descriptor came with its answer: this process may have too many open (ulimit -n)";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            _ => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => {}
+                e if e.kind() == io::ErrorKind::WouldBlock => {}
+                e => return Err(e),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Seek, SeekFrom};
+    use std::os::fd::AsFd;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn file_with(text: &str) -> File {
+        let mut f = tempfile::tempfile().unwrap();
+        f.write_all(text.as_bytes()).unwrap();
+        f
+    }
+
+    fn text_of(fd: OwnedFd) -> String {
+        let mut f = File::from(fd);
+        f.seek(SeekFrom::Start(0)).unwrap();
+        let mut text = String::new();
+        f.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn peer(rank: usize, door: &Door) -> Peer {
+        Peer { rank, name: door.name.clone(), token: door.token.clone() }
+    }
+
+    #[test]
+    fn everybody_gets_everybodys_file() {
+        let doors: Vec<Door> = (0..4).map(|_| Door::open().unwrap()).collect();
+        let doors = &doors;
+        std::thread::scope(|s| {
+            for me in 0..4 {
+                s.spawn(move || {
+                    let others: Vec<usize> = (0..4).filter(|r| *r != me).collect();
+                    let peers: Vec<Peer> = others.iter().map(|r| peer(*r, &doors[*r])).collect();
+                    let mine = file_with(&format!("file of {me}"));
+                    let got = doors[me].exchange(me, Some(mine.as_fd()), &others, &peers, LONG).unwrap();
+                    let texts: Vec<String> = got.into_iter().map(text_of).collect();
+                    let expected: Vec<String> = others.iter().map(|r| format!("file of {r}")).collect();
+                    assert_eq!(texts, expected);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn strangers_get_nothing_and_are_in_nobodys_way() {
+        let door = Door::open().unwrap();
+        let stranger = Peer { token: "0".repeat(2 * RANDOM_BYTES), ..peer(0, &door) };
+        let wrong_token = ask(1, &stranger).unwrap();
+        let wrong_rank = ask(7, &peer(0, &door)).unwrap();
+        let hung_up = UnixStream::connect_addr(&address(&door.name).unwrap()).unwrap();
+        drop(hung_up);
+        let right = ask(1, &peer(0, &door)).unwrap();
+        let twice = ask(1, &peer(0, &door)).unwrap();
+        let mine = file_with("mine");
+        door.exchange(0, Some(mine.as_fd()), &[1], &[], LONG).unwrap();
+        let until = Instant::now() + LONG;
+        assert_eq!(text_of(receive(&right, until).unwrap()), "mine");
+        drop(door);
+        for refused in [wrong_token, wrong_rank, twice] {
+            assert!(receive(&refused, until).is_err());
+        }
+    }
+
+    #[test]
+    fn waits_end_and_name_the_rank() {
+        let door = Door::open().unwrap();
+        let mine = file_with("mine");
+        let short = Duration::from_millis(20);
+        let e = door.exchange(0, Some(mine.as_fd()), &[3], &[], short).unwrap_err();
+        assert!(e.contains("rank 3"), "{e}");
+        let silent = Door::open().unwrap();
+        let e = door.exchange(0, None, &[], &[peer(2, &silent)], short).unwrap_err();
+        assert!(e.contains("rank 2") && e.contains("in time"), "{e}");
+        let gone = peer(5, &silent);
+        drop(silent);
+        let e = door.exchange(0, None, &[], &[gone], short).unwrap_err();
+        assert!(e.contains("rank 5") && e.contains("network namespace"), "{e}");
+    }
+}

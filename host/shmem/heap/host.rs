@@ -1,0 +1,156 @@
+//! Host memory for the heaps of all PEs of a host: one file in memory, which every process maps whole.
+
+use super::HEAP_ALIGN;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// A mapping that begins at a multiple of [`HEAP_ALIGN`]. New memory is zero.
+#[derive(Debug)]
+pub(in super::super) struct HostMemory {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a range of addresses that is unmapped once, by whoever drops it last.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above; what is in it is read and written by copies, as memory that devices write.
+unsafe impl Sync for HostMemory {}
+
+/// What keeps a file in memory as long as it is: nobody can cut off what others have mapped.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+
+/// A file in memory of `bytes` zero bytes, to be mapped by [`HostMemory::of`] here and in other processes.
+pub(in super::super) fn file(bytes: usize) -> io::Result<OwnedFd> {
+    // SAFETY: a constant name; creates a descriptor.
+    let fd = unsafe { libc::memfd_create(c"warpbell-heap".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else knows.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // SAFETY: changes only the file of this descriptor.
+    if unsafe { libc::ftruncate(fd.as_raw_fd(), length) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+impl HostMemory {
+    /// Memory of this process alone.
+    pub(in super::super) fn private(bytes: usize) -> io::Result<Self> {
+        Self::map(bytes, None)
+    }
+
+    /// All of a file that [`file`] made, here or in another process.
+    pub(in super::super) fn of(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        // SAFETY: all zero is a value of this type.
+        let mut facts: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: writes the facts.
+        if unsafe { libc::fstat(fd.as_raw_fd(), &mut facts) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: reads the seals.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        if facts.st_size as usize != bytes || seals < 0 || seals & SEALS != SEALS {
+            let text = format!("not a heap's file: {} bytes instead of {bytes}, seals {seals:#x}", facts.st_size);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Self::map(bytes, Some(fd))
+    }
+
+    fn map(bytes: usize, file: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+        let bytes = bytes.max(1).next_multiple_of(HEAP_ALIGN);
+        let room = bytes.checked_add(HEAP_ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
+        // More addresses than needed, to find an aligned range among them.
+        let (none, reserve) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+        // SAFETY: a new mapping at an address that the system chooses.
+        let p = unsafe { libc::mmap(std::ptr::null_mut(), room, none, reserve, -1, 0) };
+        if p == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = p as usize;
+        let base = start.next_multiple_of(HEAP_ALIGN);
+        let head = base - start;
+        let tail = room - head - bytes;
+        let base = p.cast::<u8>().wrapping_add(head);
+        // SAFETY: both are parts of the reservation at its ends, and nothing is in them.
+        unsafe {
+            if head > 0 {
+                libc::munmap(p, head);
+            }
+            if tail > 0 {
+                libc::munmap(base.wrapping_add(bytes).cast(), tail);
+            }
+        }
+        let (flags, fd) = match file {
+            Some(fd) => (libc::MAP_SHARED, fd.as_raw_fd()),
+            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1),
+        };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: exactly the rest of the reservation, which this replaces.
+        let q = unsafe { libc::mmap(base.cast(), bytes, access, flags | libc::MAP_FIXED, fd, 0) };
+        if q == libc::MAP_FAILED {
+            let e = io::Error::last_os_error();
+            // SAFETY: the rest of the reservation.
+            unsafe { libc::munmap(base.cast(), bytes) };
+            return Err(e);
+        }
+        NonNull::new(base).map(|base| Self { base, bytes }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// The first byte.
+    pub(in super::super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length in bytes.
+    pub(in super::super) fn len(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // SAFETY: the range that `map` mapped; nobody has an address in it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_file_is_the_same_memory_wherever_it_is_mapped() {
+        let fd = file(2 * HEAP_ALIGN).unwrap();
+        let a = HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
+        let b = HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
+        drop(fd);
+        assert_ne!(a.base(), b.base());
+        assert!((a.base().as_ptr() as usize).is_multiple_of(HEAP_ALIGN));
+        // SAFETY: inside both mappings, which nobody else knows.
+        unsafe {
+            a.base().add(HEAP_ALIGN + 5).write(7);
+            assert_eq!(b.base().add(HEAP_ALIGN + 5).read(), 7);
+            assert_eq!(b.base().add(2 * HEAP_ALIGN - 1).read(), 0);
+        }
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let fd = file(HEAP_ALIGN).unwrap();
+        assert!(HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).is_err());
+        let other = tempfile::tempfile().unwrap();
+        other.set_len(HEAP_ALIGN as u64).unwrap();
+        assert!(HostMemory::of(other.as_fd(), HEAP_ALIGN).is_err());
+        // SAFETY: the file of this descriptor only.
+        assert_ne!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) }, 0, "nobody can cut it off");
+    }
+}

@@ -1,0 +1,120 @@
+//! Where the words of teams are in the symmetric heap.
+//!
+//! A world sets room for several teams aside when it is made, at the same place on every PE: teams are made by some of the PEs,
+//! without the others, so there is no collective allocation to be had then. Slot 0 is the team of all.
+
+use crate::engine::abi;
+
+/// What a slot is aligned to: a line of a GPU's L2.
+const LINE: usize = 128;
+/// The team of all may take one part in this many of the heap for its scratch, and the other teams as much together.
+const SHARE: usize = 16;
+
+/// How the room is laid out. A function of the heap's size and the number of PEs, the same on all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::shmem) struct Areas {
+    pes: usize,
+    /// Of the team of all.
+    first_scratch: usize,
+    /// Of each of the others.
+    scratch: usize,
+    slots: usize,
+}
+
+/// Offsets of one slot's words from the beginning of the room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub sync: usize,
+    pub signals: usize,
+    pub scratch: usize,
+    pub scratch_bytes: usize,
+    pub end: usize,
+}
+
+impl Areas {
+    /// For heaps of `heap_bytes` on `pes` PEs.
+    pub(in crate::shmem) fn plan(heap_bytes: usize, pes: usize) -> Self {
+        let room = heap_bytes / SHARE;
+        let largest = |room: usize| {
+            let mut bytes = abi::SCRATCH_BYTES;
+            while bytes > abi::SCRATCH_LEAST_BYTES && slot_bytes(pes, bytes) > room {
+                bytes /= 2;
+            }
+            bytes
+        };
+        // Many teams with a small scratch rather than few with a large one, until there are enough.
+        let scratch = largest(room / (abi::MAX_TEAMS - 1));
+        let slots = 1 + (room / slot_bytes(pes, scratch)).min(abi::MAX_TEAMS - 1);
+        Self { pes, first_scratch: largest(room), scratch, slots }
+    }
+
+    /// Bytes of the whole room.
+    pub(in crate::shmem) fn bytes(&self) -> usize {
+        slot_bytes(self.pes, self.first_scratch) + (self.slots - 1) * slot_bytes(self.pes, self.scratch)
+    }
+
+    /// Teams that there is room for, the team of all among them.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Where the words of slot `index` are.
+    pub(super) fn slot(&self, index: usize) -> Slot {
+        let (sync, scratch_bytes) = match index {
+            0 => (0, self.first_scratch),
+            _ => (
+                slot_bytes(self.pes, self.first_scratch) + (index - 1) * slot_bytes(self.pes, self.scratch),
+                self.scratch,
+            ),
+        };
+        let signals = sync + sync_bytes();
+        let scratch = signals + signal_bytes(self.pes);
+        Slot { sync, signals, scratch, scratch_bytes, end: sync + slot_bytes(self.pes, scratch_bytes) }
+    }
+}
+
+fn sync_bytes() -> usize {
+    abi::CHANNELS * abi::SYNC_ROUNDS * abi::SYNC_SLOTS * size_of::<u64>()
+}
+
+fn signal_bytes(pes: usize) -> usize {
+    (abi::CHANNELS * pes * size_of::<u64>()).next_multiple_of(LINE)
+}
+
+fn slot_bytes(pes: usize, scratch_bytes: usize) -> usize {
+    sync_bytes() + signal_bytes(pes) + abi::CHANNELS * 2 * pes * scratch_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn slots_lie_side_by_side(heap in (1usize << 16)..(1 << 40), pes in 1usize..=1024) {
+            let areas = Areas::plan(heap, pes);
+            prop_assert!((1..=abi::MAX_TEAMS).contains(&areas.slots()));
+            let mut end = 0;
+            for i in 0..areas.slots() {
+                let s = areas.slot(i);
+                prop_assert_eq!(s.sync, end);
+                prop_assert!(s.sync % LINE == 0 && s.signals % LINE == 0 && s.scratch % LINE == 0);
+                prop_assert!(s.sync + sync_bytes() <= s.signals && s.signals + abi::CHANNELS * pes * 8 <= s.scratch);
+                prop_assert!((abi::SCRATCH_LEAST_BYTES..=abi::SCRATCH_BYTES).contains(&s.scratch_bytes));
+                prop_assert_eq!(s.end, s.scratch + abi::CHANNELS * 2 * pes * s.scratch_bytes);
+                end = s.end;
+            }
+            prop_assert_eq!(end, areas.bytes());
+            let least = slot_bytes(pes, abi::SCRATCH_LEAST_BYTES);
+            prop_assert!(areas.bytes() <= (heap / SHARE).max(least) + heap / SHARE);
+        }
+    }
+
+    #[test]
+    fn a_large_heap_has_all_teams_and_a_small_one_has_at_least_the_first() {
+        assert_eq!(Areas::plan(8 << 30, 4).slots(), abi::MAX_TEAMS);
+        assert_eq!(Areas::plan(8 << 30, 4).slot(0).scratch_bytes, abi::SCRATCH_BYTES);
+        assert_eq!(Areas::plan(64 << 10, 4).slots(), 1);
+    }
+}

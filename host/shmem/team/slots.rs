@@ -1,0 +1,92 @@
+//! Which of the slots for teams this PE uses.
+
+use super::super::ShmemError;
+use super::areas::Areas;
+use crate::engine::{Engine, abi};
+use crate::memory::{Place, Region};
+use bytemuck::Zeroable;
+use std::sync::{Mutex, MutexGuard};
+
+/// The slots of one PE.
+#[derive(Debug)]
+pub(in crate::shmem) struct Teams {
+    areas: Areas,
+    /// The address of the room in this PE's heap, and its offset.
+    address: u64,
+    offset: usize,
+    /// `wb_team_rounds[CHANNELS]` of each slot.
+    rounds: Region,
+    all: abi::Team,
+    /// Bit i is set while this PE is in a team in slot i.
+    used: Mutex<u64>,
+}
+
+const ROUNDS_BYTES: usize = abi::CHANNELS * size_of::<abi::TeamRounds>();
+
+impl Teams {
+    /// The slots of PE `pe` of `pes`, in zeroed room at `offset` of the heap that begins at `heap`.
+    pub(in crate::shmem) fn new(
+        engine: &Engine,
+        heap: u64,
+        offset: usize,
+        areas: Areas,
+        (pe, pes): (usize, usize),
+    ) -> Result<Self, ShmemError> {
+        let rounds = engine.allocate(Place::Device, areas.slots() * ROUNDS_BYTES)?;
+        let address = heap + offset as u64;
+        let mut this = Self { areas, address, offset, rounds, all: abi::Team::zeroed(), used: Mutex::new(1) };
+        let all = abi::Team { pe: pe as u32, size: pes as u32, start: 0, stride: 1, ..abi::Team::zeroed() };
+        this.all = this.in_slot(0, all);
+        Ok(this)
+    }
+
+    /// The team of all, as kernels get it.
+    pub(in crate::shmem) fn of_all(&self) -> abi::Team {
+        self.all
+    }
+
+    /// A team with the words of a slot.
+    pub(super) fn in_slot(&self, slot: usize, team: abi::Team) -> abi::Team {
+        let s = self.areas.slot(slot);
+        abi::Team {
+            sync: self.address + s.sync as u64,
+            signals: self.address + s.signals as u64,
+            scratch: self.address + s.scratch as u64,
+            scratch_bytes: s.scratch_bytes as u32,
+            rounds: self.rounds.address() + (slot * ROUNDS_BYTES) as u64,
+            ..team
+        }
+    }
+
+    /// Bit i is set if slot i is there and free on this PE.
+    pub(super) fn free(&self) -> u64 {
+        let there = if self.areas.slots() == 64 { u64::MAX } else { (1 << self.areas.slots()) - 1 };
+        there & !*self.used()
+    }
+
+    /// How many teams a PE can be in.
+    pub(super) fn limit(&self) -> usize {
+        self.areas.slots()
+    }
+
+    /// Takes a slot, and answers where its words are in the heap; they and its counters have to be zeroed.
+    pub(super) fn take(&self, slot: usize) -> std::ops::Range<usize> {
+        *self.used() |= 1 << slot;
+        let s = self.areas.slot(slot);
+        self.offset + s.sync..self.offset + s.end
+    }
+
+    /// Zeroes the counters of a slot.
+    pub(super) fn reset(&self, slot: usize) -> Result<(), ShmemError> {
+        Ok(self.rounds.fill(slot * ROUNDS_BYTES, ROUNDS_BYTES, 0)?)
+    }
+
+    /// Gives a slot back.
+    pub(super) fn give_back(&self, slot: usize) {
+        *self.used() &= !(1 << slot);
+    }
+
+    fn used(&self) -> MutexGuard<'_, u64> {
+        self.used.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}

@@ -1,0 +1,160 @@
+// How the PEs of a partitioned graph tell each other what they found, from inside a kernel whose blocks are all resident.
+//
+// A step has up to two exchanges: claims, by which a PE hands vertices that its lists lead to over to their owners, and news, by
+// which each owner tells everybody which of its vertices were found. Data goes first, in chunks that all blocks put; whichever
+// block is done last tells the receivers, by a signal that grows from turn to turn and is never cleared.
+//
+// Claims need one area for each sender: nobody sends claims before everybody's news of the step before have come, and those are
+// sent after the claims before them were read. News need two in turn: a PE may have sent its next news while another still
+// reads the last, but not those after them.
+#pragma once
+
+#include <warpbell/shmem.cuh>
+
+#include "work.cuh"
+
+// What a PE says about a step. Its words are what host/graph/partition/launch.rs adds up.
+#define WB_PARTITION_SUMS 8
+typedef struct wb_partition_header {
+  uint64_t message;                 // elements that follow, and WB_PARTITION_* flags
+  uint64_t sum[WB_GRAPH_SUMS];      // as a search of one PE has them; of this PE
+  uint64_t put_bytes;               // that this PE put in this step
+} wb_partition_header;
+
+#define WB_PARTITION_BITMAP (1ull << 63)  // what follows is words of a bitmap, not identifiers
+#define WB_PARTITION_FAILED (1ull << 62)  // the sender's run has failed: nothing that it says counts
+#define WB_PARTITION_COUNT (WB_PARTITION_FAILED - 1)
+
+// What the host reads after a step: sums over all PEs, and this PE's own queue.
+typedef struct wb_partition_report {
+  uint64_t sum[WB_GRAPH_SUMS];
+  uint64_t put_bytes;
+  uint64_t own_items;
+  uint64_t failed;  // 0, or 1 + the first PE that said so
+  uint64_t reserved[7];
+} wb_partition_report;
+
+// Counters of a step, in this PE's own memory; all 0 between steps.
+typedef struct wb_partition_counters {
+  uint64_t arrived;    // blocks, at meetings
+  uint64_t put_bytes;
+  uint32_t claims_put; // blocks that have put their share
+  uint32_t news_put;
+  uint32_t blocks_done;
+  uint32_t reserved[25];
+} wb_partition_counters;
+
+static_assert(sizeof(wb_partition_header) == 64, "wb_partition_header");
+static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
+static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");
+
+namespace warpbell {
+namespace graph {
+
+// A claim's signal is turn << claim_turn_shift | number of claims.
+constexpr uint32_t claim_turn_shift = 40;
+
+// 4-byte words that one block puts at a time: four accesses of 16 bytes for each of 256 threads would be more, but then few blocks
+// would share a small message.
+constexpr uint64_t chunk_words = 1024;
+
+// All blocks of the grid wait for each other. They must all be resident. A wait that fails has failed the run, and everybody
+// goes on to its end.
+class meetings {
+ public:
+  WB_FN meetings(uint64_t* arrived, const world_ref& world) : arrived_(arrived), world_(world) {}
+
+  WB_FN void meet() {
+    ++round_;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      order::fetch_add(arrived_, uint64_t{1});
+      patience p(world_.control());
+      while (order::load_acquire(arrived_) < round_ * gridDim.x) {
+        if (verdict v = p.spent(); v != verdict::go_on) {
+          raise_error(world_.control(),
+                      wb_error{status_word(v), world_.my_pe(), world_.my_pe(), 0, WB_CALL_BARRIER, sizeof(uint64_t), 0});
+          break;
+        }
+      }
+    }
+    __syncthreads();
+  }
+
+ private:
+  uint64_t* arrived_;
+  const world_ref& world_;
+  uint64_t round_ = 0;
+};
+
+// Some 4-byte words for a PE. `to` is symmetric.
+struct parcel {
+  uint32_t* to;
+  const uint32_t* from;
+  uint64_t words;
+};
+
+// Puts a parcel to every other PE, all blocks together; the last one calls `tell` with one thread. `parcel_for(pe)` must be
+// the same for every thread of the grid. `put` counts blocks, and is 0 again afterwards.
+template <class ParcelFor, class Tell>
+WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_for, Tell tell) {
+  const uint32_t me = world.my_pe(), size = world.n_pes();
+  auto chunks = [](const parcel& p) { return (p.words + chunk_words - 1) / chunk_words; };
+  // Everybody begins with the PE after itself, so that not all send to one.
+  auto peer = [&](uint32_t k) { return me + k < size ? me + k : me + k - size; };
+  uint64_t total = 0;
+  for (uint32_t k = 1; k < size; ++k) total += chunks(parcel_for(peer(k)));
+  const uint32_t helpers = total > gridDim.x ? gridDim.x : total ? static_cast<uint32_t>(total) : 1;
+  if (blockIdx.x >= helpers) return;
+  for (uint64_t c = blockIdx.x; c < total; c += gridDim.x) {
+    uint64_t at = c;
+    for (uint32_t k = 1; k < size; ++k) {
+      const parcel p = parcel_for(peer(k));
+      const uint64_t n = chunks(p);
+      if (at < n) {
+        const uint64_t first = at * chunk_words;
+        const uint64_t count = p.words - first < chunk_words ? p.words - first : chunk_words;
+        world.put_nbi(by_block, p.to + first, p.from + first, count, peer(k));
+        break;
+      }
+      at -= n;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  world.fence();
+  if (order::fetch_add(put, 1u) + 1 != helpers) return;
+  order::store_relaxed(put, 0u);
+  tell();
+}
+
+// The block waits until the signals of all other PEs have come to `least`.
+WB_FN void await_all(const world_ref& world, uint64_t* signals, uint64_t least) {
+  for (uint32_t pe = threadIdx.x; pe < world.n_pes(); pe += blockDim.x) {
+    if (pe == world.my_pe()) continue;
+    patience p(world.control());
+    while (!world.test(signals + pe, cmp::ge, least)) {
+      if (verdict v = p.spent(); v != verdict::go_on) {
+        world.fail(WB_CALL_WAIT, status_word(v), signals + pe, sizeof(uint64_t), pe);
+        break;
+      }
+    }
+  }
+  __syncthreads();
+}
+
+// Calls f(pe, value(pe)) for every other PE; a warp's lanes fetch the values side by side. All lanes call, and take part in f.
+template <class Value, class F> WB_FN void for_each_peer(const world_ref& world, Value value, F f) {
+  const uint32_t size = world.n_pes();
+  for (uint32_t base = 0; base < size; base += warp::width) {
+    const uint32_t own = base + warp::lane();
+    const uint64_t mine = own < size && own != world.my_pe() ? value(own) : 0;
+    for (uint32_t k = 0; k < warp::width && base + k < size; ++k) {
+      const uint64_t v = warp::shuffle(warp::full(), mine, k);
+      if (base + k != world.my_pe()) f(base + k, v);
+    }
+  }
+}
+
+}  // namespace graph
+}  // namespace warpbell

@@ -1,0 +1,391 @@
+// Breadth-first search over a graph that is partitioned by vertex: each PE has the lists of its own vertices, on its own volume or
+// in its own memory, and a bitmap of all vertices that were seen (Buluc, Madduri: Parallel Breadth-First Search on Distributed
+// Memory Systems, SC11; the 1-D algorithm, made direction-optimising).
+//
+// Lists name neighbours by slot: owner * span + the vertex's number within the owner. A part of a bitmap is therefore one run of
+// words, and "mine" is a subtraction.
+//
+// Top-down, a PE expands its own vertices. A neighbour that is not in its bitmap is its own to take, or is claimed from its
+// owner, once. Bottom-up, it looks for a seen neighbour of each of its own vertices, in its own bitmap alone. Either way owners
+// then tell everybody what is new: as a list while that is short, else as their part of the bitmap.
+#include <warpbell/kernel.h>
+
+#include "exchange.cuh"
+#include "search.cuh"
+
+// Mirrored by host/graph/partition/launch.rs.
+typedef struct wb_partition {
+  // This PE's own memory.
+  uint64_t offset;        // u64[vertices + 1], of the direction that the kernel reads
+  uint64_t leads;         // for each own vertex the slots to ask first (leads in work.cuh)
+  uint64_t isolated;      // bitmap of own vertices without any edge, and of those past the last
+  uint64_t seen;          // bitmap of all slots
+  uint64_t fresh;         // bitmap of own vertices: found by bottom-up steps of this level
+  uint64_t queue;         // items to expand: own vertices
+  uint64_t queue_next;    // items found
+  uint64_t items;         // in `queue`
+  uint64_t outbox;        // claims for each PE, `span` of them at most
+  uint64_t outbox_count;  // u64 for each PE; all 0 between steps
+  uint64_t list;          // slots of own vertices found, `list_limit` of them at most
+  uint64_t tally;         // wb_graph_tally
+  uint64_t counters;      // wb_partition_counters
+  uint64_t report;        // wb_partition_report, in host memory
+  // The symmetric heap; what has a place for each PE is indexed by the sender.
+  uint64_t depth;         // u32[span]
+  uint64_t parent;        // an identifier for each own vertex, or 0
+  uint64_t inbox;         // claims[size][span]
+  uint64_t inbox_signal;  // u64[size]
+  uint64_t news;          // u32[2][size][span / 32]
+  uint64_t header;        // wb_partition_header[2][size]
+  uint64_t news_signal;   // u64[size]
+  // Numbers.
+  uint64_t vertices;      // own
+  uint64_t span;          // slots of each PE, a multiple of 1024
+  uint64_t source;        // slot
+  uint64_t claim_turn;    // exchanges of claims so far, this one included
+  uint64_t turn;          // exchanges of news so far, this one included
+  uint64_t list_limit;    // identifiers beyond which a bitmap is sent instead
+  uint32_t level;         // that found vertices get
+  uint32_t skip;          // edges at the front of every list that are its leads: a scan may start after them
+  uint32_t resume;        // not 0 when `fresh` has what a step by leads found in this level
+  uint32_t reserved[3];
+} wb_partition;
+
+static_assert(sizeof(wb_partition) == 240, "wb_partition");
+
+namespace warpbell {
+namespace graph {
+
+// A vertex, by its number within its owner, and the slot that leads to it.
+template <class Id> struct alignas(2 * sizeof(Id)) claim {
+  Id vertex;
+  Id parent;
+};
+
+// One PE's view of a step.
+template <class Id> class partition {
+ public:
+  WB_FN partition(const wb_partition& p, const world_ref& world)
+      : lists(p),
+        p_(p),
+        world_(world),
+        meetings_(&reinterpret_cast<wb_partition_counters*>(p.counters)->arrived, world),
+        base_(p.span * world.my_pe()) {}
+
+  bfs_lists<Id> lists;
+  bfs_counts counts;
+
+  WB_FN uint64_t slots() const { return p_.span * world_.n_pes(); }
+  WB_FN Id slot(uint64_t v) const { return static_cast<Id>(base_ + v); }
+  // Words of the bitmap that own vertices are in, and all words that a PE has.
+  WB_FN uint64_t own_words() const { return (p_.vertices + 31) / 32; }
+  WB_FN uint64_t part_words() const { return p_.span / 32; }
+  WB_FN uint32_t* own_seen() const { return lists.seen + base_ / 32; }
+  WB_FN uint32_t* fresh() const { return reinterpret_cast<uint32_t*>(p_.fresh); }
+  WB_FN void meet() { meetings_.meet(); }
+
+  // An own vertex was found.
+  WB_FN void take(Id v, Id from) {
+    lists.reach(v, from);
+    lists.enqueue(v, counts);
+    if (p_.resume) order::fetch_or_relaxed(&fresh()[v / 32], 1u << (v % 32));
+    // The length of the list of news is this PE's sum of vertices found.
+    const warp::mask_t here = warp::active();
+    uint64_t at = 0;
+    if (warp::is_leader(here)) {
+      at = order::fetch_add_relaxed(&lists.tally->sum[bfs_found], static_cast<uint64_t>(warp::count(here)));
+    }
+    at = warp::shuffle(here, at, warp::leader(here)) + warp::rank(here);
+    if (at < p_.list_limit) reinterpret_cast<Id*>(p_.list)[at] = slot(v);
+  }
+
+  // An edge from the own vertex v to slot n.
+  WB_FN bool visit(Id v, Id n) {
+    if (!lists.see(n)) return false;
+    const uint64_t own = static_cast<uint64_t>(n) - base_;
+    if (own < p_.span) {
+      take(static_cast<Id>(own), slot(v));
+      return true;
+    }
+    const uint32_t owner = static_cast<uint32_t>(n / static_cast<Id>(p_.span));
+    // Lanes that are here together and have the same owner take their places with one atomic.
+    const warp::mask_t same = warp::match(warp::active(), owner);
+    uint64_t at = 0;
+    if (warp::is_leader(same)) at = order::fetch_add_relaxed(outbox_count() + owner, static_cast<uint64_t>(warp::count(same)));
+    at = warp::shuffle(same, at, warp::leader(same)) + warp::rank(same);
+    outbox(owner)[at] = claim<Id>{static_cast<Id>(n - owner * p_.span), slot(v)};
+    return true;
+  }
+
+  // Hands claims over to the owners, and takes what others claim of this PE. After a meeting.
+  WB_FN void exchange_claims() {
+    constexpr uint64_t words = sizeof(claim<Id>) / sizeof(uint32_t);
+    uint64_t* signal = reinterpret_cast<uint64_t*>(p_.inbox_signal);
+    claim<Id>* inbox = reinterpret_cast<claim<Id>*>(p_.inbox);
+    auto parcel_for = [&](uint32_t pe) {
+      return parcel{reinterpret_cast<uint32_t*>(inbox + world_.my_pe() * p_.span),
+                    reinterpret_cast<const uint32_t*>(outbox(pe)), order::load_relaxed(outbox_count() + pe) * words};
+    };
+    put_parcels(world_, &counters()->claims_put, parcel_for, [&]() {
+      uint64_t bytes = 0;
+      world_.fence();
+      for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
+        if (pe == world_.my_pe()) continue;
+        const uint64_t n = order::load_relaxed(outbox_count() + pe);
+        world_.signal_op(signal + world_.my_pe(), p_.claim_turn << claim_turn_shift | n, signal::set, pe);
+        bytes += n * sizeof(claim<Id>) + sizeof(uint64_t);
+      }
+      order::add_relaxed(&counters()->put_bytes, bytes);
+    });
+    const uint64_t least = p_.claim_turn << claim_turn_shift;
+    await_all(world_, signal, least);
+    auto claimed = [&](uint32_t pe) {
+      const uint64_t s = world_.signal_fetch(signal + pe);
+      // Only a run that has failed already comes here without the signal.
+      return s < least || s - least > p_.span ? 0 : s - least;
+    };
+    for_each_peer(world_, claimed, [&](uint32_t pe, uint64_t n) {
+      for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) {
+        const claim<Id> c = order::load_remote(inbox + pe * p_.span + i);
+        if (c.vertex < p_.vertices && lists.see(base_ + c.vertex)) take(c.vertex, c.parent);
+      }
+    });
+  }
+
+  // Tells everybody what is new: a list while that is short, else what this PE has seen of its own. After a meeting, with all
+  // counts added up.
+  WB_FN void exchange_news() {
+    const uint64_t found = order::load_relaxed(&lists.tally->sum[bfs_found]);
+    if (found > p_.list_limit) return exchange_bitmap(own_seen());
+    tell(reinterpret_cast<const uint32_t*>(p_.list), found * (sizeof(Id) / sizeof(uint32_t)), found);
+  }
+  // The same with these bits of own vertices.
+  WB_FN void exchange_bitmap(const uint32_t* bitmap) { tell(bitmap, own_words(), own_words() | WB_PARTITION_BITMAP); }
+  // And without news.
+  WB_FN void exchange_counts() { tell(nullptr, 0, 0); }
+
+  // Puts words, and a header with `message`, to everybody; waits for everybody's, and adds their news to what is seen here.
+  WB_FN void tell(const uint32_t* from, uint64_t words, uint64_t message) {
+    const uint32_t me = world_.my_pe(), size = world_.n_pes(), half = p_.turn & 1;
+    uint32_t* news = reinterpret_cast<uint32_t*>(p_.news) + half * size * part_words();
+    wb_partition_header* header = reinterpret_cast<wb_partition_header*>(p_.header) + half * size;
+    uint64_t* signal = reinterpret_cast<uint64_t*>(p_.news_signal);
+    auto parcel_for = [&](uint32_t) { return parcel{news + me * part_words(), from, words}; };
+    put_parcels(world_, &counters()->news_put, parcel_for, [&]() {
+      wb_partition_header mine{};
+      const uint32_t failed = order::load_relaxed(reinterpret_cast<const uint32_t*>(world_.control()->abort));
+      mine.message = failed ? WB_PARTITION_FAILED : message;
+      for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load_relaxed(&lists.tally->sum[i]);
+      mine.put_bytes = order::load_relaxed(&counters()->put_bytes) +
+                       (size - 1) * (words * sizeof(uint32_t) + sizeof mine + sizeof(uint64_t));
+      constexpr size_t header_words = sizeof mine / sizeof(uint64_t);
+      for (uint32_t pe = 0; pe < size; ++pe) {
+        world_.put_nbi(by_thread, reinterpret_cast<uint64_t*>(header + me), reinterpret_cast<const uint64_t*>(&mine),
+                       header_words, pe);
+      }
+      world_.fence();
+      for (uint32_t pe = 0; pe < size; ++pe) {
+        if (pe != me) world_.signal_op(signal + me, p_.turn, signal::set, pe);
+      }
+    });
+    await_all(world_, signal, p_.turn);
+    auto told = [&](uint32_t pe) {
+      const uint64_t m = order::load_remote(&header[pe].message);
+      return m & WB_PARTITION_FAILED ? 0 : m;
+    };
+    for_each_peer(world_, told, [&](uint32_t pe, uint64_t m) {
+      const uint32_t* in = news + pe * part_words();
+      const uint64_t n = m & WB_PARTITION_COUNT;
+      if (m & WB_PARTITION_BITMAP) {
+        mix(lists.seen + pe * part_words(), in, n <= part_words() ? n : 0);
+      } else {
+        for (uint64_t i = warp::thread_index(); i < n && i < p_.list_limit; i += warp::thread_total()) {
+          const Id s = order::load_remote(reinterpret_cast<const Id*>(in) + i);
+          if (s < slots()) order::fetch_or_relaxed(&lists.seen[s / 32], 1u << (s % 32));
+        }
+      }
+    });
+  }
+
+  // Adds words of a bitmap, which nobody else writes now, to another that is only this PE's.
+  WB_FN void mix(uint32_t* to, const uint32_t* from, uint64_t words) const {
+    using order::quad;
+    const uint64_t quads = words / 4;
+    for (uint64_t i = warp::thread_index(); i < quads; i += warp::thread_total()) {
+      const quad add = order::load_remote(reinterpret_cast<const quad*>(from) + i);
+      quad* at = reinterpret_cast<quad*>(to) + i;
+      const quad old = order::load_data(at);
+      order::store_data(at, quad{old.x | add.x, old.y | add.y, old.z | add.z, old.w | add.w});
+    }
+    for (uint64_t i = quads * 4 + warp::thread_index(); i < words; i += warp::thread_total()) {
+      order::store_relaxed(to + i, order::load_relaxed(to + i) | order::load_remote(from + i));
+    }
+  }
+
+  // Adds what this thread has counted to this PE's sums. All lanes call.
+  WB_FN void count() {
+    counts.add_to(lists.tally);
+    counts = bfs_counts{};
+  }
+
+  // The last thing that every thread does: the last block adds up what all PEs have said, for the host, and makes the counters ready
+  // for the next step.
+  WB_FN void finish() {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (order::fetch_add(&counters()->blocks_done, 1u) + 1 != gridDim.x) return;
+    const wb_partition_header* header =
+        reinterpret_cast<const wb_partition_header*>(p_.header) + (p_.turn & 1) * world_.n_pes();
+    wb_partition_report sums{};
+    for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
+      const wb_partition_header* h = header + pe;
+      if ((order::load_remote(&h->message) & WB_PARTITION_FAILED) && !sums.failed) sums.failed = pe + 1;
+      for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) sums.sum[i] += order::load_remote(&h->sum[i]);
+      sums.put_bytes += order::load_remote(&h->put_bytes);
+    }
+    sums.own_items = order::load_relaxed(&lists.tally->sum[bfs_items]);
+    wb_partition_report* report = reinterpret_cast<wb_partition_report*>(p_.report);
+    for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store_relaxed_sys(&report->sum[i], sums.sum[i]);
+    order::store_relaxed_sys(&report->put_bytes, sums.put_bytes);
+    order::store_relaxed_sys(&report->own_items, sums.own_items);
+    order::store_relaxed_sys(&report->failed, sums.failed);
+    for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store_relaxed(&lists.tally->sum[i], uint64_t{0});
+    for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) order::store_relaxed(outbox_count() + pe, uint64_t{0});
+    order::store_relaxed(&counters()->arrived, uint64_t{0});
+    order::store_relaxed(&counters()->put_bytes, uint64_t{0});
+    order::store_relaxed(&counters()->blocks_done, 0u);
+  }
+
+ private:
+  WB_FN wb_partition_counters* counters() const { return reinterpret_cast<wb_partition_counters*>(p_.counters); }
+  WB_FN uint64_t* outbox_count() const { return reinterpret_cast<uint64_t*>(p_.outbox_count); }
+  WB_FN claim<Id>* outbox(uint32_t pe) const { return reinterpret_cast<claim<Id>*>(p_.outbox) + pe * p_.span; }
+
+  const wb_partition& p_;
+  const world_ref& world_;
+  meetings meetings_;
+  uint64_t base_;
+};
+
+// Everything unreached but the source, whose owner has it as its first queue.
+template <class Id> WB_FN void partition_start(const wb_partition& p, const world_ref& world) {
+  partition<Id> g(p, world);
+  const uint32_t* isolated = reinterpret_cast<const uint32_t*>(p.isolated);
+  for (uint64_t v = warp::thread_index(); v < p.span; v += warp::thread_total()) {
+    g.lists.depth[v] = unreached;
+    if (g.lists.parent) g.lists.parent[v] = static_cast<Id>(~Id{0});
+  }
+  const uint64_t words = g.slots() / 32, first = g.slot(0) / 32;
+  for (uint64_t w = warp::thread_index(); w < words; w += warp::thread_total()) {
+    g.lists.seen[w] = w >= first && w - first < g.own_words() ? isolated[w - first] : 0;
+  }
+  g.meet();
+  // Everybody knows the source; its owner has found it.
+  if (warp::thread_index() == 0) {
+    const uint64_t v = p.source - g.slot(0);
+    g.lists.see(p.source);
+    if (p.source >= g.slot(0) && v < p.vertices) g.take(static_cast<Id>(v), static_cast<Id>(p.source));
+  }
+  g.count();
+  g.meet();
+  g.exchange_news();
+  g.finish();
+}
+
+template <class Id, class Source>
+WB_FN void partition_top_down(const wb_partition& p, const world_ref& world, const Source& source) {
+  partition<Id> g(p, world);
+  if (p.resume) {
+    // What leads found is seen here already; who claims it elsewhere is told so by its owner.
+    g.mix(g.own_seen(), g.fresh(), g.own_words());
+    g.meet();
+  }
+  expand_queue(g.lists, reinterpret_cast<const item<Id>*>(p.queue), p.items, source, g.slots(), g.counts,
+               [&](Id v, Id n) { return g.visit(v, n); });
+  g.meet();
+  g.exchange_claims();
+  g.count();
+  g.meet();
+  if (p.resume) {
+    g.exchange_bitmap(g.own_seen());
+  } else {
+    g.exchange_news();
+  }
+  g.finish();
+}
+
+template <class Id, class Source>
+WB_FN void partition_bottom_up(const wb_partition& p, const world_ref& world, const Source& source) {
+  partition<Id> g(p, world);
+  const uint32_t* seen = g.own_seen();
+  uint32_t* fresh = g.fresh();
+  scan_unseen(
+      g.lists, g.own_words(), source, g.slots(), g.counts,
+      [&](uint64_t w) { return seen[w] | (p.resume ? fresh[w] : 0u); },
+      [&](uint64_t w, uint32_t before, uint32_t after) { fresh[w] = (p.resume ? fresh[w] : 0u) | (after & ~before); });
+  g.count();
+  g.meet();
+  g.mix(g.own_seen(), fresh, g.own_words());
+  g.exchange_bitmap(fresh);
+  g.finish();
+}
+
+// A bottom-up step that reads no edge, and of which only the counts are told: the rest of the level is read from the side
+// that costs less, and what both have found is told then.
+template <class Id> WB_FN void partition_by_leads(const wb_partition& p, const world_ref& world) {
+  partition<Id> g(p, world);
+  const uint32_t* seen = g.own_seen();
+  uint32_t* fresh = g.fresh();
+  const uint64_t left = scan_leads(
+      g.lists, g.own_words(), g.counts, [&](uint64_t w) { return seen[w]; },
+      [&](uint64_t w, uint32_t before, uint32_t after) { fresh[w] = after & ~before; });
+  add_count(g.lists.tally, bfs_items, left);
+  g.count();
+  g.meet();
+  g.exchange_counts();
+  g.finish();
+}
+
+// The queue for a top-down step after bottom-up ones, which left in `fresh` what the last of them found.
+template <class Id> WB_FN void partition_collect(const wb_partition& p, const world_ref& world) {
+  partition<Id> g(p, world);
+  const uint32_t* fresh = g.fresh();
+  g.counts.found = push_words(p.vertices, g.lists.found, &g.lists.tally->sum[bfs_items], g.lists.offset, g.counts.degrees,
+                              [&](uint64_t w) { return fresh[w]; });
+  g.count();
+  g.meet();
+  g.exchange_counts();
+  g.finish();
+}
+
+}  // namespace graph
+}  // namespace warpbell
+
+#define WB_PARTITION_MEMORY_KERNEL(NAME, ID, SUFFIX) \
+  WB_GRAPH_KERNEL wb_partition_##NAME##_##SUFFIX(WB_PARAM wb_partition p, WB_PARAM warpbell::world_ref world) { \
+    warpbell::graph::partition_##NAME<ID>(p, world); \
+  } \
+  WB_EXPORT(wb_partition_##NAME##_##SUFFIX)
+
+#define WB_PARTITION_EDGE_KERNEL(NAME, ID, SUFFIX, SOURCE) \
+  WB_GRAPH_KERNEL wb_partition_##NAME##_##SUFFIX(WB_PARAM wb_partition p, WB_PARAM warpbell::world_ref world, \
+                                                 WB_PARAM SOURCE edges) { \
+    warpbell::graph::partition_##NAME<ID>(p, world, edges); \
+  } \
+  WB_EXPORT(wb_partition_##NAME##_##SUFFIX)
+
+#define WB_PARTITION_MEMORY(ID, SUFFIX) \
+  WB_PARTITION_MEMORY_KERNEL(start, ID, SUFFIX) \
+  WB_PARTITION_MEMORY_KERNEL(by_leads, ID, SUFFIX) \
+  WB_PARTITION_MEMORY_KERNEL(collect, ID, SUFFIX)
+
+#define WB_PARTITION_EDGES(ID, SUFFIX, SOURCE) \
+  WB_PARTITION_EDGE_KERNEL(top_down, ID, SUFFIX, SOURCE) \
+  WB_PARTITION_EDGE_KERNEL(bottom_up, ID, SUFFIX, SOURCE)
+
+WB_PARTITION_MEMORY(uint32_t, u32)
+WB_PARTITION_MEMORY(uint64_t, u64)
+WB_PARTITION_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32_t>)
+WB_PARTITION_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint64_t>)
+WB_PARTITION_EDGES(uint32_t, storage_u32, warpbell::array_ref<uint32_t>)
+WB_PARTITION_EDGES(uint64_t, storage_u64, warpbell::array_ref<uint64_t>)

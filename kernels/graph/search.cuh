@@ -1,0 +1,237 @@
+// What breadth-first searches of one PE and of several have in common: how a queue is expanded, and how unseen vertices look for
+// a seen neighbour. Who claims what, and where results go, is the caller's.
+//
+// One bitmap of seen vertices serves both directions: a neighbour that was seen earlier than the last level would have brought
+// the vertex in already, so "seen" and "in the frontier" are the same question, and no frontier bitmap is needed.
+#pragma once
+
+#include "work.cuh"
+
+namespace warpbell {
+namespace graph {
+
+constexpr uint32_t unreached = 0xffffffffu;
+
+// Sums that a step reports.
+enum bfs_sum : uint32_t {
+  bfs_items = 0,    // length of the next queue; of a step by leads, the lists that might still have a seen neighbour
+  bfs_found = 1,    // vertices found
+  bfs_degrees = 2,  // their edges (not counted by bottom-up steps)
+  bfs_scanned = 3,  // edges looked at
+  bfs_lead_hits = 4, // vertices found without reading an edge
+};
+
+// What a thread has counted.
+struct bfs_counts {
+  uint64_t found = 0, degrees = 0, scanned = 0, lead_hits = 0, bad = 0;
+
+  WB_FN void add_to(wb_graph_tally* tally) const {
+    add_count(tally, bfs_found, found);
+    add_count(tally, bfs_degrees, degrees);
+    add_count(tally, bfs_scanned, scanned);
+    add_count(tally, bfs_lead_hits, lead_hits);
+    add_count(tally, WB_GRAPH_BAD_EDGES, bad);
+  }
+};
+
+// Vertices and their lists. `v` numbers vertices that have lists here, `n` is a neighbour as lists name it.
+template <class Id> struct bfs_lists {
+  // A parameter block's fields of these names.
+  template <class P>
+  WB_FN explicit bfs_lists(const P& p)
+      : offset(reinterpret_cast<const uint64_t*>(p.offset)),
+        lead(reinterpret_cast<const leads<Id>*>(p.leads)),
+        seen(reinterpret_cast<uint32_t*>(p.seen)),
+        depth(reinterpret_cast<uint32_t*>(p.depth)),
+        parent(reinterpret_cast<Id*>(p.parent)),
+        found(reinterpret_cast<item<Id>*>(p.queue_next)),
+        tally(reinterpret_cast<wb_graph_tally*>(p.tally)),
+        level(p.level),
+        skip(p.skip) {}
+
+  WB_FN void reach(uint64_t v, Id from) const {
+    depth[v] = level;
+    if (parent) parent[v] = from;
+  }
+
+  WB_FN bool is_seen(uint64_t n) const { return (seen[n / 32] >> (n % 32)) & 1u; }
+
+  // Marks a vertex as seen; whether it was not yet.
+  WB_FN bool see(uint64_t n) const {
+    uint32_t* word = &seen[n / 32];
+    const uint32_t bit = 1u << (n % 32);
+    return !(order::load_relaxed(word) & bit) && !(order::fetch_or_relaxed(word, bit) & bit);
+  }
+
+  // A lead that was seen.
+  WB_FN bool asks(uint64_t v, Id& from) const {
+    const leads<Id> mine = lead[v];
+#pragma unroll
+    for (uint32_t i = 0; i < lead_count; ++i) {
+      from = mine.id[i];
+      if (from == static_cast<Id>(~Id{0})) return false;
+      if (is_seen(from)) return true;
+    }
+    return false;
+  }
+
+  // Whether a vertex has no neighbours but its leads.
+  WB_FN bool all_leads(uint64_t v) const { return offset[v + 1] - offset[v] <= lead_count; }
+
+  // What of a list is worth reading when no lead was seen; whether there is any.
+  WB_FN bool rest_of(uint64_t v, uint64_t& first, uint64_t& last) const {
+    first = offset[v] + skip;
+    last = offset[v + 1];
+    if (all_leads(v)) last = first;
+    return first < last;
+  }
+
+  // Appends a vertex that was found to the next queue.
+  WB_FN void enqueue(Id v, bfs_counts& counts) const {
+    const uint64_t first = offset[v], last = offset[static_cast<uint64_t>(v) + 1];
+    counts.degrees += last - first;
+    push(found, &tally->sum[bfs_items], v, first, last);
+  }
+
+  const uint64_t* offset;
+  const leads<Id>* lead;
+  uint32_t* seen;
+  uint32_t* depth;
+  Id* parent;
+  item<Id>* found;
+  wb_graph_tally* tally;
+  uint32_t level;
+  uint32_t skip;  // edges at the front of every list that are its leads: a scan may start after them
+};
+
+// Calls visit(v, n) for every edge of the queue's items; `visit` answers whether it found n. Each warp takes some items, and its
+// lanes share the edges of all of them. Short lists are at hand. Neighbours are numbered below `limit`.
+template <class Id, class Source, class Visit>
+WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t items, const Source& source, uint64_t limit,
+                        bfs_counts& counts, Visit visit) {
+  auto edges = source.open();
+  const uint32_t turn = items_per_turn(items);
+  const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
+  // With one lane to a warp nobody else keeps reads in flight: ask for lists this many turns ahead.
+  constexpr uint64_t ahead = session_traits<decltype(edges)>::stored && warp::width < 32 ? 16 : 0;
+  auto prefetch = [&](uint64_t at) {
+    const uint64_t k = at + warp::lane();
+    if (warp::lane() >= turn || k >= items) return;
+    const run r = run_of(queue[k], g.offset);
+    if (!g.all_leads(queue[k].vertex)) edges.prefetch(r.first, r.count);
+  };
+  const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
+  if constexpr (ahead > 0) {
+    for (uint64_t i = 0; i < ahead; ++i) prefetch(begin + i * stride);
+  }
+  for (uint64_t at = begin; at < items; at += stride) {
+    if constexpr (ahead > 0) prefetch(at + ahead * stride);
+    const uint64_t k = at + warp::lane();
+    run r{0, 0};
+    Id from = 0;
+    if (warp::lane() < turn && k < items) {
+      const item<Id> it = queue[k];
+      r = run_of(it, g.offset);
+      from = it.vertex;
+      // A piece of a long list may be as short, but is not what the leads are.
+      if (g.all_leads(from)) {
+        const leads<Id> lead = g.lead[from];
+#pragma unroll
+        for (uint32_t i = 0; i < lead_count; ++i) {
+          if (i < r.count && visit(from, lead.id[i])) ++counts.lead_hits;
+        }
+        r.count = 0;
+      }
+    }
+    counts.scanned += r.count;
+    for_each_edge(edges, r.first, r.count, from, [&](Id v, Id n) {
+      if (leads_somewhere(edges, n, limit, counts.bad)) visit(v, n);
+    });
+  }
+}
+
+// Looks for a seen neighbour of every vertex that is not in open(word): its leads first, which cost no edge, then the rest of its
+// list until one is found. Each warp takes words of 32 vertices and calls close(word, before, after) for each, where `after` has
+// what was found too.
+template <class Id, class Source, class Open, class Close>
+WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words, const Source& source, uint64_t limit, bfs_counts& counts,
+                       Open open_word, Close close_word) {
+  auto edges = source.open();
+  const warp::mask_t all = warp::full();
+  auto leads_to_seen = [&](uint64_t n) { return leads_somewhere(edges, n, limit, counts.bad) && g.is_seen(n); };
+  const uint32_t turn = items_per_turn(words);
+  const uint64_t turns = (words + turn - 1) / turn;
+  for (uint64_t i = warp::index(); i < turns; i += warp::total()) {
+    // Every other level goes backwards, so that it begins with the pages that the cache still holds.
+    const uint64_t at = (g.level % 2 ? turns - 1 - i : i) * turn;
+    const uint64_t own = at + warp::lane();
+    uint32_t now = ~0u;
+    if (warp::lane() < turn && own < words) now = open_word(own);
+    uint32_t next = now;
+    for (warp::mask_t open = warp::ballot(all, now != ~0u); open; open &= open - 1) {
+      const uint32_t holder = warp::first(open);
+      const uint32_t word = warp::shuffle(all, now, holder);
+      const uint64_t base = (at + holder) * 32;
+      if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) {
+        // One lane to a warp: ask for all pages of the word's lists before waiting for the first.
+        for (uint32_t rest = ~word; rest; rest &= rest - 1) {
+          const uint64_t v = base + warp::first(rest);
+          Id from;
+          uint64_t first, last;
+          if (g.rest_of(v, first, last) && !g.asks(v, from)) edges.prefetch(first, 1);
+        }
+      }
+      uint32_t reached = 0;
+      // Groups of as many vertices as there are lanes: the whole word on a GPU.
+      for (uint32_t rest = ~word; rest;) {
+        const uint32_t shift = warp::first(rest) / warp::width * warp::width;
+        rest &= ~(all << shift);
+        const uint64_t v = base + shift + warp::lane();
+        const bool candidate = !((word >> (shift + warp::lane())) & 1u);
+        Id from = 0;
+        uint64_t first = 0, last = 0;
+        bool hit = candidate && g.asks(v, from);
+        counts.lead_hits += hit;
+        const bool scan = candidate && !hit && g.rest_of(v, first, last);
+        if (warp::any(all, scan)) hit |= any_edge(edges, first, last - first, from, counts.scanned, leads_to_seen);
+        if (hit) {
+          g.reach(v, from);
+          ++counts.found;
+        }
+        reached |= warp::ballot(all, hit) << shift;
+      }
+      if (warp::lane() == holder) next |= reached;
+    }
+    if (warp::lane() < turn && own < words) close_word(own, now, next);
+  }
+}
+
+// The same without reading an edge: what leads bring in. Answers how many vertices of this lane are left that reading might find.
+template <class Id, class Open, class Close>
+WB_FN uint64_t scan_leads(const bfs_lists<Id>& g, uint64_t words, bfs_counts& counts, Open open_word, Close close_word) {
+  const warp::mask_t all = warp::full();
+  uint64_t left = 0;
+  for (uint64_t w = warp::index(); w < words; w += warp::total()) {
+    const uint32_t word = open_word(w);
+    uint32_t next = word;
+    for (uint32_t shift = 0; shift < 32 && word != ~0u; shift += warp::width) {
+      const uint64_t v = w * 32 + shift + warp::lane();
+      Id from = 0;
+      const bool candidate = !((word >> (shift + warp::lane())) & 1u);
+      const bool hit = candidate && g.asks(v, from);
+      if (hit) {
+        g.reach(v, from);
+        ++counts.found;
+        ++counts.lead_hits;
+      }
+      uint64_t first, last;
+      left += candidate && !hit && g.rest_of(v, first, last);
+      next |= warp::ballot(all, hit) << shift;
+    }
+    if (warp::lane() == 0) close_word(w, word, next);
+  }
+  return left;
+}
+
+}  // namespace graph
+}  // namespace warpbell

@@ -1,0 +1,97 @@
+// What the host's calls on one other PE launch: copies, signals, waits, atomics.
+#include <warpbell/kernel.h>
+#include <warpbell/shmem.cuh>
+
+#include "part.cuh"
+
+WB_KERNEL void wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
+  const warpbell::host_calls::part<uint8_t> mine(bytes);
+  world.put(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
+            reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
+}
+WB_EXPORT(wb_shmem_put)
+
+WB_KERNEL void wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
+  const warpbell::host_calls::part<uint8_t> mine(bytes);
+  world.get(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
+            reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
+}
+WB_EXPORT(wb_shmem_get)
+
+// By one block: the signal is that of the whole.
+WB_KERNEL void wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes,
+                                   WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value, uint32_t how, uint32_t pe) {
+  world.put_signal(warpbell::by_block, reinterpret_cast<uint8_t*>(dest), reinterpret_cast<const uint8_t*>(source), bytes, sig, value,
+                   static_cast<warpbell::signal>(how), pe);
+}
+WB_EXPORT(wb_shmem_put_signal)
+
+// What the stream did before it is there before the signal.
+WB_KERNEL void wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value,
+                               uint32_t how, uint32_t pe) {
+  if (threadIdx.x != 0) return;
+  world.fence();
+  world.signal_op(sig, value, static_cast<warpbell::signal>(how), pe);
+}
+WB_EXPORT(wb_shmem_signal)
+
+WB_KERNEL void wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint32_t how,
+                                    uint64_t value) {
+  if (threadIdx.x == 0) world.signal_wait_until(sig, static_cast<warpbell::cmp>(how), value);
+}
+WB_EXPORT(wb_shmem_signal_wait)
+
+WB_KERNEL void wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet(); }
+WB_EXPORT(wb_shmem_quiet)
+
+namespace warpbell {
+namespace host_calls {
+
+// The numbers of host/shmem/calls/atomic.rs.
+enum atomic : uint32_t {
+  ATOMIC_FETCH = 0,
+  ATOMIC_SET = 1,
+  ATOMIC_SWAP = 2,
+  ATOMIC_COMPARE_SWAP = 3,
+  ATOMIC_FETCH_ADD = 4,
+  ATOMIC_FETCH_AND = 5,
+  ATOMIC_FETCH_OR = 6,
+  ATOMIC_FETCH_XOR = 7
+};
+
+// The word before, where the operation has one.
+template <class T> WB_FN T perform(const world_ref& world, uint32_t what, sym<T> at, T value, T expected, uint32_t pe) {
+  switch (what) {
+    case ATOMIC_FETCH: return world.atomic_fetch(at, pe);
+    case ATOMIC_SET: world.atomic_set(at, value, pe); return T{};
+    case ATOMIC_SWAP: return world.atomic_swap(at, value, pe);
+    case ATOMIC_COMPARE_SWAP: return world.atomic_compare_swap(at, expected, value, pe);
+    case ATOMIC_FETCH_ADD: return world.atomic_fetch_add(at, value, pe);
+    case ATOMIC_FETCH_AND: return world.atomic_fetch_and(at, value, pe);
+    case ATOMIC_FETCH_OR: return world.atomic_fetch_or(at, value, pe);
+    default: return world.atomic_fetch_xor(at, value, pe);
+  }
+}
+
+template <class T>
+WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T expected, uint32_t pe, T* before) {
+  if (threadIdx.x != 0) return;
+  const T word = perform(world, what, at, value, expected, pe);
+  if (before) *before = word;
+}
+
+}  // namespace host_calls
+}  // namespace warpbell
+
+// An atomic operation on one word; `before` may be null.
+WB_KERNEL void wb_shmem_atomic_u32(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint32_t> at,
+                                   uint32_t value, uint32_t expected, uint32_t pe, uint32_t* before) {
+  warpbell::host_calls::answer(world, what, at, value, expected, pe, before);
+}
+WB_EXPORT(wb_shmem_atomic_u32)
+
+WB_KERNEL void wb_shmem_atomic_u64(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint64_t> at,
+                                   uint64_t value, uint64_t expected, uint32_t pe, uint64_t* before) {
+  warpbell::host_calls::answer(world, what, at, value, expected, pe, before);
+}
+WB_EXPORT(wb_shmem_atomic_u64)

@@ -1,0 +1,23 @@
+// How the blocks of a host call share its elements.
+#pragma once
+
+#include <warpbell/warp.cuh>
+
+namespace warpbell {
+namespace host_calls {
+
+// This block's part of n elements: whole lines of a GPU's L2, none for blocks beyond the end.
+template <class T> struct part {
+  size_t first, n;
+
+  WB_FN explicit part(size_t all) {
+    constexpr size_t line = 128 / sizeof(T);
+    const size_t each = ((all + gridDim.x - 1) / gridDim.x + line - 1) / line * line;
+    const size_t from = blockIdx.x * each;
+    first = from < all ? from : all;
+    n = all - first < each ? all - first : each;
+  }
+};
+
+}  // namespace host_calls
+}  // namespace warpbell

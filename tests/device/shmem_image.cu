@@ -1,0 +1,4 @@
+// The image of shmem_calls.cu.
+#include "shmem_calls.cu"
+
+WB_IMAGE(warpbell_shmem_calls)

@@ -1,0 +1,140 @@
+//! Where programs run: worlds of CPU engines, with the tests' own image at several warp widths.
+
+use super::op::{Kind, OWN, Op};
+use super::program::Program;
+use super::raw::Limits;
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+use warpbell::args;
+use warpbell::engine::{CpuImage, Engine, Grid};
+use warpbell::memory::Place as Memory;
+use warpbell::shmem::World;
+
+/// Bytes of a heap: what teams keep in it, and the arena.
+const HEAP: usize = 16 << 20;
+
+/// Kernels of `shmem_calls.cu` for CPU threads, compiled once for each width. Calls check their addresses.
+pub fn image(width: u32) -> CpuImage {
+    static IMAGES: OnceLock<Mutex<HashMap<u32, CpuImage>>> = OnceLock::new();
+    let mut images = IMAGES.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
+    *images.entry(width).or_insert_with(|| compile(width))
+}
+
+fn compile(width: u32) -> CpuImage {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = folder.path().join("calls.so");
+    let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    command.args(["-xc++", "-std=c++20", "-O1", "-g", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
+    command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter", "-DWB_CHECKED=1"]);
+    command.arg(format!("-DWB_WARP_WIDTH={width}")).arg("-I").arg(root.join("kernels/include"));
+    command.arg("-o").arg(&library).arg(root.join("tests/device/shmem_image.cu"));
+    let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CXX to a C++20 compiler"));
+    assert!(built.status.success(), "width {width}:\n{}", String::from_utf8_lossy(&built.stderr));
+    load(&library)
+}
+
+fn load(library: &Path) -> CpuImage {
+    let name = CString::new(library.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: loads a library that was just compiled; it is never closed, so what is in it lives as long as the program.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!handle.is_null(), "{}", library.display());
+    // SAFETY: looks up a name in a loaded library.
+    let symbol = unsafe { libc::dlsym(handle, c"warpbell_shmem_calls".as_ptr()) };
+    assert!(!symbol.is_null(), "no image in {}", library.display());
+    // SAFETY: WB_IMAGE(warpbell_shmem_calls) in shmem_image.cu defines it as a function of this type.
+    let symbol = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(symbol) };
+    // SAFETY: WB_IMAGE's function, compiled against this crate's headers.
+    unsafe { CpuImage::from_symbol(symbol) }.expect("the same headers")
+}
+
+/// A world of threads.
+pub struct Place {
+    pub worlds: Vec<World>,
+    pub grid: Grid,
+}
+
+impl Place {
+    /// `n` PEs on CPU threads, each with blocks of `warps` warps.
+    pub fn cpu(n: usize, width: u32, warps: u32) -> Self {
+        let engine = |_| Engine::cpu_with(1, &image(width), None).expect("a CPU engine");
+        let worlds = World::local_on((0..n).map(engine).collect(), HEAP).expect("a world");
+        Self { worlds, grid: Grid { blocks: 1, threads: warps * width } }
+    }
+
+    pub fn limits(&self) -> Limits {
+        Limits { pes: self.worlds.len(), threads: self.grid.threads, all_types: true }
+    }
+
+    /// Bytes from one heap to the next.
+    pub fn stride(&self) -> u64 {
+        HEAP as u64
+    }
+
+    /// Runs something on every PE at once.
+    pub fn on_all<T: Send>(&self, f: impl Fn(&World) -> T + Sync) -> Vec<T> {
+        let f = &f;
+        std::thread::scope(|s| {
+            let threads: Vec<_> = self.worlds.iter().map(|w| s.spawn(move || f(w))).collect();
+            threads.into_iter().map(|t| t.join().expect("a PE's thread")).collect()
+        })
+    }
+
+    /// Runs a program, and says where its result differs from the model's.
+    pub fn check(&self, mut program: Program) -> Result<(), String> {
+        // What was put last arrives before anybody looks.
+        program.barrier();
+        let program = &program;
+        let differences = self.on_all(|world| run(world, self.grid, program));
+        differences.into_iter().collect()
+    }
+}
+
+/// The part of one PE.
+fn run(world: &World, grid: Grid, program: &Program) -> Result<(), String> {
+    let me = world.my_pe();
+    let before = &program.before[me];
+    let arena = world.malloc::<u8>(before.arena.len()).expect("an arena");
+    arena.write(0, &before.arena).expect("it is that long");
+    let engine = world.engine();
+    let own = engine.allocate(Memory::Device, before.own.len()).expect("memory");
+    own.set_slice(0, &before.own).expect("it is that long");
+    let calls: Vec<Op> = program.calls[me].iter().map(|op| at(op, arena.offset() as u64)).collect();
+    let ops = engine.allocate(Memory::Device, std::mem::size_of_val(&calls[..]).max(8)).expect("memory");
+    ops.set_slice(0, &calls).expect("it is that long");
+    let answers = engine.allocate(Memory::Device, 8 * before.answers.len().max(1)).expect("memory");
+    world.barrier_host().expect("all PEs come");
+    let args = args!(world, &ops, calls.len() as u64, &own, &answers);
+    let ran = engine.launch("calls_run", grid, args).expect("a launch").finish();
+    ran.map_err(|e| format!("PE {me}: {e}"))?;
+    let after = &program.model.pes[me];
+    let same = |what: &str, got: &[u8], expected: &[u8]| match got.iter().zip(expected).position(|(a, b)| a != b) {
+        Some(i) => Err(format!("PE {me}: {what} byte {i}: {:#x} and not {:#x}", got[i], expected[i])),
+        None => Ok(()),
+    };
+    let got = arena.read(0, before.arena.len()).expect("it is that long");
+    same("arena", &got, &after.arena)?;
+    same("private buffer", &own.get_slice::<u8>(0, before.own.len()).expect("it is that long"), &after.own)?;
+    let got = answers.get_slice::<u64>(0, before.answers.len()).expect("it is that long");
+    for op in &program.calls[me] {
+        let range = op.answer as usize..(op.answer + op.answers()) as usize;
+        let silent = matches!(op.kind(), Kind::Quiet | Kind::Barrier);
+        let mut expected = after.answers.get(range.clone()).unwrap_or_default().to_vec();
+        if op.kind() == Kind::Ptr {
+            expected[0] = expected[0].wrapping_add(arena.offset() as u64);
+        }
+        if !silent && got[range.clone()] != expected {
+            return Err(format!("PE {me}: {:?} answers {:?} and not {expected:?}: {op:?}", op.kind(), &got[range]));
+        }
+    }
+    Ok(())
+}
+
+/// A call with the arena's place in the heap in its addresses.
+fn at(op: &Op, arena: u64) -> Op {
+    let place = |address: u64| if address & OWN != 0 { address } else { address + arena };
+    Op { to: place(op.to), from: place(op.from), sig: op.sig + arena, ..*op }
+}

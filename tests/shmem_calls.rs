@@ -1,0 +1,299 @@
+//! Every call of a world against a model, at every scope, with every type, on several PEs; programs of calls drawn at random;
+//! messages, waits, and how calls fail. Kernels: `device/shmem_calls.cu`.
+
+mod shmem {
+    pub mod model;
+    pub mod op;
+    pub mod place;
+    pub mod program;
+    pub mod raw;
+}
+
+use proptest::prelude::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use shmem::op::{Kind, Op, Scope, Type};
+use shmem::place::Place;
+use shmem::program::Program;
+use shmem::raw::Raw;
+use std::time::Duration;
+use warpbell::args;
+use warpbell::engine::{Outcome, RunError};
+use warpbell::memory::Place as Memory;
+use warpbell::shmem::World;
+
+fn drawn(random: &mut SmallRng) -> Raw {
+    Raw {
+        me: random.random(),
+        kind: random.random(),
+        ty: random.random(),
+        scope: random.random(),
+        pe: random.random(),
+        to: random.random(),
+        from: random.random(),
+        n: random.random(),
+        strides: random.random(),
+        value: random.random(),
+        how: random.random(),
+        thread: random.random(),
+    }
+}
+
+/// A program in which each PE makes each call, at each scope that it has, with each type that it takes.
+fn every_call(place: &Place, seed: u64) -> Program {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut program = Program::new(place.worlds.len(), place.stride(), || random.random());
+    let mut random = SmallRng::seed_from_u64(seed + 1);
+    for kind in 0..Kind::Fence as u8 + 1 {
+        let scopes = if kind <= Kind::PutSignalNbi as u8 { 4 } else { 1 };
+        for (ty, scope) in (0..12).flat_map(|ty| (0..scopes).map(move |s| (ty, s))) {
+            for me in 0..place.worlds.len() as u8 {
+                let (pe, call) = Raw { me, kind, ty, scope, ..drawn(&mut random) }.call(place.limits());
+                program.push(pe, call);
+            }
+        }
+    }
+    program
+}
+
+#[test]
+fn every_call_does_what_the_model_says() {
+    for (n, width, warps) in [(1, 1, 1), (2, 1, 3), (3, 4, 2), (4, 1, 2), (8, 1, 1), (8, 4, 1), (2, 32, 1)] {
+        let place = Place::cpu(n, width, warps);
+        if let Err(difference) = place.check(every_call(&place, n as u64)) {
+            panic!("{n} PEs, {warps} warps of {width}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn the_list_of_every_call_leaves_none_out() {
+    let place = Place::cpu(2, 1, 1);
+    let program = every_call(&place, 5);
+    let made: Vec<&Op> = program.calls[0].iter().collect();
+    for kind in &Kind::ALL[..Kind::Fence as usize] {
+        let types: std::collections::BTreeSet<_> =
+            made.iter().filter(|o| o.kind() == *kind || o.kind() == kind.as_test()).map(|o| o.ty()).collect();
+        let wanted = match kind {
+            // Without an end they become looks at the word.
+            Kind::SignalWait => continue,
+            Kind::Fetch | Kind::Set | Kind::Swap => 6,
+            k if k.is_atomic() => 4,
+            k if k.is_wait() => 8,
+            Kind::Iput | Kind::Iget | Kind::P | Kind::G => 11,
+            _ => 12,
+        };
+        assert!(types.len() >= wanted, "{kind:?} with {types:?}");
+        let scopes =
+            made.iter().filter(|o| o.kind() == *kind).map(|o| o.scope).collect::<std::collections::BTreeSet<_>>();
+        assert!(!kind.is_block() || scopes.len() == Scope::ALL.len(), "{kind:?} at {scopes:?}");
+    }
+    assert!(made.iter().any(|o| o.ty() == Type::Odd) && made.iter().any(|o| o.kind() == Kind::Barrier));
+}
+
+fn raw() -> impl Strategy<Value = Raw> {
+    let who = (any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>());
+    let what = (any::<u16>(), any::<u16>(), any::<u8>(), any::<u8>(), any::<u64>(), any::<u8>(), any::<u8>());
+    (who, what).prop_map(|((me, kind, ty, scope, pe), (to, from, n, strides, value, how, thread))| {
+        // Few places, so that calls meet in them; and small values, so that comparisons go both ways.
+        let value = if how & 2 == 0 { value } else { value % 4 };
+        Raw { me, kind, ty, scope, pe, to: to % 700, from: from % 700, n, strides, value, how, thread }
+    })
+}
+
+fn differs(n: usize, width: u32, seed: u64, calls: &[Raw]) -> Result<(), String> {
+    let place = Place::cpu(n, width, 2);
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut program = Program::new(n, place.stride(), || random.random::<u8>() % 4);
+    for raw in calls {
+        let (me, call) = raw.call(place.limits());
+        program.push(me, call);
+    }
+    place.check(program)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_programs_end_as_the_oracle_says(
+        n in prop::sample::select(vec![2usize, 3, 4, 8]),
+        wide in any::<bool>(),
+        seed in any::<u64>(),
+        calls in prop::collection::vec(raw(), 1..120),
+    ) {
+        let width = if wide && n < 8 { 4 } else { 1 };
+        if let Err(difference) = differs(n, width, seed, &calls) {
+            return Err(TestCaseError::fail(difference));
+        }
+    }
+}
+
+/// Messages round the ring; how many words were wrong.
+fn messages(place: &Place, scope: Scope, n: usize, turns: u32) -> u64 {
+    let wrong = place.on_all(|world| {
+        let data = world.malloc::<u32>(2 * n).unwrap();
+        let flags = world.malloc::<u64>(32).unwrap();
+        let wrong = world.engine().allocate(Memory::Device, 8).unwrap();
+        let args = args!(world, &data, &flags, n as u64, turns, scope as u32, &wrong);
+        world.engine().launch("calls_messages", place.grid, args).unwrap().finish().unwrap();
+        // Nobody frees what a neighbour may still write to.
+        world.barrier_all().unwrap();
+        wrong.get::<u64>(0).unwrap()
+    });
+    wrong.into_iter().sum()
+}
+
+#[test]
+fn data_is_there_when_its_signal_is() {
+    for (n, width, warps, turns) in [(2, 1, 2, 700), (3, 1, 1, 700), (4, 4, 2, 70), (2, 32, 2, 14)] {
+        let place = Place::cpu(n, width, warps);
+        for scope in [Scope::Thread, Scope::Warp, Scope::Block] {
+            for words in [1, 67] {
+                assert_eq!(messages(&place, scope, words, turns), 0, "{n} PEs, {warps} of {width}, {scope:?}, {words}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_others_write_is_collected_once_each() {
+    const WORDS: usize = 40;
+    for (n, some) in [(2, 0u32), (2, 1), (4, 0), (4, 1)] {
+        let place = Place::cpu(n, 1, 1);
+        let came = place.on_all(|world| {
+            let words = world.malloc::<u32>(WORDS).unwrap();
+            let status = world.engine().allocate(Memory::Device, 4 * WORDS).unwrap();
+            let indices = world.engine().allocate(Memory::Device, 8 * WORDS).unwrap();
+            let came = world.engine().allocate(Memory::Device, 8 * WORDS).unwrap();
+            came.fill(0, 8 * WORDS, 0xff).unwrap();
+            let args = args!(world, &words, WORDS as u64, some, &status, &indices, &came);
+            world.engine().launch("calls_collect", place.grid, args).unwrap().finish().unwrap();
+            world.barrier_all().unwrap();
+            came.get_slice::<u64>(0, WORDS).unwrap()
+        });
+        let mut first = came[0].clone();
+        first.sort();
+        assert_eq!(first, (0..WORDS as u64).collect::<Vec<_>>(), "{n} PEs, some {some}");
+    }
+}
+
+#[test]
+fn numbers_of_a_counter_are_drawn_once_each() {
+    const NUMBERS: usize = 2000;
+    for (n, width, warps) in [(2, 1, 2), (4, 1, 1), (3, 4, 1)] {
+        let place = Place::cpu(n, width, warps);
+        place.on_all(|world| {
+            let counter = world.malloc::<u32>(1).unwrap();
+            let drawn = world.malloc::<u32>(NUMBERS).unwrap();
+            let args = args!(world, &counter, &drawn, NUMBERS as u32);
+            world.engine().launch("calls_draw", place.grid, args).unwrap().finish().unwrap();
+            world.barrier_all().unwrap();
+            if world.my_pe() == n - 1 {
+                assert_eq!(drawn.read(0, NUMBERS).unwrap(), vec![1; NUMBERS]);
+            }
+            // Each thread of each PE drew one more than there are.
+            let over = n as u32 * place.grid.threads;
+            assert_eq!(counter.get(0, 1, 0).unwrap(), [NUMBERS as u32 + over]);
+            world.barrier_host().unwrap();
+        });
+    }
+}
+
+/// One call on the first PE of a world of two, which fails.
+fn failed(call: impl Fn(u64) -> Op, deadline: Duration, stop: bool) -> RunError {
+    let place = Place::cpu(2, 1, 1);
+    let errors = place.on_all(|world: &World| {
+        let memory = world.malloc::<u64>(8).unwrap();
+        if world.my_pe() != 0 {
+            world.barrier_host().unwrap();
+            return None;
+        }
+        let engine = world.engine();
+        engine.set_deadline(deadline).unwrap();
+        let ops = engine.allocate(Memory::Device, size_of::<Op>()).unwrap();
+        ops.set(0, call(memory.offset() as u64)).unwrap();
+        let own = engine.allocate(Memory::Device, 4096).unwrap();
+        let args = args!(world, &ops, 1u64, &own, &own);
+        let run = engine.launch("calls_run", place.grid, args).unwrap();
+        if stop {
+            run.stop().unwrap();
+        }
+        let error = run.finish_within(Duration::from_secs(60)).unwrap_err();
+        world.barrier_host().unwrap();
+        Some(error)
+    });
+    errors.into_iter().flatten().next().unwrap()
+}
+
+fn first(error: &RunError) -> (Outcome, String) {
+    let RunError::Operations { errors, count, .. } = error else { panic!("{error:?}") };
+    assert_eq!(*count, 1, "{error}");
+    (errors[0].outcome, errors[0].to_string())
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn waits_that_nobody_ends_time_out_and_say_where() {
+    let never =
+        |kind: Kind| move |at: u64| Op { to: at, sig: at, n: 4, ty: Type::U64 as u32, value: 1, ..Op::new(kind) };
+    let waits = [Kind::Wait, Kind::WaitAll, Kind::WaitAny, Kind::WaitSome, Kind::SignalWait];
+    for kind in waits {
+        let error = failed(never(kind), Duration::from_millis(20), false);
+        let (outcome, said) = first(&error);
+        assert_eq!(outcome, Outcome::TimedOut, "{kind:?}");
+        let bytes = if matches!(kind, Kind::Wait | Kind::SignalWait) { 8 } else { 32 };
+        assert!(said.contains(&format!("wait_until on PE 0 ({bytes} bytes")), "{kind:?}: {said}");
+    }
+}
+
+#[test]
+fn waits_end_when_the_run_is_stopped() {
+    let error = failed(|at| Op { to: at, ty: Type::U32 as u32, value: 1, ..Op::new(Kind::Wait) }, LONG, true);
+    assert_eq!(first(&error).0, Outcome::Stopped);
+}
+
+#[test]
+fn every_call_refuses_a_pe_that_is_not_there() {
+    for kind in &Kind::ALL[..=Kind::FetchXor as usize] {
+        if matches!(kind, Kind::SignalFetch | Kind::SignalWait) {
+            continue;
+        }
+        let error = failed(
+            |at| Op {
+                to: at,
+                from: at,
+                sig: at,
+                n: 1,
+                ty: Type::U64 as u32,
+                pe: 2,
+                value: 3,
+                how: 9,
+                ..Op::new(*kind)
+            },
+            LONG,
+            false,
+        );
+        let RunError::Operations { errors, .. } = &error else { panic!("{kind:?}: {error:?}") };
+        assert!(errors.iter().all(|e| e.outcome == Outcome::BadArgument && e.device == 2), "{kind:?}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_checked_call_refuses_what_is_not_symmetric_memory() {
+    let past_the_heap = 1u64 << 40;
+    for (what, call) in [
+        ("outside", Op { to: past_the_heap, ..Op::new(Kind::P) }),
+        ("outside", Op { from: past_the_heap, n: 8, ..Op::new(Kind::Get) }),
+        ("outside", Op { to: past_the_heap, n: 8, ..Op::new(Kind::WaitAll) }),
+        ("too many", Op { n: u64::MAX / 2, ..Op::new(Kind::PutNbi) }),
+        ("too far", Op { n: 5, to_stride: i64::MAX / 4, ..Op::new(Kind::Iput) }),
+        ("misaligned", Op { to: 4, ..Op::new(Kind::FetchAdd) }),
+        ("misaligned", Op { to: 1, ..Op::new(Kind::Wait) }),
+    ] {
+        let error =
+            failed(|at| Op { to: call.to + at, from: call.from + at, ty: Type::U64 as u32, ..call }, LONG, false);
+        assert_eq!(first(&error).0, Outcome::BadArgument, "{what}: {call:?}");
+    }
+}
