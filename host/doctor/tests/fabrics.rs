@@ -33,11 +33,6 @@ pub fn limits(tree: &Recorded, memlock: &str, files: (u32, u32)) {
 
 const NAMES: [&str; 8] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"];
 
-/// The number of a GPU's bus on the big server.
-pub fn gpu_bus(i: usize) -> usize {
-    0x10 + i * 0x10 + 3
-}
-
 /// A server with eight GPUs and eight InfiniBand devices, a pair below each switch, four switches on each socket; NVLink between
 /// all GPUs; the IOMMU in pass-through; one switch whose ports redirect; one drive, bound to vfio-pci, below the first.
 pub fn big_server() -> (Recorded, GpuFacts) {
