@@ -12,6 +12,7 @@
 //! | [`shmem`] | a world of PEs: symmetric memory, put and get, signals, collectives |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller with fault injection |
+//! | [`rdma`] | RDMA devices: ports, addresses, traffic class |
 //! | [`nvme`] | the driver: registers, admin queue, queue pairs, namespaces |
 //! | [`engine`] | where kernels run: a GPU or CPU threads |
 //! | [`memory`] | bytes with one owner, seen by host, kernels and devices |
@@ -35,6 +36,7 @@ pub mod graph;
 pub mod memory;
 pub mod nvme;
 pub mod pci;
+pub mod rdma;
 pub mod shmem;
 pub mod soft;
 pub mod storage;

@@ -79,6 +79,35 @@ fn json_goes_to_standard_output_or_to_a_file() {
 }
 
 #[test]
+fn rdma_devices_are_listed_with_what_their_ports_lack() {
+    let tree = machine();
+    let card = Device { id: (0x15b3, 0x1021), class: 0x02_00_00, driver: Some("mlx5_core"), ..Device::default() };
+    tree.pci("pci0000:00/0000:00:05.0", &card);
+    let at = "/sys/devices/pci0000:00/0000:00:05.0/infiniband/mlx5_0";
+    tree.folder(at)
+        .link("/sys/class/infiniband/mlx5_0", at)
+        .link(&format!("{at}/device"), "/sys/devices/pci0000:00/0000:00:05.0");
+    for (file, text) in [("state", "4: ACTIVE"), ("phys_state", "5: LinkUp"), ("link_layer", "Ethernet")] {
+        tree.file(&format!("{at}/ports/1/{file}"), format!("{text}\n"));
+    }
+    tree.file(&format!("{at}/ports/1/gids/0"), "fe80:0000:0000:0000:0e42:a1ff:feb2:c3d4\n");
+    tree.file(&format!("{at}/ports/1/gid_attrs/types/0"), "RoCE v2\n");
+    tree.file("/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
+    let out = text(&doctor(&tree, &[]).stdout);
+    for words in
+        ["nic mlx5_0 0000:00:05.0   ConnectX-7", "there is no /dev/infiniband/uverbs0", "RoCE v2, link-local IPv6"]
+    {
+        assert!(out.contains(words), "no `{words}` in {out}");
+    }
+    let path = "network path   peer 0 GPUs, shared memory ok; this machine has mlx5 none, verbs none";
+    assert!(out.contains(path), "{out}");
+    tree.node("/dev/infiniband/uverbs0", 0o666);
+    let json: Value = serde_json::from_slice(&doctor(&tree, &["--json"]).stdout).unwrap();
+    assert_eq!((&json["network"]["mlx5_ports"], &json["network"]["verbs_ports"]), (&1.into(), &1.into()));
+    assert_eq!(json["nics"][0]["ports"][0]["gid"]["index"], 0);
+}
+
+#[test]
 fn other_words_are_a_usage_error() {
     let o = doctor(&machine(), &["--require", "speed"]);
     assert_eq!(o.status.code(), Some(2));
@@ -89,5 +118,5 @@ fn other_words_are_a_usage_error() {
 fn this_machine_is_looked_at_without_a_failure() {
     let o = Command::new(env!("CARGO_BIN_EXE_warpbell")).arg("doctor").stdin(Stdio::null()).output().unwrap();
     assert!(o.status.success(), "{}", text(&o.stderr));
-    assert!(text(&o.stdout).contains("storage path"));
+    assert!(text(&o.stdout).contains("storage path") && text(&o.stdout).contains("network path"));
 }

@@ -36,6 +36,8 @@ pub enum Area {
     Gpu,
     /// NVMe controllers.
     Nvme,
+    /// RDMA devices and their ports.
+    Nic,
     /// The PCI tree between them.
     Pci,
     /// The kernel, and what this process may do.
@@ -49,6 +51,7 @@ impl fmt::Display for Area {
         f.pad(match self {
             Self::Gpu => "gpu",
             Self::Nvme => "nvme",
+            Self::Nic => "nic",
             Self::Pci => "pci",
             Self::Host => "host",
             Self::Path => "path",

@@ -100,6 +100,31 @@ impl Gpu {
     }
 }
 
+/// What one GPU's kernels can do with another's memory, as NVML tells it. What it does not tell is `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GpuPeer {
+    /// The GPU whose kernels they are.
+    pub gpu: usize,
+    /// The GPU whose memory it is.
+    pub peer: usize,
+    /// Loads and stores reach it, and why not.
+    #[serde(serialize_with = "as_access")]
+    pub access: Option<Result<(), String>>,
+    /// Atomic operations are atomic there.
+    pub atomics: Option<bool>,
+    /// Over NVLink, not PCIe.
+    pub nvlink: Option<bool>,
+}
+
+/// `yes`, the reason, or null.
+fn as_access<S: serde::Serializer>(answer: &Option<Result<(), String>>, s: S) -> Result<S::Ok, S::Error> {
+    match answer {
+        Some(Ok(())) => s.serialize_str("yes"),
+        Some(Err(reason)) => s.serialize_str(reason),
+        None => s.serialize_none(),
+    }
+}
+
 /// All that is known about GPUs without looking at files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuFacts {
@@ -109,6 +134,8 @@ pub struct GpuFacts {
     pub image_archs: Vec<u32>,
     /// What came of trying the rungs of the mapping ladder with memory of the first GPU; empty where that was not done.
     pub tried: Vec<Tried>,
+    /// Every GPU with every other, as far as NVML tells.
+    pub peers: Vec<GpuPeer>,
 }
 
 impl GpuFacts {
@@ -131,14 +158,14 @@ impl GpuFacts {
                 .collect()),
             Err(e) => Err(e.to_string()),
         };
-        let mut this = Self { gpus, image_archs, tried };
+        let mut this = Self { gpus, image_archs, tried, peers: Vec::new() };
         this.ask_nvml();
         this
     }
 
     /// For a recorded tree: no driver is asked.
     pub fn none(reason: impl Into<String>) -> Self {
-        Self { gpus: Err(reason.into()), image_archs: Vec::new(), tried: Vec::new() }
+        Self { gpus: Err(reason.into()), image_archs: Vec::new(), tried: Vec::new(), peers: Vec::new() }
     }
 
     /// GPUs that the driver shows.
@@ -146,10 +173,16 @@ impl GpuFacts {
         self.gpus.as_deref().unwrap_or_default()
     }
 
+    /// What is known about a GPU's way to another's memory.
+    pub fn peer(&self, gpu: usize, peer: usize) -> Option<&GpuPeer> {
+        self.peers.iter().find(|p| (p.gpu, p.peer) == (gpu, peer))
+    }
+
     #[cfg(feature = "nvml")]
     fn ask_nvml(&mut self) {
         use nvml_wrapper::enum_wrappers::device::GpuVirtualizationMode as Mode;
         let (Ok(gpus), Ok(nvml)) = (&mut self.gpus, nvml_wrapper::Nvml::init()) else { return };
+        self.peers = nvml_peers(&nvml, gpus);
         for gpu in gpus {
             let Some(device) = gpu.bdf.and_then(|b| nvml.device_by_pci_bus_id(b.to_string()).ok()) else { continue };
             gpu.bar1_bytes = device.bar1_memory_info().ok().map(|m| m.total);
@@ -170,6 +203,42 @@ impl GpuFacts {
 
     #[cfg(not(feature = "nvml"))]
     fn ask_nvml(&mut self) {}
+}
+
+/// Asks NVML about every pair.
+#[cfg(feature = "nvml")]
+fn nvml_peers(nvml: &nvml_wrapper::Nvml, gpus: &[Gpu]) -> Vec<GpuPeer> {
+    use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex as Index, P2pStatus};
+    let device = |g: &Gpu| Some((g.ordinal, nvml.device_by_pci_bus_id(g.bdf?.to_string()).ok()?));
+    let devices: Vec<_> = gpus.iter().filter_map(device).collect();
+    let mut all = Vec::new();
+    for (gpu, a) in &devices {
+        for (peer, b) in devices.iter().filter(|(peer, _)| peer != gpu) {
+            let status = |index| a.p2p_status(b, index).ok().filter(|s| *s != P2pStatus::Unknown);
+            let is = |index| status(index).map(|s| s == P2pStatus::Ok);
+            let access = match (status(Index::Read), status(Index::Write)) {
+                (Some(P2pStatus::Ok), Some(P2pStatus::Ok)) => Some(Ok(())),
+                (Some(s), Some(P2pStatus::Ok)) | (_, Some(s)) => Some(Err(refusal(s).to_owned())),
+                _ => None,
+            };
+            let (atomics, nvlink) = (is(Index::Atomics), is(Index::NvLink));
+            all.push(GpuPeer { gpu: *gpu, peer: *peer, access, atomics, nvlink });
+        }
+    }
+    all
+}
+
+/// Why two GPUs do not reach each other.
+#[cfg(feature = "nvml")]
+fn refusal(status: nvml_wrapper::enum_wrappers::device::P2pStatus) -> &'static str {
+    use nvml_wrapper::enum_wrappers::device::P2pStatus;
+    match status {
+        P2pStatus::ChipsetNotSupported => "the chipset does not support it",
+        P2pStatus::GpuNotSupported => "the GPU does not support it",
+        P2pStatus::IohTopologyNotSupported => "the way through the processor does not support it",
+        P2pStatus::DisabledByRegkey => "a driver parameter switches it off",
+        _ => "the driver does not support it",
+    }
 }
 
 /// Tries the rungs that reach GPU memory as far as they go without a controller; none where there is no memory to try them with.

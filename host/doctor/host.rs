@@ -6,6 +6,7 @@ use super::nvme::Controller;
 use super::process::{Access, Limit, capability};
 use crate::bench::units::Bytes;
 use crate::pci::Sysfs;
+use crate::rdma::RdmaDevice;
 
 /// Queues and bounce slots of a volume of usual size: 8 pairs of 1024 entries with 4 KiB each take 33 MiB.
 const MEMLOCK_USUAL: u64 = 64 << 20;
@@ -17,18 +18,24 @@ pub(super) const KERNEL_CDEV: (u32, u32) = (6, 6);
 pub(super) const KERNEL_DMABUF: (u32, u32) = (6, 19);
 
 const OFF: [&str; 5] = ["intel_iommu=off", "amd_iommu=off", "iommu=off", "iommu.off", "noiommu"];
-const GRUB: &str = "in GRUB_CMDLINE_LINUX of /etc/default/grub, then update-grub and reboot";
+pub(super) const GRUB: &str = "in GRUB_CMDLINE_LINUX of /etc/default/grub, then update-grub and reboot";
 
-pub(super) fn check(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], all: &mut Vec<Check>) {
+pub(super) fn check(
+    sysfs: &Sysfs,
+    machine: &Machine,
+    controllers: &[Controller],
+    nics: &[RdmaDevice],
+    all: &mut Vec<Check>,
+) {
     let mut c = Checks::of(Area::Host, "", all);
     kernel(machine, &mut c);
     iommu(sysfs, machine, controllers, &mut c);
     vfio(sysfs, machine, controllers, &mut c);
-    memlock(machine, &mut c);
+    memlock(machine, !nics.is_empty(), &mut c);
     capabilities(machine, &mut c);
     huge_pages(machine, &mut c);
     lockdown(machine, &mut c);
-    container(sysfs, machine, controllers, &mut c);
+    container(sysfs, machine, controllers, nics, &mut c);
 }
 
 fn kernel(machine: &Machine, c: &mut Checks<'_>) {
@@ -117,17 +124,17 @@ fn vfio(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut Ch
     }
 }
 
-fn memlock(machine: &Machine, c: &mut Checks<'_>) {
+fn memlock(machine: &Machine, with_nics: bool, c: &mut Checks<'_>) {
     if machine.process.may(capability::IPC_LOCK) == Some(true) {
         return c.ok("memlock", "without limit (CAP_IPC_LOCK)");
     }
     let (soft, hard) = match machine.process.memlock {
         None => return c.unknown("memlock", "/proc/self/limits does not tell"),
         Some((Limit::Unlimited, _)) => return c.ok("memlock", "without limit"),
-        Some((Limit::Bytes(soft), hard)) => (soft, hard),
+        Some((Limit::Number(soft), hard)) => (soft, hard),
     };
     let detail = format!("{} of memory can be locked for devices", Bytes(soft));
-    if soft >= MEMLOCK_USUAL {
+    if soft >= MEMLOCK_USUAL && !with_nics {
         return c.ok("memlock", detail);
     }
     let fix = match (&machine.container, hard) {
@@ -135,7 +142,10 @@ fn memlock(machine: &Machine, c: &mut Checks<'_>) {
         (Some(_), _) => "start the container with --ulimit memlock=-1".to_owned(),
         (None, _) => "`* - memlock unlimited` in /etc/security/limits.d/warpbell.conf, then log in again (a service: LimitMEMLOCK=infinity)".to_owned(),
     };
-    let detail = format!("{detail}; {} is usual for queues and their slots", Bytes(MEMLOCK_USUAL));
+    let detail = match with_nics {
+        true => format!("{detail}; all memory that an RDMA device reaches is locked, so no limit is usual"),
+        false => format!("{detail}; {} is usual for queues and their slots", Bytes(MEMLOCK_USUAL)),
+    };
     if soft < MEMLOCK_LEAST { c.fail("memlock", detail, fix) } else { c.warn("memlock", detail, fix) }
 }
 
@@ -183,7 +193,7 @@ fn lockdown(machine: &Machine, c: &mut Checks<'_>) {
     }
 }
 
-fn container(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut Checks<'_>) {
+fn container(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], nics: &[RdmaDevice], c: &mut Checks<'_>) {
     let Some(engine) = &machine.container else {
         return c.skip("container", "none that is seen");
     };
@@ -191,6 +201,7 @@ fn container(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &m
     for controller in controllers {
         missing.extend(controller.nodes().into_iter().filter(|n| !sysfs.exists(n)));
     }
+    missing.extend(nics.iter().filter_map(|n| n.verbs_node.clone()).filter(|n| !sysfs.exists(n)));
     if machine.nvidia.is_loaded() {
         let nodes = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"];
         missing.extend(nodes.iter().filter(|n| !sysfs.exists(n)).map(|n| (*n).to_owned()));

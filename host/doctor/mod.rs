@@ -1,4 +1,4 @@
-//! What this machine can do: GPUs, the PCI tree, NVMe controllers, each with the rung that it is on, the reason, and what mends it.
+//! What this machine can do: GPUs, the PCI tree, NVMe controllers, RDMA devices, each with the rung that it is on, the reason, and what mends it.
 //!
 //! Two sources, both replaceable: files under `/sys`, `/proc` and `/dev` through [`Sysfs`], and what the CUDA driver and NVML
 //! say in [`GpuFacts`]. What neither tells is unknown, and is said to be.
@@ -8,23 +8,28 @@ mod gpu;
 mod gpu_facts;
 mod host;
 mod machine;
+mod network;
+mod nic;
 mod nvidia;
 mod nvme;
 mod paths;
 mod pci;
 mod process;
+mod rdma;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use check::{Area, Check, Status};
-pub use gpu_facts::{Gpu, GpuFacts, Virtualization, runs_on};
+pub use gpu_facts::{Gpu, GpuFacts, GpuPeer, Virtualization, runs_on};
+pub use network::{NetworkPath, PeerPairs};
 pub use nvme::{Controller, Reach};
 pub use paths::{Rung, State, StoragePath, Tried};
-pub use pci::Pair;
+pub use pci::{NicPair, Pair};
 
 use crate::bench::report::SCHEMA;
 use crate::pci::Sysfs;
+use crate::rdma::{RdmaDevice, VerbsLibrary};
 use machine::Machine;
 use serde::Serialize;
 use std::fmt;
@@ -97,22 +102,34 @@ pub struct Report {
     pub gpus: Vec<Gpu>,
     /// Why there are none.
     pub no_gpu: Option<String>,
+    /// What each GPU's kernels can do with the memory of the others.
+    pub gpu_peers: Vec<GpuPeer>,
     /// NVMe controllers on the PCI bus.
     pub nvme: Vec<Controller>,
-    /// Every GPU with every controller and GPU.
+    /// RDMA devices.
+    pub nics: Vec<RdmaDevice>,
+    /// The verbs library, where it is found.
+    pub verbs_library: Option<VerbsLibrary>,
+    /// Every GPU with every controller, RDMA device and GPU.
     pub distances: Vec<Pair>,
+    /// Every RDMA device with every controller and RDMA device.
+    pub nic_distances: Vec<NicPair>,
     /// Every check, by area and subject.
     pub checks: Vec<Check>,
     /// The rungs of the mapping ladder, best first.
     pub rungs: Vec<Rung>,
     /// The path that a volume would get.
     pub storage: StoragePath,
+    /// What there is to carry data between PEs.
+    pub network: NetworkPath,
     /// What was required.
     pub requirements: Vec<Requirement>,
     #[serde(skip)]
     machine: Machine,
     #[serde(skip)]
     seats: Vec<pci::Seat>,
+    #[serde(skip)]
+    nic_seats: Vec<pci::Seat>,
 }
 
 impl Report {
@@ -136,16 +153,24 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
     let machine = Machine::read(sysfs);
     let controllers = Controller::all(sysfs, &machine);
     let seats = pci::seats(&machine, facts);
-    let pairs = pci::pairs(sysfs, &machine, &seats, &controllers);
+    let nics = RdmaDevice::all(sysfs);
+    let library = VerbsLibrary::find(sysfs);
+    let nic_seats = pci::nic_seats(&nics);
+    let pairs = pci::pairs(sysfs, &machine, &seats, &controllers, &nic_seats);
+    let nic_distances = pci::nic_pairs(&machine, &nic_seats, &controllers);
+    let with_gpus = !seats.is_empty() || !facts.shown().is_empty();
     let mut checks = Vec::new();
     gpu::check(sysfs, &machine, facts, &mut checks);
     nvme::check(sysfs, &machine, &controllers, &mut checks);
-    pci::check(sysfs, &machine, &seats, &controllers, &pairs, &mut checks);
-    host::check(sysfs, &machine, &controllers, &mut checks);
+    nic::check(sysfs, &machine, &nics, library.as_ref(), &pairs, &mut checks);
+    pci::check(sysfs, &machine, &seats, &controllers, &nics, &pairs, &mut checks);
+    host::check(sysfs, &machine, &controllers, &nics, &mut checks);
+    rdma::check(sysfs, &machine, facts, &nics, library.as_ref(), with_gpus, &mut checks);
     let site =
         paths::Site { sysfs, machine: &machine, facts, controllers: &controllers, pairs: &pairs, checks: &checks };
     let rungs = site.rungs();
     let storage = site.storage(&rungs);
+    let network = NetworkPath::of(sysfs, &machine, facts, &nics, &checks);
     let mut requirements: Vec<Requirement> = Vec::new();
     for &require in required {
         if requirements.iter().all(|r| r.require != require) {
@@ -161,14 +186,20 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
         host: host_line(&machine),
         gpus: facts.shown().to_vec(),
         no_gpu: facts.gpus.as_ref().err().cloned(),
+        gpu_peers: facts.peers.clone(),
         nvme: controllers,
+        nics,
+        verbs_library: library,
         distances: pairs,
+        nic_distances,
         checks,
         rungs,
         storage,
+        network,
         requirements,
         machine,
         seats,
+        nic_seats,
     }
 }
 

@@ -6,14 +6,20 @@ use super::gpu_facts::GpuFacts;
 use super::machine::{IommuState, Machine};
 use super::nvme::Controller;
 use crate::pci::{AcsPath, Bdf, Distance, Link, Sysfs};
+use crate::rdma::RdmaDevice;
 use serde::Serialize;
 
-/// A GPU's place: how it is called, and where it is.
+/// A device's place: how it is called, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
-    /// `gpu 0`, or an address for one that the driver does not show.
+    /// `gpu 0`, or an address for one that the driver does not show; `mlx5_0`.
     pub name: String,
     pub bdf: Bdf,
+}
+
+/// RDMA devices that have a place.
+pub(super) fn nic_seats(nics: &[RdmaDevice]) -> Vec<Seat> {
+    nics.iter().filter_map(|n| Some(Seat { name: n.name.clone(), bdf: n.bdf? })).collect()
 }
 
 /// GPUs whose place is known, those of the driver first.
@@ -36,16 +42,47 @@ pub struct Pair {
     /// Its address.
     #[serde(serialize_with = "as_text")]
     pub gpu_bdf: Bdf,
-    /// The other device: a controller's address, or a GPU as in `gpu 1`.
+    /// The other device: a controller's address, an RDMA device as in `mlx5_0`, or a GPU as in `gpu 1`.
     pub peer: String,
     /// How far, in `nvidia-smi topo -m`'s letters; `None` where it is not known.
     pub distance: Option<Distance>,
     /// The nearest bridge that both lie below.
     #[serde(serialize_with = "as_optional_text")]
     pub common_bridge: Option<Bdf>,
-    /// What access control does on the way, between a GPU and a controller.
+    /// What access control does on the way, between a GPU and a controller or an RDMA device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acs: Option<AcsPath>,
+}
+
+/// How far an RDMA device is from another, or from an NVMe controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NicPair {
+    /// The RDMA device, as in `mlx5_0`.
+    pub nic: String,
+    /// Its address.
+    #[serde(serialize_with = "as_text")]
+    pub nic_bdf: Bdf,
+    /// The other: a controller's address, or another RDMA device.
+    pub peer: String,
+    /// How far; `None` where it is not known.
+    pub distance: Option<Distance>,
+    /// The nearest bridge that both lie below.
+    #[serde(serialize_with = "as_optional_text")]
+    pub common_bridge: Option<Bdf>,
+}
+
+/// Every RDMA device with every controller, and with every RDMA device.
+pub(super) fn nic_pairs(machine: &Machine, nics: &[Seat], controllers: &[Controller]) -> Vec<NicPair> {
+    let others = || {
+        let controllers = controllers.iter().map(|c| (c.bdf.to_string(), c.bdf));
+        controllers.chain(nics.iter().map(|n| (n.name.clone(), n.bdf)))
+    };
+    let pair = |nic: &Seat, (peer, bdf)| {
+        let way = machine.topology.way(nic.bdf, bdf);
+        let (distance, common_bridge) = (way.distance, way.common);
+        NicPair { nic: nic.name.clone(), nic_bdf: nic.bdf, peer, distance, common_bridge }
+    };
+    nics.iter().flat_map(|nic| others().map(move |other| pair(nic, other))).collect()
 }
 
 fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
@@ -59,16 +96,23 @@ fn as_optional_text<S: serde::Serializer>(bdf: &Option<Bdf>, s: S) -> Result<S::
     }
 }
 
-/// Every GPU with every controller, and with every GPU.
-pub(super) fn pairs(sysfs: &Sysfs, machine: &Machine, seats: &[Seat], controllers: &[Controller]) -> Vec<Pair> {
+/// Every GPU with every controller, every RDMA device and every GPU.
+pub(super) fn pairs(
+    sysfs: &Sysfs,
+    machine: &Machine,
+    seats: &[Seat],
+    controllers: &[Controller],
+    nics: &[Seat],
+) -> Vec<Pair> {
     let mut all = Vec::new();
     for gpu in seats {
-        for controller in controllers {
-            let way = machine.topology.way(gpu.bdf, controller.bdf);
+        let controllers = controllers.iter().map(|c| (c.bdf.to_string(), c.bdf));
+        for (peer, bdf) in controllers.chain(nics.iter().map(|n| (n.name.clone(), n.bdf))) {
+            let way = machine.topology.way(gpu.bdf, bdf);
             all.push(Pair {
                 gpu: gpu.name.clone(),
                 gpu_bdf: gpu.bdf,
-                peer: controller.bdf.to_string(),
+                peer,
                 distance: way.distance,
                 common_bridge: way.common,
                 acs: Some(AcsPath::read(sysfs, &way.ports)),
@@ -100,6 +144,7 @@ pub(super) fn check(
     machine: &Machine,
     seats: &[Seat],
     controllers: &[Controller],
+    nics: &[RdmaDevice],
     pairs: &[Pair],
     all: &mut Vec<Check>,
 ) {
@@ -114,9 +159,34 @@ pub(super) fn check(
     for controller in controllers {
         let Some(pair) = nearest(pairs, controller) else { continue };
         let mut c = Checks::of(Area::Pci, format!("{} {}", pair.gpu, pair.peer), all);
-        distance(machine, pair, &mut c);
-        acs(machine, pair, &mut c);
+        distance(machine, pair, Peer::Drive, &mut c);
+        acs(machine, pair, Peer::Drive, &mut c);
     }
+    for seat in seats {
+        let Some(pair) = nearest_nic(pairs, seat, nics) else { continue };
+        let mut c = Checks::of(Area::Pci, format!("{} {}", pair.gpu, pair.peer), all);
+        distance(machine, pair, Peer::Nic, &mut c);
+        acs(machine, pair, Peer::Nic, &mut c);
+    }
+}
+
+/// What is at the other end of a way from a GPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    /// An NVMe controller, through VFIO.
+    Drive,
+    /// An RDMA device of the kernel's own driver.
+    Nic,
+}
+
+/// The RDMA device nearest to a GPU, one with an active port before others.
+fn nearest_nic<'a>(pairs: &'a [Pair], seat: &Seat, nics: &[RdmaDevice]) -> Option<&'a Pair> {
+    let rank = |p: &Pair| {
+        let nic = nics.iter().find(|n| n.name == p.peer)?;
+        Some((nic.active_ports().next().is_none(), p.distance.map_or(u8::MAX, |d| d as u8)))
+    };
+    let of_gpu = pairs.iter().filter(|p| p.gpu_bdf == seat.bdf);
+    of_gpu.filter_map(|p| Some((rank(p)?, p))).min_by_key(|(rank, _)| *rank).map(|(_, p)| p)
 }
 
 /// GPUs slow their links down while idle, so only the width counts.
@@ -133,7 +203,7 @@ fn link(sysfs: &Sysfs, seat: &Seat, c: &mut Checks<'_>) {
     c.ok("link", format!("{now}{idle}"));
 }
 
-fn distance(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
+fn distance(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     let Some(distance) = pair.distance else {
         return c.unknown("distance", "the kernel names no NUMA node, or hides the tree");
     };
@@ -150,8 +220,12 @@ fn distance(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
         Some(1) => "",
         _ => "; if the driver refuses the peer, NVreg_GrdmaPciTopoCheckOverride=1",
     };
-    let fix =
-        format!("move the drive below the GPU's switch for direct landing{topology}; bounce landing does not care");
+    let fix = match peer {
+        Peer::Drive => {
+            format!("move the drive below the GPU's switch for direct landing{topology}; bounce landing does not care")
+        }
+        Peer::Nic => format!("move the card below the GPU's switch, if the machine has one{topology}"),
+    };
     c.warn(
         "distance",
         format!("{detail}; they share no switch, so peer traffic loads the processor's root complex"),
@@ -159,7 +233,7 @@ fn distance(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
     );
 }
 
-fn acs(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
+fn acs(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     let (Some(acs), Some(distance)) = (&pair.acs, pair.distance) else {
         return c.unknown("acs", "the way between them is not known");
     };
@@ -175,7 +249,7 @@ fn acs(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
         );
         // Through VFIO a device sends addresses that only the root complex can translate.
         let translated = machine.iommu == IommuState::On;
-        return if translated {
+        return if translated && peer == Peer::Drive {
             let detail = format!("{detail}, as VFIO's translation needs it");
             c.warn("acs", detail, format!("only for module rungs with iommu=pt: {off}"));
         } else {
@@ -189,17 +263,30 @@ fn acs(machine: &Machine, pair: &Pair, c: &mut Checks<'_>) {
     c.ok("acs", "off at every port of the way: peers reach each other through the switch");
 }
 
-/// The matrix as lines, for a person.
-pub(super) fn matrix(seats: &[Seat], controllers: &[Controller], pairs: &[Pair]) -> Vec<String> {
-    let columns: Vec<String> =
-        controllers.iter().map(|c| c.bdf.to_string()).chain(seats.iter().map(|s| s.name.clone())).collect();
-    let first = seats.iter().map(|s| s.name.len()).max().unwrap_or(0);
+/// The matrix as lines, for a person: GPUs, then RDMA devices, with everything else.
+pub(super) fn matrix(
+    seats: &[Seat],
+    nics: &[Seat],
+    controllers: &[Controller],
+    pairs: &[Pair],
+    nic_pairs: &[NicPair],
+) -> Vec<String> {
+    let names = |all: &[Seat]| all.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
+    let mut columns: Vec<String> = controllers.iter().map(|c| c.bdf.to_string()).collect();
+    columns.extend(names(nics));
+    columns.extend(names(seats));
+    let first = seats.iter().chain(nics).map(|s| s.name.len()).max().unwrap_or(0);
+    let of_gpu = |gpu: &str, peer: &str| pairs.iter().find(|p| p.gpu == gpu && p.peer == peer)?.distance;
+    let of_nic = |nic: &str, peer: &str| nic_pairs.iter().find(|p| p.nic == nic && p.peer == peer)?.distance;
+    let distance = |row: &str, column: &str| {
+        // A way is as far in one direction as in the other.
+        of_gpu(row, column).or_else(|| of_nic(row, column)).or_else(|| of_gpu(column, row))
+    };
     let mut lines = vec![format!("{:first$}  {}", "", columns.join("  "))];
-    for seat in seats {
+    for seat in seats.iter().chain(nics) {
         let mut line = format!("{:first$}", seat.name);
         for column in &columns {
-            let pair = pairs.iter().find(|p| p.gpu_bdf == seat.bdf && p.peer == *column);
-            let letters = pair.and_then(|p| p.distance).map_or("?".to_owned(), |d| d.to_string());
+            let letters = distance(&seat.name, column).map_or("?".to_owned(), |d| d.to_string());
             line += &format!("  {letters:<width$}", width = column.len());
         }
         lines.push(line.trim_end().to_owned());

@@ -20,13 +20,13 @@ const MODE_OTHERS: u32 = 0o006;
 const MODE_GROUP: u32 = 0o060;
 const MODE_OWNER: u32 = 0o600;
 
-/// A limit of the process.
+/// A limit of the process: bytes, files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// None.
     Unlimited,
-    /// So many bytes.
-    Bytes(u64),
+    /// So many.
+    Number(u64),
 }
 
 /// Whether a device node can be opened for reading and writing.
@@ -55,6 +55,8 @@ pub struct Process {
     pub user_namespace: Option<bool>,
     /// Soft and hard limit of locked memory.
     pub memlock: Option<(Limit, Limit)>,
+    /// Soft and hard limit of open files.
+    pub files: Option<(Limit, Limit)>,
 }
 
 impl Process {
@@ -64,6 +66,7 @@ impl Process {
         let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
         // Real, effective, saved and file-system identifiers, in this order.
         let effective = |name| field(name).and_then(|v| v.split_whitespace().nth(1)?.parse().ok());
+        let limits = sysfs.text("/proc/self/limits").unwrap_or_default();
         Self {
             uid: effective("Uid"),
             gid: effective("Gid"),
@@ -73,7 +76,8 @@ impl Process {
                 // The first namespace has one line that maps every user to itself.
                 t.split_whitespace().ne(["0", "0", "4294967295"])
             }),
-            memlock: sysfs.text("/proc/self/limits").ok().and_then(|t| memlock(&t)),
+            memlock: limit(&limits, "Max locked memory"),
+            files: limit(&limits, "Max open files"),
         }
     }
 
@@ -109,11 +113,11 @@ fn kernel_allows(path: &std::path::Path) -> bool {
 }
 
 /// Soft and hard limit from the text of `/proc/self/limits`.
-fn memlock(text: &str) -> Option<(Limit, Limit)> {
-    let rest = text.lines().find_map(|l| l.strip_prefix("Max locked memory"))?;
+fn limit(text: &str, name: &str) -> Option<(Limit, Limit)> {
+    let rest = text.lines().find_map(|l| l.strip_prefix(name))?;
     let mut words = rest.split_whitespace().map(|w| match w {
         "unlimited" => Some(Limit::Unlimited),
-        number => number.parse().ok().map(Limit::Bytes),
+        number => number.parse().ok().map(Limit::Number),
     });
     Some((words.next()??, words.next()??))
 }
@@ -139,12 +143,13 @@ mod tests {
         let tree = Recorded::new();
         tree.file(
             "/proc/self/limits",
-            "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  8388608  unlimited  bytes\n",
+            "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  8388608  unlimited  bytes\nMax open files  1024  524288  files\n",
         );
         tree.file("/proc/self/uid_map", "         0          0 4294967295\n");
         let p = process(&tree, 1000, "0000000000204000");
         assert_eq!((p.uid, p.gid, &p.groups[..]), (Some(1000), Some(1000), &[4, 24][..]));
-        assert_eq!(p.memlock, Some((Limit::Bytes(8 << 20), Limit::Unlimited)));
+        assert_eq!(p.memlock, Some((Limit::Number(8 << 20), Limit::Unlimited)));
+        assert_eq!(p.files, Some((Limit::Number(1024), Limit::Number(524_288))));
         assert_eq!(p.may(capability::IPC_LOCK), Some(true));
         assert_eq!(p.may(capability::SYS_ADMIN), Some(true));
         assert_eq!(p.may(capability::SYS_RAWIO), Some(false));
@@ -190,7 +195,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "(Max locked memory[ a-z0-9]{0,30}\n|.*)") {
-            let _ = memlock(&text);
+            let _ = limit(&text, "Max locked memory");
         }
     }
 }

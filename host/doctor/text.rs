@@ -1,7 +1,7 @@
 //! A report for people: aligned, short, the remedy below what it mends.
 
 use super::check::{Area, Check};
-use super::{Report, gpu, nvme, pci};
+use super::{Report, gpu, nic, nvme, pci};
 use std::fmt;
 
 /// Columns before a detail: two, the status, and a space after the name.
@@ -37,6 +37,7 @@ impl fmt::Display for Report {
             writeln!(f, "{}", if subject.is_empty() { "nvme   none".to_owned() } else { format!("nvme {subject}") })?;
             self.section(f, Area::Nvme, subject, width)?;
         }
+        self.nics(f, width)?;
         self.pci(f, width)?;
         writeln!(f, "host")?;
         self.section(f, Area::Host, "", width)?;
@@ -62,13 +63,36 @@ impl Report {
         self.checks.iter().filter(|c| c.area == area && c.subject == subject).try_for_each(|c| line(f, c, "", width))
     }
 
+    /// A device's own checks, then those of its ports; their numbers are said where there are several.
+    fn nics(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        for n in &self.nics {
+            writeln!(f, "nic {}", nic::heading(n).trim_end())?;
+            self.section(f, Area::Nic, &n.name, width)?;
+            for p in &n.ports {
+                let subject = nic::port_subject(n, p);
+                let before = if n.ports.len() > 1 { format!("port {}: ", p.number) } else { String::new() };
+                for c in self.checks.iter().filter(|c| c.area == Area::Nic && c.subject == subject) {
+                    line(f, c, &before, width)?;
+                }
+            }
+        }
+        let of_device = |s: &str| self.nics.iter().any(|n| s.split(':').next() == Some(&n.name));
+        for subject in self.others(Area::Nic, of_device) {
+            writeln!(f, "{}", if subject.is_empty() { "nic    none".to_owned() } else { format!("nic {subject}") })?;
+            self.section(f, Area::Nic, subject, width)?;
+        }
+        Ok(())
+    }
+
     fn pci(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         if self.checks.iter().all(|c| c.area != Area::Pci) {
             return Ok(());
         }
         writeln!(f, "pci")?;
-        if !self.seats.is_empty() && self.seats.len() + self.nvme.len() > 1 {
-            for row in pci::matrix(&self.seats, &self.nvme, &self.distances) {
+        let rows = self.seats.len() + self.nic_seats.len();
+        if rows > 0 && rows + self.nvme.len() > 1 {
+            let (gpus, nics) = (&self.seats, &self.nic_seats);
+            for row in pci::matrix(gpus, nics, &self.nvme, &self.distances, &self.nic_distances) {
                 writeln!(f, "  {}", row.trim_end())?;
             }
         }
@@ -114,6 +138,10 @@ impl Report {
             s.device, s.engine, s.queues, s.landing, s.doorbell
         )?;
         for why in &s.why {
+            write!(f, "\n               {why}")?;
+        }
+        write!(f, "\nnetwork path   {}", self.network.line())?;
+        for why in &self.network.why {
             write!(f, "\n               {why}")?;
         }
         for r in &self.requirements {

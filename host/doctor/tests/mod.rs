@@ -1,5 +1,7 @@
 //! Recorded machines of several shapes: what is found, what is said to mend it, and what is not claimed.
 
+mod fabrics;
+mod nics;
 mod shapes;
 mod text;
 
@@ -379,6 +381,11 @@ fn nothing_is_guessed_from_nothing() {
     let empty = Recorded::new();
     let garbled = server();
     scramble(garbled.0.root());
+    let garbled_nics = fabrics::roce_server();
+    scramble(garbled_nics.0.root());
+    let nics = look(&(garbled_nics.0, facts.clone()));
+    assert!(nics.nics.iter().all(|n| n.active_ports().next().is_none()) && !nics.to_string().is_empty());
+    assert_eq!((nics.network.mlx5_ports, nics.network.verbs_ports), (0, 0));
     let nothing = look(&(empty, facts.clone()));
     expect(&nothing, (Host, "", "iommu"), Skip, "unknown", None);
     expect(&nothing, (Pci, "", "tree"), Skip, "unknown", None);
@@ -415,7 +422,7 @@ proptest! {
     /// Files that are cut off, or have a byte changed, as a kernel of another version might show them.
     #[test]
     fn no_damage_to_a_tree_panics(damage in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<u8>()), 8)) {
-        let shape = server();
+        let shape = if damage[0].0 { server() } else { fabrics::roce_server() };
         let mut n = 0;
         files(shape.0.root(), &mut |file| {
             let (cut, at, byte) = damage[n % damage.len()];
@@ -437,7 +444,9 @@ proptest! {
 fn every_check_is_explained() {
     let page = include_str!("../../../docs/doctor.md");
     let heading = |c: &Check| format!("### {} {}", c.area, c.name);
-    for shape in [laptop(), workstation(), server(), guest(), container(), libnvm()] {
+    let others = [laptop(), workstation(), server(), guest(), container(), libnvm()];
+    let with_nics = [fabrics::big_server(), fabrics::roce_server(), fabrics::soft_roce(), fabrics::cloud()];
+    for shape in others.into_iter().chain(with_nics) {
         for c in look(&shape).checks {
             assert!(page.lines().any(|l| l == heading(&c)), "docs/doctor.md has no `{}`", heading(&c));
             assert!(c.docs.starts_with("docs/doctor.md#"));
@@ -455,14 +464,19 @@ fn json_keys_are_stable() {
             "checks",
             "command",
             "distances",
+            "gpu_peers",
             "gpus",
             "host",
+            "network",
+            "nic_distances",
+            "nics",
             "no_gpu",
             "nvme",
             "requirements",
             "rungs",
             "schema",
             "storage",
+            "verbs_library",
             "version"
         ]
     );
@@ -472,4 +486,28 @@ fn json_keys_are_stable() {
     assert_eq!(json["nvme"][1]["blocked"], "held by nvme, not by vfio-pci");
     assert_eq!(json["gpus"][0]["writes_ordering"], "owner");
     assert_eq!(json["requirements"][2]["possible"], false);
+
+    let json = serde_json::to_value(look(&fabrics::roce_server())).unwrap();
+    let nic = &json["nics"][0];
+    assert_eq!((&nic["name"], &nic["bdf"], &nic["vendor"]), (&"mlx5_0".into(), &"0000:3b:00.0".into(), &0x15b3.into()));
+    let port = &nic["ports"][0];
+    assert_eq!(
+        (&port["state"], &port["physical"], &port["link_layer"]),
+        (&"ACTIVE".into(), &"LinkUp".into(), &"Ethernet".into())
+    );
+    assert_eq!((&port["gid"]["index"], &port["gid"]["gid"]), (&3.into(), &"::ffff:192.168.0.2".into()));
+    assert_eq!((&port["gids"][0]["kind"], &port["gids"][3]["kind"]), (&"IB/RoCE v1".into(), &"RoCE v2".into()));
+    assert_eq!(port["traffic_class"], serde_json::json!({"forced": 0}));
+    assert_eq!(port["congestion_control"]["notifies"], serde_json::json!([0, 1, 2, 3, 4, 5, 6, 7]));
+    assert_eq!(json["nics"][1]["ports"][0]["traffic_class"], "unset");
+    assert_eq!(
+        keys(&json["network"]),
+        ["mlx5_ports", "peer_gpus", "peer_pairs", "shared_memory", "verbs_ports", "why"]
+    );
+    assert_eq!(keys(&json["nic_distances"][0]), ["common_bridge", "distance", "nic", "nic_bdf", "peer"]);
+    let json = serde_json::to_value(look(&fabrics::big_server())).unwrap();
+    assert_eq!(
+        json["gpu_peers"][0],
+        serde_json::json!({"gpu": 0, "peer": 1, "access": "yes", "atomics": true, "nvlink": true})
+    );
 }

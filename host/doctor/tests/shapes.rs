@@ -25,7 +25,7 @@ pub fn process(tree: &Recorded, uid: u32, capabilities: &str, memlock: &str) {
     tree.file("/proc/self/uid_map", "         0          0 4294967295\n");
     tree.file(
         "/proc/self/limits",
-        format!("Limit                     Soft Limit           Hard Limit           Units     \nMax locked memory         {memlock}              {memlock}              bytes     \n"),
+        format!("Limit                     Soft Limit           Hard Limit           Units     \nMax locked memory         {memlock}              {memlock}              bytes     \nMax open files            1024                 524288               files     \n"),
     );
 }
 
@@ -124,7 +124,7 @@ pub fn h200(ordinal: usize, bdf: &str) -> Gpu {
 }
 
 pub fn facts(gpus: Vec<Gpu>) -> GpuFacts {
-    GpuFacts { gpus: Ok(gpus), image_archs: vec![80, 90, 100], tried: Vec::new() }
+    GpuFacts { gpus: Ok(gpus), image_archs: vec![80, 90, 100], tried: Vec::new(), peers: Vec::new() }
 }
 
 pub fn h200_device() -> Device {

@@ -1,6 +1,6 @@
 //! Reports as people see them, to the letter.
 
-use super::{look, shapes};
+use super::{fabrics, look, shapes};
 use crate::doctor::GpuFacts;
 use crate::pci::recorded::Recorded;
 
@@ -32,4 +32,19 @@ fn a_workstation() {
 #[test]
 fn a_server() {
     same(&text(&shapes::server()), include_str!("server.txt"));
+}
+
+#[test]
+fn a_roce_server() {
+    same(&text(&fabrics::roce_server()), include_str!("roce_server.txt"));
+}
+
+#[test]
+fn a_laptop_with_soft_roce() {
+    same(&text(&fabrics::soft_roce()), include_str!("soft_roce.txt"));
+}
+
+#[test]
+fn a_virtual_machine_in_a_cloud() {
+    same(&text(&fabrics::cloud()), include_str!("cloud.txt"));
 }

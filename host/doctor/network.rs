@@ -1,0 +1,164 @@
+//! What PEs could reach each other through: GPUs that see each other's memory, shared memory, and the RDMA devices of the machine.
+
+use super::check::{Area, Check, Checks, Status};
+use super::gpu_facts::{Gpu, GpuFacts};
+use super::machine::Machine;
+use super::process::Access;
+use crate::pci::Sysfs;
+use crate::rdma::RdmaDevice;
+use serde::Serialize;
+
+/// What there is to carry data between PEs, as far as can be told without a world.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NetworkPath {
+    /// GPUs on which kernels load.
+    pub peer_gpus: usize,
+    /// Pairs of these, each in both directions.
+    pub peer_pairs: PeerPairs,
+    /// PEs on CPU threads of one host share memory.
+    pub shared_memory: bool,
+    /// Active ports of mlx5 devices that this process may open.
+    pub mlx5_ports: usize,
+    /// Active ports of RDMA devices of any kind that this process may open.
+    pub verbs_ports: usize,
+    /// What is in the way of more, and what is not used.
+    pub why: Vec<String>,
+}
+
+/// Pairs of GPUs, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PeerPairs {
+    /// Kernels of each read and write the other's memory.
+    pub reach: usize,
+    /// They do not.
+    pub apart: usize,
+    /// It is not told.
+    pub unknown: usize,
+}
+
+impl PeerPairs {
+    fn of(facts: &GpuFacts, gpus: &[&Gpu]) -> Self {
+        let mut this = Self::default();
+        for (i, a) in gpus.iter().enumerate() {
+            for b in &gpus[i + 1..] {
+                let access = |x: &Gpu, y: &Gpu| facts.peer(x.ordinal, y.ordinal).and_then(|p| p.access.as_ref());
+                match (access(a, b), access(b, a)) {
+                    (Some(Ok(())), Some(Ok(()))) => this.reach += 1,
+                    (Some(Err(_)), _) | (_, Some(Err(_))) => this.apart += 1,
+                    _ => this.unknown += 1,
+                }
+            }
+        }
+        this
+    }
+
+    /// Behind the number of GPUs.
+    fn words(self) -> String {
+        let all = self.reach + self.apart + self.unknown;
+        match self {
+            _ if all == 0 => String::new(),
+            Self { reach, .. } if reach == all => " that reach each other".to_owned(),
+            Self { apart: 0, .. } => ", whether they reach each other is not told".to_owned(),
+            Self { reach: 0, .. } => " that do not reach each other".to_owned(),
+            Self { reach, .. } => format!(", {reach} of {all} pairs reach each other"),
+        }
+    }
+}
+
+impl NetworkPath {
+    pub(super) fn of(
+        sysfs: &Sysfs,
+        machine: &Machine,
+        facts: &GpuFacts,
+        nics: &[RdmaDevice],
+        checks: &[Check],
+    ) -> Self {
+        let usable: Vec<&Gpu> = facts.shown().iter().filter(|g| g.is_usable()).collect();
+        let opens = |n: &RdmaDevice| {
+            n.verbs_node.as_ref().is_some_and(|node| machine.process.access(sysfs, node) == Access::Allowed)
+        };
+        let ports = |wanted: fn(&RdmaDevice) -> bool| {
+            nics.iter().filter(|n| wanted(n) && opens(n)).map(|n| n.active_ports().count()).sum::<usize>()
+        };
+        let (mlx5_ports, verbs_ports) = (ports(RdmaDevice::is_mlx5), ports(|_| true));
+        let mut why = Vec::new();
+        if verbs_ports > 0 {
+            why.push("RDMA devices are listed, not used: this version moves data by loads and stores alone".to_owned());
+        }
+        let blocker = checks.iter().filter(|c| c.area == Area::Nic);
+        let gravest =
+            |status| blocker.clone().find(|c| c.status == status && ["driver", "rights", "port"].contains(&c.name));
+        if verbs_ports == 0
+            && let Some(check) = gravest(Status::Fail).or_else(|| gravest(Status::Warn))
+        {
+            why.push(format!("no RDMA port can be used: {}: {}", check.title(), check.detail));
+        }
+        Self {
+            peer_gpus: usable.len(),
+            peer_pairs: PeerPairs::of(facts, &usable),
+            shared_memory: true,
+            mlx5_ports,
+            verbs_ports,
+            why,
+        }
+    }
+
+    /// `peer 2 GPUs that reach each other, shared memory ok; this machine has mlx5 none, verbs none`.
+    pub(super) fn line(&self) -> String {
+        let ports = |n: usize| match n {
+            0 => "none".to_owned(),
+            1 => "1 port".to_owned(),
+            n => format!("{n} ports"),
+        };
+        let s = if self.peer_gpus == 1 { "" } else { "s" };
+        format!(
+            "peer {} GPU{s}{}, shared memory ok; this machine has mlx5 {}, verbs {}",
+            self.peer_gpus,
+            self.peer_pairs.words(),
+            ports(self.mlx5_ports),
+            ports(self.verbs_ports)
+        )
+    }
+}
+
+/// What a GPU's kernels can do with the memory of every other GPU; nothing to say about a single one.
+pub(super) fn peers(facts: &GpuFacts, gpu: &Gpu, c: &mut Checks<'_>) {
+    let others: Vec<&Gpu> = facts.shown().iter().filter(|g| g.ordinal != gpu.ordinal).collect();
+    if others.is_empty() {
+        return;
+    }
+    let describe = |other: &Gpu| -> (Status, String) {
+        match facts.peer(gpu.ordinal, other.ordinal) {
+            Some(p) => match &p.access {
+                Some(Ok(())) => {
+                    let atomics = if p.atomics == Some(true) { ", atomics" } else { "" };
+                    let by = match p.nvlink {
+                        Some(true) => " over NVLink",
+                        Some(false) => " over PCIe",
+                        None => "",
+                    };
+                    (Status::Ok, format!("loads, stores{atomics}{by}"))
+                }
+                Some(Err(reason)) => (Status::Warn, format!("out of reach: {reason}")),
+                None => (Status::Skip, "unknown: NVML does not tell".to_owned()),
+            },
+            None => (Status::Skip, "unknown: NVML does not tell".to_owned()),
+        }
+    };
+    let mut groups: Vec<(Status, String, Vec<String>)> = Vec::new();
+    for other in others {
+        let (status, words) = describe(other);
+        match groups.iter_mut().find(|(_, w, _)| *w == words) {
+            Some((_, _, members)) => members.push(other.ordinal.to_string()),
+            None => groups.push((status, words, vec![other.ordinal.to_string()])),
+        }
+    }
+    if let [(Status::Skip, words, _)] = &groups[..] {
+        return c.skip("peers", words.clone());
+    }
+    let text: Vec<_> = groups.iter().map(|(_, words, all)| format!("gpu {}: {words}", all.join(" "))).collect();
+    match groups.iter().any(|(status, ..)| *status == Status::Warn) {
+        true => c.warn("peers", text.join("; "), None),
+        false => c.ok("peers", text.join("; ")),
+    }
+}

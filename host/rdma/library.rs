@@ -1,0 +1,101 @@
+//! Where libibverbs is, found by its name and not loaded.
+
+use crate::pci::Sysfs;
+use serde::Serialize;
+
+/// The name that programs link.
+const NAME: &str = "libibverbs.so.1";
+/// Where the loader looks when nothing else is said, on the distributions that are in use.
+const FOLDERS: [&str; 8] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/lib",
+    "/usr/local/lib",
+];
+
+/// The verbs library, as its file tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VerbsLibrary {
+    /// File.
+    pub path: String,
+    /// Version of rdma-core that it came with, as in 44.0; `None` where the file's name does not tell.
+    pub rdma_core: Option<(u32, u32)>,
+    /// Whether mlx5's own library is beside it.
+    pub has_mlx5: bool,
+}
+
+impl VerbsLibrary {
+    /// Looks where the loader would: `LD_LIBRARY_PATH` of this process, the folders of `/etc/ld.so.conf.d`, the usual ones.
+    pub fn find(sysfs: &Sysfs) -> Option<Self> {
+        let mut folders = Vec::new();
+        if sysfs.is_system() {
+            let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+            folders.extend(path.split(':').filter(|f| f.starts_with('/')).map(str::to_owned));
+        }
+        for file in sysfs.names("/etc/ld.so.conf.d") {
+            let text = sysfs.text(format!("/etc/ld.so.conf.d/{file}")).unwrap_or_default();
+            folders.extend(text.lines().map(str::trim).filter(|l| l.starts_with('/')).map(str::to_owned));
+        }
+        folders.extend(FOLDERS.map(str::to_owned));
+        let folder = folders.into_iter().find(|f| sysfs.exists(format!("{f}/{NAME}")))?;
+        let path = format!("{folder}/{NAME}");
+        let target = sysfs.link_name(&path).unwrap_or_else(|| NAME.to_owned());
+        Some(Self { rdma_core: version(&target), has_mlx5: sysfs.exists(format!("{folder}/libmlx5.so.1")), path })
+    }
+}
+
+/// The version in `libibverbs.so.1.14.44.0`: the last two numbers are rdma-core's, those before it the library's own.
+fn version(file: &str) -> Option<(u32, u32)> {
+    let numbers: Vec<u32> =
+        file.strip_prefix("libibverbs.so.")?.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
+    match numbers[..] {
+        [_, _, major, minor] => Some((major, minor)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pci::recorded::Recorded;
+    use proptest::prelude::*;
+
+    fn find(tree: &Recorded) -> Option<VerbsLibrary> {
+        VerbsLibrary::find(&Sysfs::at(tree.root()))
+    }
+
+    #[test]
+    fn the_version_is_in_the_name_of_the_file() {
+        let tree = Recorded::new();
+        assert_eq!(find(&tree), None);
+        let file = "/usr/lib64/libibverbs.so.1.14.50.0";
+        tree.file(file, "").link("/usr/lib64/libibverbs.so.1", file);
+        let found = find(&tree).unwrap();
+        assert_eq!(
+            (found.path.as_str(), found.rdma_core, found.has_mlx5),
+            ("/usr/lib64/libibverbs.so.1", Some((50, 0)), false)
+        );
+        tree.file("/usr/lib64/libmlx5.so.1", "");
+        assert!(find(&tree).unwrap().has_mlx5);
+    }
+
+    #[test]
+    fn folders_of_the_loaders_configuration_go_first() {
+        let tree = Recorded::new();
+        tree.file("/usr/lib/libibverbs.so.1", "").file("/opt/ofed/lib/libibverbs.so.1", "");
+        tree.file("/etc/ld.so.conf.d/ofed.conf", "# OFED\n/opt/ofed/lib\n");
+        let found = find(&tree).unwrap();
+        assert_eq!((found.path.as_str(), found.rdma_core), ("/opt/ofed/lib/libibverbs.so.1", None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_panics(text in "libibverbs.so.[0-9.]{0,20}|.*") {
+            let _ = version(&text);
+        }
+    }
+}
