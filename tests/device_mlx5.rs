@@ -102,7 +102,8 @@ fn entries(rng: &mut SmallRng) -> Vec<String> {
         for _ in 0..EACH {
             let v = random(rng, what, parameters);
             let bytes = v.wqe().expect("an entry");
-            let transport = if *what == "dc_write" { Transport::DynamicInitiator } else { Transport::ReliableConnection };
+            let transport =
+                if *what == "dc_write" { Transport::DynamicInitiator } else { Transport::ReliableConnection };
             Wqe::parse(&bytes, transport).unwrap_or_else(|e| panic!("{v:?}: {e}"));
             lines.push(line(what, &v, &bytes));
         }
@@ -129,14 +130,16 @@ fn entries(rng: &mut SmallRng) -> Vec<String> {
 fn completions(rng: &mut SmallRng) -> Vec<String> {
     let mut lines = Vec::new();
     for syndrome in Syndrome::ALL.iter().map(|s| Some(*s)).chain([None]) {
-        let failure = syndrome.map(|s| Failure { hardware: rng.random(), ..Failure::new(s, VendorSyndrome(rng.random())) });
+        let failure =
+            syndrome.map(|s| Failure { hardware: rng.random(), ..Failure::new(s, VendorSyndrome(rng.random())) });
         let (outcome, kind) = match failure {
             None => (Outcome::Done, 0),
             Some(f) if rng.random() => (Outcome::ReceiveFailed(f), 0xe),
             Some(f) => (Outcome::Failed(f), 0xd),
         };
         let (owner, opcode, qpn) = (rng.random::<bool>(), rng.random::<u8>(), draw(rng, "qpn") as u32);
-        let c = Completion { qpn, user_index: 0, wqe_counter: rng.random(), opcode, bytes: 0, solicited: false, outcome };
+        let c =
+            Completion { qpn, user_index: 0, wqe_counter: rng.random(), opcode, bytes: 0, solicited: false, outcome };
         let mut v = Vector::default();
         let mut set = |name: &str, value: u64| v.values.insert(name.into(), value);
         set("kind", kind);

@@ -17,6 +17,8 @@ pub mod syndrome;
 pub mod wqe;
 
 #[cfg(test)]
+mod bytes;
+#[cfg(test)]
 mod vectors;
 
 pub use cq::{Collapsed, CompletionRing};

@@ -96,7 +96,9 @@ impl Atomic {
                     old
                 }
             }
-            Self::MaskedAdd32 { add, boundary } => add_fields(old as u32 as u64, add as u64, boundary as u64) as u32 as u64,
+            Self::MaskedAdd32 { add, boundary } => {
+                add_fields(old as u32 as u64, add as u64, boundary as u64) as u32 as u64
+            }
             Self::MaskedAdd64 { add, boundary } => add_fields(old, add, boundary),
             Self::MaskedSwap32 { swap, compare, swap_mask, compare_mask } => {
                 swap_bits(old as u32 as u64, swap as u64, compare as u64, swap_mask as u64, compare_mask as u64)

@@ -49,7 +49,7 @@ pub struct Collapsed {
 impl Collapsed {
     /// For a send queue of `1 << log_blocks` blocks, at most 32,768; `None` beyond that.
     pub fn new(log_blocks: u32) -> Option<Self> {
-        super::send_ring::LOG_BLOCKS.contains(&log_blocks).then_some(Self { entries: 1 << log_blocks })
+        super::send_ring::LOG_BLOCKS.contains(&log_blocks).then(|| Self { entries: 1 << log_blocks })
     }
     /// Whether everything before block `index` is complete when the entry shows `wqe_counter`. The block must have been rung
     /// for, must not be known complete for 65,536 blocks, and the entry before it must be of one block and signalled: what

@@ -245,7 +245,9 @@ pub enum CqeError {
     #[error("a completion entry of kind {0:#x}, which queue pairs do not make")]
     Kind(u8),
     /// Data in the entry itself, which was switched off when the queue pair was created.
-    #[error("a completion entry with data inside (format {0}); the queue pair must be created with cs_req and cs_res 0")]
+    #[error(
+        "a completion entry with data inside (format {0}); the queue pair must be created with cs_req and cs_res 0"
+    )]
     Scattered(u8),
 }
 
@@ -366,7 +368,8 @@ mod tests {
 
     #[test]
     fn golden_entries() {
-        let tail = |c: Completion, owner| <[u8; 16]>::try_from(&bytemuck::bytes_of(&c.to_cqe(owner))[48..]).expect("16 bytes");
+        let tail =
+            |c: Completion, owner| <[u8; 16]>::try_from(&bytemuck::bytes_of(&c.to_cqe(owner))[48..]).expect("16 bytes");
         let mut good = [0; 16];
         good[8..].copy_from_slice(&[0x08, 0, 0xab, 0xcd, 0x12, 0x34, 0, 0]);
         assert_eq!(tail(write(Outcome::Done), false), good);
@@ -386,7 +389,10 @@ mod tests {
             "transport retry count exceeded (syndrome 0x15, vendor syndrome 0x81, no answer): the peer does not answer: it is \
              gone, or the address, MTU, route or traffic class is wrong"
         );
-        assert_eq!(Failure::new(Syndrome(0x99), VendorSyndrome(2)).to_string(), "syndrome not listed (syndrome 0x99, vendor syndrome 0x02)");
+        assert_eq!(
+            Failure::new(Syndrome(0x99), VendorSyndrome(2)).to_string(),
+            "syndrome not listed (syndrome 0x99, vendor syndrome 0x02)"
+        );
     }
 
     #[test]
@@ -402,12 +408,20 @@ mod tests {
     }
 
     fn outcomes() -> impl Strategy<Value = Outcome> {
-        let failure = (any::<u8>(), any::<u8>(), any::<(u8, u8)>())
-            .prop_map(|(s, v, hardware)| Failure { syndrome: Syndrome(s), vendor: VendorSyndrome(v), hardware });
+        let failure = (any::<u8>(), any::<u8>(), any::<(u8, u8)>()).prop_map(|(s, v, hardware)| Failure {
+            syndrome: Syndrome(s),
+            vendor: VendorSyndrome(v),
+            hardware,
+        });
         let received = any::<u32>().prop_flat_map(|v| {
             let with = |what| Outcome::Received { what, immediate: Some(v) };
             let without = Outcome::Received { what: CqeOpcode::Send, immediate: None };
-            prop::sample::select(vec![with(CqeOpcode::WriteImm), with(CqeOpcode::SendImm), with(CqeOpcode::SendInval), without])
+            prop::sample::select(vec![
+                with(CqeOpcode::WriteImm),
+                with(CqeOpcode::SendImm),
+                with(CqeOpcode::SendInval),
+                without,
+            ])
         });
         prop_oneof![
             Just(Outcome::Done),

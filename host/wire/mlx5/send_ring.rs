@@ -89,8 +89,8 @@ mod tests {
         let (mut index, mut turn) = (0u64, 0usize);
         let mut split = 0;
         while index < 70_000 {
-            // One, two and five blocks in turn.
-            let inline: Vec<u8> = (0..[8, 64, 256][turn % 3]).map(|i| (i + turn) as u8).collect();
+            // One, two and five blocks in turn, in a pattern that the ring's size is no multiple of.
+            let inline: Vec<u8> = (0..[8, 64, 256, 256][turn % 4]).map(|i| (i + turn) as u8).collect();
             let e = entry(index, &inline);
             let blocks = (e.len() / BLOCK_BYTES) as u64;
             split += u32::from(ring.offset(index) + e.len() > ring.bytes());

@@ -294,7 +294,10 @@ impl<'a> Reader<'a> {
     }
     fn target(&mut self) -> Result<Target, WqeError> {
         let half: HalfAddressVector = self.take()?;
-        zero("bits 30:24 of the address vector's target", (half.dct.get() & !HalfAddressVector::FULL & !MAX_24).into())?;
+        zero(
+            "bits 30:24 of the address vector's target",
+            (half.dct.get() & !HalfAddressVector::FULL & !MAX_24).into(),
+        )?;
         let global = half.is_full().then(|| self.take::<GlobalAddress>()).transpose()?;
         if let Some(g) = global {
             zero("the reserved word of the address vector", g.reserved.get().into())?;
@@ -385,16 +388,18 @@ impl<'a> Wqe<'a> {
         if ds == 0 || ds > most {
             return Err(WqeError::Undefined { field: "ds", value: ds as u64 });
         }
-        zero("bits 7:6 of the control segment's second word", (control.qpn_ds.get() & ControlSegment::DS_RESERVED).into())?;
+        zero(
+            "bits 7:6 of the control segment's second word",
+            (control.qpn_ds.get() & ControlSegment::DS_RESERVED).into(),
+        )?;
         zero("signature", control.signature.into())?;
         if transport != Transport::DynamicInitiator {
             zero("DCI stream", control.dci_stream.get().into())?;
         }
         let flags = Flags::from_byte(control.flags)
             .ok_or(WqeError::Undefined { field: "fm_ce_se", value: control.flags.into() })?;
-        let rest = bytes
-            .get(SEGMENT_BYTES..ds * SEGMENT_BYTES)
-            .ok_or(WqeError::Truncated { ds, bytes: bytes.len() })?;
+        let rest =
+            bytes.get(SEGMENT_BYTES..ds * SEGMENT_BYTES).ok_or(WqeError::Truncated { ds, bytes: bytes.len() })?;
         let mut r = Reader { opcode, ds, at: 1, rest };
         let goes_to_peer = !matches!(opcode, Opcode::Nop | Opcode::Dump | Opcode::Wait);
         let target = (transport == Transport::DynamicInitiator && goes_to_peer).then(|| r.target()).transpose()?;
@@ -483,7 +488,9 @@ impl<'a> Wqe<'a> {
         }
         zero("bits 31:24 of the queue pair number", (self.qpn & !MAX_24).into())?;
         let control = ControlSegment {
-            opmod_index_opcode: Be32::new(u32::from(opmod) << 24 | u32::from(self.index) << 8 | u32::from(opcode.code())),
+            opmod_index_opcode: Be32::new(
+                u32::from(opmod) << 24 | u32::from(self.index) << 8 | u32::from(opcode.code()),
+            ),
             qpn_ds: Be32::new(self.qpn << 8 | ds as u32),
             signature: 0,
             dci_stream: Be16::new(0),

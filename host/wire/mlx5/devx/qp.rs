@@ -305,7 +305,8 @@ pub enum Transition {
 }
 
 impl Transition {
-    const ALL: [Self; 4] = [Self::ResetToInit, Self::InitToReadyToReceive, Self::ReadyToReceiveToSend, Self::ReadyToSend];
+    const ALL: [Self; 4] =
+        [Self::ResetToInit, Self::InitToReadyToReceive, Self::ReadyToReceiveToSend, Self::ReadyToSend];
 }
 
 /// A transition of a queue pair.

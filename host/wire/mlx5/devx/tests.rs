@@ -26,8 +26,14 @@ fn golden_create_cq() {
     };
     let bytes = c.to_bytes().expect("it fits");
     let golden = [
-        (0x00, 0x0400_0000), (0x10, 0x0212_0000), (0x14, 0x12), (0x1c, 0x0a00_0123), (0x24, 5), (0x28, 0x0400_0000),
-        (0x58, 0x11), (0x5c, 0x8000_0000),
+        (0x00, 0x0400_0000),
+        (0x10, 0x0212_0000),
+        (0x14, 0x12),
+        (0x1c, 0x0a00_0123),
+        (0x24, 5),
+        (0x28, 0x0400_0000),
+        (0x58, 0x11),
+        (0x5c, 0x8000_0000),
     ];
     assert_eq!(words(&bytes), golden);
     assert_eq!(CreateCq::from_bytes(&bytes), Ok(c));
@@ -52,8 +58,19 @@ fn golden_create_qp() {
     let c = CreateQp { context, memory: QpMemory { offset: 0, umem_id: 0x21, valid: true } };
     let bytes = c.to_bytes().expect("it fits");
     let golden = [
-        (0x00, 0x0500_0000), (0x18, 0x1800), (0x1c, 0x42), (0x20, 0x5040), (0x24, 0x123), (0x2c, 0x0400_0000), (0x94, 0x77),
-        (0xb4, 0x78), (0xc4, 0x0300_0000), (0xe8, 0x1000_0000), (0xfc, 0x22), (0x108, 0x21), (0x10c, 0x8000_0000),
+        (0x00, 0x0500_0000),
+        (0x18, 0x1800),
+        (0x1c, 0x42),
+        (0x20, 0x5040),
+        (0x24, 0x123),
+        (0x2c, 0x0400_0000),
+        (0x94, 0x77),
+        (0xb4, 0x78),
+        (0xc4, 0x0300_0000),
+        (0xe8, 0x1000_0000),
+        (0xfc, 0x22),
+        (0x108, 0x21),
+        (0x10c, 0x8000_0000),
     ];
     assert_eq!(words(&bytes), golden);
     assert_eq!(CreateQp::from_bytes(&bytes), Ok(c));
@@ -96,13 +113,23 @@ fn golden_transitions() {
     receive.set_remote_mac([0x0c, 0x42, 0xa1, 0xb2, 0xc3, 0xd4]);
     receive.set_remote_gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 168, 0, 2]);
     let golden = [
-        (0x00, 0x0503_0000), (0x08, 0xabcd), (0x20, 0xbe00_0000), (0x2c, 0x5678), (0x38, 0x0003_00ff), (0x48, 0xffff),
-        (0x4c, 0xc0a8_0002), (0x50, 0x001a_c000), (0x54, 0x3001_0c42), (0x58, 0xa1b2_c3d4), (0xa8, 0x80_0000),
+        (0x00, 0x0503_0000),
+        (0x08, 0xabcd),
+        (0x20, 0xbe00_0000),
+        (0x2c, 0x5678),
+        (0x38, 0x0003_00ff),
+        (0x48, 0xffff),
+        (0x4c, 0xc0a8_0002),
+        (0x50, 0x001a_c000),
+        (0x54, 0x3001_0c42),
+        (0x58, 0xa1b2_c3d4),
+        (0xa8, 0x80_0000),
         (0xac, 0x0c00_0000),
     ];
     assert_eq!(modify(Transition::InitToReadyToReceive, receive), golden);
 
-    let send = QpContext { ack_timeout: 20, retry_count: 7, rnr_retry: 7, log_sra_max: 4, port: 1, ..QpContext::default() };
+    let send =
+        QpContext { ack_timeout: 20, retry_count: 7, rnr_retry: 7, log_sra_max: 4, port: 1, ..QpContext::default() };
     let golden = [(0x00, 0x0504_0000), (0x08, 0xabcd), (0x38, 0xa000_0000), (0x54, 0x1_0000), (0x88, 0x0087_e000)];
     assert_eq!(modify(Transition::ReadyToReceiveToSend, send), golden);
 }
@@ -140,8 +167,15 @@ fn golden_create_mkey() {
     };
     let bytes = c.to_bytes().expect("it fits");
     let golden = [
-        (0x00, 0x0200_0000), (0x0c, 0x4000_0000), (0x10, 0x3d00), (0x14, 0xffff_ff00), (0x1c, 0x42), (0x20, 0x7f00),
-        (0x24, 0x10_0000), (0x2c, 0x1_0000), (0x64, 0x31),
+        (0x00, 0x0200_0000),
+        (0x0c, 0x4000_0000),
+        (0x10, 0x3d00),
+        (0x14, 0xffff_ff00),
+        (0x1c, 0x42),
+        (0x20, 0x7f00),
+        (0x24, 0x10_0000),
+        (0x2c, 0x1_0000),
+        (0x64, 0x31),
     ];
     assert_eq!(words(&bytes), golden);
     assert_eq!(CreateMkey::from_bytes(&bytes), Ok(c));
@@ -180,7 +214,9 @@ fn a_refused_command_says_why() {
 #[test]
 fn a_query_shows_how_far_the_adapter_is() {
     let mut reply = [0; QueryQp::BYTES];
-    QpContext { state: 6, hw_sq_block: 0xfffe, sw_sq_block: 3, rmsn: 9, ..QpContext::default() }.put(&mut reply).expect("it fits");
+    QpContext { state: 6, hw_sq_block: 0xfffe, sw_sq_block: 3, rmsn: 9, ..QpContext::default() }
+        .put(&mut reply)
+        .expect("it fits");
     let q = QueryQp::from_bytes(&reply).expect("defined");
     assert_eq!((q.context.qp_state(), q.blocks_waiting(), q.context.rmsn), (Some(QpState::Error), 5, 9));
     assert_eq!(QpContext { state: 9, ..QpContext::default() }.qp_state(), None);
