@@ -10,6 +10,7 @@ mod vectors;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::fmt::Write;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use vectors::Vector;
 use warpbell::wire::mlx5::cqe::Outcome;
@@ -160,7 +161,7 @@ fn completions(rng: &mut SmallRng) -> Vec<String> {
 
 #[test]
 fn device_entries_are_the_hosts() {
-    let seed = rand::random();
+    let seed = RandomState::new().build_hasher().finish();
     println!("seed {seed}");
     let mut rng = SmallRng::seed_from_u64(seed);
     let lines = [entries(&mut rng), completions(&mut rng)].concat().join("\n");

@@ -61,11 +61,11 @@ impl Collapsed {
     pub const fn completed(self, index: u64, wqe_counter: u16) -> u64 {
         let next = wqe_counter.wrapping_add(1);
         let lap = if index as u16 > next { 1 << 16 } else { 0 };
-        (index & !0xffff | next as u64) + lap
+        (index & !0xffff | next as u64).wrapping_add(lap)
     }
     /// How many blocks are complete, where `reserved` is the newest counter and fewer than 65,536 blocks are outstanding.
     pub const fn completed_before(reserved: u64, wqe_counter: u16) -> u64 {
-        reserved - (reserved as u16).wrapping_sub(wqe_counter.wrapping_add(1)) as u64
+        reserved.saturating_sub((reserved as u16).wrapping_sub(wqe_counter.wrapping_add(1)) as u64)
     }
 }
 

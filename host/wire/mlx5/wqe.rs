@@ -219,6 +219,18 @@ pub enum WqeError {
         /// What it holds.
         value: u64,
     },
+    /// An entry of another queue pair, or of another block.
+    #[error("an entry of queue pair {qpn:#x}, block {index:#x}, stands at block {at:#x} of queue pair {of:#x}")]
+    Misplaced {
+        /// Queue pair that it names.
+        qpn: u32,
+        /// Block that it names.
+        index: u16,
+        /// Queue pair that it is on.
+        of: u32,
+        /// Block that it begins at.
+        at: u16,
+    },
     /// A piece of no bytes, or of more than 31 bits can say.
     #[error("a data segment of {0:#x} bytes; 1 to 0x7fffffff are possible, and a message of no bytes has no segment")]
     PieceLength(u32),
@@ -436,6 +448,19 @@ impl<'a> Wqe<'a> {
         Ok(Self { index: control.index(), qpn: control.qpn(), flags, target, operation })
     }
 
+    /// Checks that the entry names the queue pair that it is on, and the block (modulo 65,536) that it begins at. Adapters are
+    /// said to count by themselves, so a wrong index may do no harm there; it is a mistake all the same.
+    ///
+    /// # Errors
+    /// When it names others.
+    pub fn expect_at(&self, qpn: u32, index: u16) -> Result<(), WqeError> {
+        if (self.qpn, self.index) == (qpn, index) {
+            Ok(())
+        } else {
+            Err(WqeError::Misplaced { qpn: self.qpn, index: self.index, of: qpn, at: index })
+        }
+    }
+
     /// The entry as whole blocks, what it does not fill being zero.
     ///
     /// # Errors
@@ -443,7 +468,7 @@ impl<'a> Wqe<'a> {
     pub fn to_bytes(&self) -> Result<Vec<u8>, WqeError> {
         let opcode = self.operation.opcode();
         let mut b = vec![0; SEGMENT_BYTES];
-        if let Some(Target { half, global }) = self.target {
+        if let Some(Target { half, global }) = self.target.filter(|_| self.operation.is_remote()) {
             let mut half = half;
             half.dct = Be32::new(half.target() | if global.is_some() { HalfAddressVector::FULL } else { 0 });
             push(&mut b, &half);
@@ -519,11 +544,7 @@ fn push_payload(b: &mut Vec<u8>, payload: Payload<'_>) -> Result<(), WqeError> {
             }
         }
         Payload::Inline(bytes) => {
-            let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            if bytes.len() > MAX_SEGMENTS * SEGMENT_BYTES {
-                return Err(WqeError::PieceLength(length));
-            }
-            push(b, &InlineHeader { bytes: Be32::new(length | InlineHeader::MARK) });
+            push(b, &InlineHeader { bytes: Be32::new(bytes.len() as u32 | InlineHeader::MARK) });
             b.extend_from_slice(bytes);
             b.resize(b.len().next_multiple_of(SEGMENT_BYTES), 0);
         }

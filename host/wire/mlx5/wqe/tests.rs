@@ -33,6 +33,13 @@ fn golden_entries_say_what_they_do() {
     };
     assert_eq!(remote, Remote { address: 0x7f55_0020_0000, key: 0x20_4500 });
     assert_eq!(*piece, DataSegment::new(0x7f00_0010_0000, 0x10_1200, 256));
+    assert_eq!(w.expect_at(0xabcd, 0xffff), Ok(()));
+    let elsewhere = w.expect_at(0xabcd, 0).expect_err("another block");
+    assert_eq!(
+        elsewhere.to_string(),
+        "an entry of queue pair 0xabcd, block 0xffff, stands at block 0x0 of queue pair 0xabcd"
+    );
+    assert!(w.expect_at(0xabce, 0xffff).is_err());
     let b = bytes("masked_swap64");
     let Operation::Atomic { action, .. } = Wqe::parse(&b, RC).expect("well formed").operation else { panic!() };
     assert_eq!(action.apply(77), 0x0123_4567_89ab_cdef);
@@ -118,7 +125,13 @@ fn entries_that_are_too_long_are_not_built() {
     let target = Target { half: HalfAddressVector::default(), global: Some(GlobalAddress::default()) };
     assert_eq!(entry(11, Some(target)), Ok(4 * BLOCK_BYTES));
     assert!(matches!(entry(12, Some(target)), Err(WqeError::Segments { ds: 17, .. })));
+    let too_long = vec![0; 1000];
+    let operation = Operation::Send { payload: Payload::Inline(&too_long), with: SendWith::Nothing };
+    let long = Wqe { index: 0, qpn: 1, flags: Flags::UNSIGNALLED, target: None, operation };
+    assert!(matches!(long.to_bytes(), Err(WqeError::Segments { ds: 64, .. })));
     let operation = Operation::Nop;
+    let nowhere = Wqe { target: Some(target), operation, ..long };
+    assert_eq!(nowhere.to_bytes().map(|b| b[7]), Ok(1));
     let wide = Wqe { index: 0, qpn: 1 << 24, flags: Flags::UNSIGNALLED, target: None, operation };
     assert!(wide.to_bytes().is_err());
 }

@@ -13,9 +13,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are stored as li
 // Four bytes of the eight of `a` (0 to 3) and `b` (4 to 7): byte i of the result is the one that nibble i of `select` names.
 WB_FN uint32_t permute(uint32_t a, uint32_t b, uint32_t select) {
 #if WB_GPU
-  uint32_t r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
-  return r;
+  return __byte_perm(a, b, select);  // one PRMT
 #else
   const uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
   uint32_t r = 0;
