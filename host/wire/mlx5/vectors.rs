@@ -100,8 +100,8 @@ impl Vector {
     }
     /// The entry as the host builds it; `None` if the line is not about an entry.
     pub fn wqe(&self) -> Option<Vec<u8>> {
-        let piece = [self.values.get("bytes").map_or_else(|| DataSegment::END, |&n| self.piece(n))];
-        let pieces = Payload::Pieces(&piece);
+        let piece = self.values.get("bytes").map(|&n| self.piece(n));
+        let pieces = Payload::Pieces(piece.as_slice());
         let imm = self.or_zero("imm") as u32;
         let operation = match self.what.as_str() {
             "nop" => Operation::Nop,
@@ -110,12 +110,12 @@ impl Vector {
             "inline_write" => {
                 Operation::Write { remote: self.remote(), payload: Payload::Inline(&self.inline), immediate: None }
             }
-            "read" => Operation::Read { remote: self.remote(), into: &piece },
+            "read" => Operation::Read { remote: self.remote(), into: piece.as_slice() },
             "send" => Operation::Send { payload: pieces, with: SendWith::Nothing },
             "send_imm" => Operation::Send { payload: pieces, with: SendWith::Immediate(imm) },
             "send_inval" => Operation::Send { payload: pieces, with: SendWith::Invalidate(imm) },
             "inline_send" => Operation::Send { payload: Payload::Inline(&self.inline), with: SendWith::Nothing },
-            "dump" => Operation::Dump { piece: piece[0] },
+            "dump" => Operation::Dump { piece: piece.expect("bytes") },
             "wait" => Operation::Wait { cqn: self.get("cqn") as u32, index: self.get("number") as u32 },
             _ => {
                 let action = self.atomic()?;
