@@ -46,8 +46,10 @@ const KINDS: &[(&str, &str)] = &[
     ("dc_write", "raddr rkey laddr lkey bytes dc_key dct rlid rate_level path rmac tclass hops grh rgid_high rgid_low"),
 ];
 
+type Operands = fn(u64) -> [u64; 4];
+
 /// OpenSHMEM's names, and the masked operation and operands (a, b, c, d) that each must become for a value.
-const NAMED: &[(&str, &str, fn(u64) -> [u64; 4])] = &[
+const NAMED: &[(&str, &str, Operands)] = &[
     ("add", "masked_add", |v| [v, 0, 0, 0]),
     ("fetch", "masked_add", |_| [0, 0, 0, 0]),
     ("xor", "masked_add", |v| [v, !0, 0, 0]),
