@@ -307,9 +307,9 @@ WB_FN block dc_write(uint64_t index, queue_word queue, uint32_t how, const half_
 }
 WB_FN block2 dc_write(uint64_t index, queue_word queue, uint32_t how, const half_address& a, const global_address& g, remote to,
                       local from, uint32_t bytes) {
-  const order::quad mac_class_hops = {0, big_high(g.mac << 16), big_low(g.mac << 16 | (g.traffic_class & 0xffu) << 8 | (g.hop_limit & 0xffu)),
-                                      swap_bytes(g.route_flow)};
-  return block2{{{control_segment(op_write, opmod_none, index, queue, 6, how), address_segment(a, full_address), mac_class_hops,
+  const uint64_t mac_class_hops = g.mac << 16 | (g.traffic_class & 0xffu) << 8 | (g.hop_limit & 0xffu);
+  const order::quad way = {0, big_high(mac_class_hops), big_low(mac_class_hops), swap_bytes(g.route_flow)};
+  return block2{{{control_segment(op_write, opmod_none, index, queue, 6, how), address_segment(a, full_address), way,
                   two_words(g.gid_high, g.gid_low)}},
                 {{remote_segment(to), data_segment(from, bytes), empty_segment(), empty_segment()}}};
 }
