@@ -31,8 +31,8 @@ fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
     command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
 }
 
-/// Compiles and runs a program, which must end well and say so on its last line.
-pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) {
+/// Compiles and runs a program, which must end well and say so on its last line. Answers what it printed.
+pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) -> String {
     let source = root().join("tests/device").join(source);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join("program");
@@ -44,8 +44,9 @@ pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) {
     let how = if sanitize { " under ThreadSanitizer" } else { "" };
     let said = text(&ran);
     assert!(ran.status.success(), "{} at width {width}{how}: {}\n{said}", source.display(), ran.status);
-    let end = String::from_utf8_lossy(&ran.stdout).lines().last().is_some_and(|l| l.ends_with(": ok"));
-    assert!(end, "it did not come to its end:\n{said}");
+    let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(printed.lines().last().is_some_and(|l| l.ends_with(": ok")), "it did not come to its end:\n{said}");
+    printed
 }
 
 /// Whether programs can be built and run with ThreadSanitizer here. Without it a test is skipped with a line that says why, unless

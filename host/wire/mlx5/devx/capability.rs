@@ -1,0 +1,141 @@
+//! QUERY_HCA_CAP: what the adapter can do.
+
+use super::{OPCODE, expect_opcode, layout, opcode};
+use crate::wire::be::{Field, FieldError};
+
+const OP_MOD: Field = Field::new("op_mod", 0x04, 15, 0);
+/// Current values, not the most that is possible.
+const CURRENT: u64 = 1;
+/// Where the capabilities begin in the reply.
+const REPLY_AT: usize = 0x10;
+
+/// Groups of capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+#[non_exhaustive]
+pub enum CapabilityKind {
+    /// [`Capabilities`].
+    General = 0,
+    /// [`AtomicCapabilities`].
+    Atomic = 3,
+    /// [`RoceCapabilities`].
+    Roce = 4,
+    /// [`Capabilities2`].
+    General2 = 0x20,
+}
+
+/// Asks for a group of capabilities, as they are set now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryHcaCap {
+    /// Which.
+    pub kind: CapabilityKind,
+}
+
+impl QueryHcaCap {
+    /// Bytes of the command.
+    pub const BYTES: usize = 16;
+    /// Bytes of the reply: a group of capabilities has 4 KiB.
+    pub const REPLY_BYTES: usize = REPLY_AT + 4096;
+
+    /// The command's bytes.
+    ///
+    /// # Errors
+    /// None in practice: every kind goes into its field.
+    pub fn to_bytes(&self) -> Result<[u8; Self::BYTES], FieldError> {
+        let mut bytes = [0; Self::BYTES];
+        OPCODE.set(&mut bytes, opcode::QUERY_HCA_CAP.into())?;
+        OP_MOD.set(&mut bytes, (self.kind as u64) << 1 | CURRENT)?;
+        Ok(bytes)
+    }
+    /// Reads the command.
+    ///
+    /// # Errors
+    /// When it is another one, or asks for a group or for values that are not defined here.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, FieldError> {
+        expect_opcode(bytes, opcode::QUERY_HCA_CAP)?;
+        let value = OP_MOD.get(bytes);
+        let kinds = [CapabilityKind::General, CapabilityKind::Atomic, CapabilityKind::Roce, CapabilityKind::General2];
+        let kind = kinds.into_iter().find(|k| (*k as u64) << 1 | CURRENT == value);
+        Ok(Self { kind: kind.ok_or(FieldError::Undefined { field: "op_mod", value })? })
+    }
+    /// The capabilities in a reply, of which [`super::Reply::check`] has looked at the status.
+    pub fn capabilities(reply: &[u8]) -> &[u8] {
+        reply.get(REPLY_AT..).unwrap_or_default()
+    }
+}
+
+layout! {
+    /// General capabilities.
+    pub struct Capabilities {
+        /// log2 of the largest queue, in blocks.
+        log_max_qp_size: u8 = 0x10 [23:16],
+        /// Version of completion entries; 1 has the user index.
+        cqe_version: u8 = 0x3c [3:0],
+        /// Dynamically connected entries may have a half address vector.
+        compact_address_vector: bool = 0x40 [31:31],
+        /// Completion queues may ignore overrun.
+        cq_overrun_ignore: bool = 0x44 [31:31],
+        /// Register pages have 4 KiB whatever the system's pages have.
+        uar_4k: bool = 0x48 [31:31],
+        /// Doorbells take whole entries.
+        blue_flame: bool = 0x4c [31:31],
+        /// log2 of the bytes of such a doorbell.
+        log_blue_flame_bytes: u8 = 0x4c [20:16],
+        /// Bytes of the longest send entry.
+        max_wqe_bytes: u16 = 0x50 [15:0],
+    }
+}
+
+layout! {
+    /// More general capabilities.
+    pub struct Capabilities2 {
+        /// Queue pairs may be without a doorbell record.
+        no_doorbell_record: bool = 0x5c [30:30],
+    }
+}
+
+layout! {
+    /// What atomics there are.
+    pub struct AtomicCapabilities {
+        /// Modes in which 8-byte results may have the responder's byte order.
+        endianness_modes: u8 = 0x08 [31:30],
+        /// [`atomic_operation`].
+        operations: u16 = 0x10 [15:0],
+        /// Operand sizes on connected queue pairs: bit n for two to the power of n bytes.
+        sizes_qp: u16 = 0x14 [15:0],
+        /// Operand sizes on dynamically connected initiators.
+        sizes_dc: u16 = 0x18 [15:0],
+    }
+}
+
+/// Bits of [`AtomicCapabilities::operations`].
+pub mod atomic_operation {
+    /// Compare and swap.
+    pub const COMPARE_SWAP: u16 = 1 << 0;
+    /// Fetch and add.
+    pub const FETCH_ADD: u16 = 1 << 1;
+    /// Masked compare and swap.
+    pub const MASKED_COMPARE_SWAP: u16 = 1 << 2;
+    /// Masked fetch and add.
+    pub const MASKED_FETCH_ADD: u16 = 1 << 3;
+}
+
+impl AtomicCapabilities {
+    /// Whether there are extended atomics on operands of this many bytes on connected queue pairs.
+    pub const fn has_extended(&self, bytes: u16) -> bool {
+        let both = atomic_operation::MASKED_COMPARE_SWAP | atomic_operation::MASKED_FETCH_ADD;
+        bytes.is_power_of_two() && self.operations & both == both && self.sizes_qp & bytes != 0
+    }
+}
+
+layout! {
+    /// RDMA over Converged Ethernet.
+    pub struct RoceCapabilities {
+        /// UDP port to which packets go.
+        udp_destination: u16 = 0x14 [15:0],
+        /// Largest UDP source port.
+        udp_source_max: u16 = 0x18 [31:16],
+        /// Smallest UDP source port.
+        udp_source_min: u16 = 0x18 [15:0],
+    }
+}

@@ -1,0 +1,318 @@
+// Work queue entries of mlx5 adapters, built in registers: segments of 16 bytes, blocks of 64. Layouts as in rdma-core's
+// mlx5dv.h; host/wire/mlx5 has the same entries as types, and tests hold the two against each other byte for byte.
+//
+// An entry of one block is a `block`; an entry of two is a `block2`, whose second block may be at the ring's start
+// (send_ring.cuh). A data segment of no bytes must not be posted: for a message of no bytes there are forms without one.
+#pragma once
+
+#include <warpbell/mlx5/endian.cuh>
+#include <warpbell/order.cuh>
+
+namespace warpbell {
+namespace mlx5 {
+
+constexpr uint32_t block_bytes = 64;
+constexpr uint32_t segment_bytes = 16;
+constexpr uint32_t block_segments = block_bytes / segment_bytes;
+
+// Low byte of the control segment's first word (MLX5_OPCODE_*).
+enum opcode : uint32_t {
+  op_nop = 0x00,
+  op_send_inval = 0x01,
+  op_write = 0x08,
+  op_write_imm = 0x09,
+  op_send = 0x0a,
+  op_send_imm = 0x0b,
+  op_wait = 0x0f,
+  op_read = 0x10,
+  op_compare_swap = 0x11,
+  op_fetch_add = 0x12,
+  op_masked_compare_swap = 0x14,
+  op_masked_fetch_add = 0x15,
+  op_dump = 0x23
+};
+
+// High byte of the same word, for the masked atomics: the size of the operand.
+enum opmod : uint32_t { opmod_none = 0x00, opmod_4_bytes = 0x08, opmod_8_bytes = 0x09 };
+
+// Byte 11 of the control segment: fence in bits 7:5, completion in 3:2, solicited event in 1.
+enum flags : uint32_t {
+  unsignalled = 0x00,   // a completion only if it fails
+  signalled = 0x08,     // a completion in any case
+  solicited = 0x02,     // an event at the receiver
+  small_fence = 0x20,   // after earlier local invalidates
+  fenced = 0x40,        // after earlier reads and atomics
+  strong_order = 0x60   // after everything before
+};
+
+// One block, and the one after it.
+struct block {
+  order::quad segment[block_segments];
+};
+struct block2 {
+  block first;
+  block second;
+};
+
+// A queue pair's number as control segments have it: shifted by 8, where the number of segments goes.
+struct queue_word {
+  uint32_t word = 0;
+};
+WB_FN queue_word queue_of(uint32_t qpn) { return queue_word{swap_bytes(qpn << 8)}; }
+
+// The other side's memory, and a piece of local memory.
+struct remote {
+  uint64_t address;
+  be32 key;
+};
+struct local {
+  uint64_t address;
+  be32 key;
+};
+
+constexpr uint32_t max_piece_bytes = 0x7fffffffu;  // bit 31 marks inline data
+constexpr uint32_t inline_mark = 0x80000000u;
+
+// --- segments --------------------------------------------------------------------------------------------------------
+
+WB_FN order::quad empty_segment() { return order::quad{0, 0, 0, 0}; }
+
+// `index` is the number of the entry's first block; only its low 16 bits go in, whatever the ring's size is. `segments` counts
+// this one too.
+WB_FN order::quad control_segment(uint32_t op, uint32_t mod, uint64_t index, queue_word queue, uint32_t segments, uint32_t how,
+                                  be32 immediate = be32{}) {
+  // Bytes: modifier, index high, index low, opcode; then the queue's three and the segments; then four of which the last is `how`.
+  const uint32_t first = permute(static_cast<uint32_t>(index), mod | op << 24, 0x7014u);
+  return order::quad{first, queue.word | segments << 24, how << 24, immediate.word};
+}
+
+WB_FN order::quad remote_segment(remote r) {
+  return order::quad{big_high(r.address), big_low(r.address), r.key.word, 0};
+}
+
+// `bytes` from 1 to max_piece_bytes.
+WB_FN order::quad data_segment(local l, uint32_t bytes) {
+  return order::quad{swap_bytes(bytes), l.key.word, big_high(l.address), big_low(l.address)};
+}
+
+WB_FN order::quad two_words(uint64_t a, uint64_t b) { return order::quad{big_high(a), big_low(a), big_high(b), big_low(b)}; }
+
+WB_FN order::quad wait_segment(uint32_t cqn, uint32_t number) {
+  return order::quad{0, 0, swap_bytes(number), swap_bytes(cqn)};
+}
+
+// --- nothing, flush, wait --------------------------------------------------------------------------------------------
+
+WB_FN block nop(uint64_t index, queue_word queue, uint32_t how) {
+  return block{{control_segment(op_nop, opmod_none, index, queue, 1, how), empty_segment(), empty_segment(), empty_segment()}};
+}
+
+// Reads local memory behind the adapter's earlier writes; with `fenced`, behind earlier reads and atomics of the queue pair.
+WB_FN block dump(uint64_t index, queue_word queue, uint32_t how, local l, uint32_t bytes) {
+  return block{
+      {control_segment(op_dump, opmod_none, index, queue, 2, how), data_segment(l, bytes), empty_segment(), empty_segment()}};
+}
+
+// Stops the queue until completion `number` of another queue has come. The queue pair must be a core-direct master.
+WB_FN block wait(uint64_t index, queue_word queue, uint32_t how, uint32_t cqn, uint32_t number) {
+  return block{
+      {control_segment(op_wait, opmod_none, index, queue, 2, how), wait_segment(cqn, number), empty_segment(), empty_segment()}};
+}
+
+// --- writes, reads, sends --------------------------------------------------------------------------------------------
+
+WB_FN block transfer(uint32_t op, uint64_t index, queue_word queue, uint32_t how, remote to, local from, uint32_t bytes,
+                     be32 immediate = be32{}) {
+  return block{{control_segment(op, opmod_none, index, queue, 3, how, immediate), remote_segment(to), data_segment(from, bytes),
+                empty_segment()}};
+}
+WB_FN block write(uint64_t index, queue_word queue, uint32_t how, remote to, local from, uint32_t bytes) {
+  return transfer(op_write, index, queue, how, to, from, bytes);
+}
+WB_FN block write_imm(uint64_t index, queue_word queue, uint32_t how, remote to, local from, uint32_t bytes, be32 immediate) {
+  return transfer(op_write_imm, index, queue, how, to, from, bytes, immediate);
+}
+// The local memory is where the bytes land.
+WB_FN block read(uint64_t index, queue_word queue, uint32_t how, remote from, local to, uint32_t bytes) {
+  return transfer(op_read, index, queue, how, from, to, bytes);
+}
+
+// Of no bytes: no data segment. With an immediate it still tells the receiver.
+WB_FN block empty_write(uint64_t index, queue_word queue, uint32_t how, remote to) {
+  return block{
+      {control_segment(op_write, opmod_none, index, queue, 2, how), remote_segment(to), empty_segment(), empty_segment()}};
+}
+WB_FN block empty_write_imm(uint64_t index, queue_word queue, uint32_t how, remote to, be32 immediate) {
+  return block{{control_segment(op_write_imm, opmod_none, index, queue, 2, how, immediate), remote_segment(to), empty_segment(),
+                empty_segment()}};
+}
+
+WB_FN block message(uint32_t op, uint64_t index, queue_word queue, uint32_t how, local from, uint32_t bytes, be32 with = be32{}) {
+  return block{{control_segment(op, opmod_none, index, queue, 2, how, with), data_segment(from, bytes), empty_segment(),
+                empty_segment()}};
+}
+WB_FN block send(uint64_t index, queue_word queue, uint32_t how, local from, uint32_t bytes) {
+  return message(op_send, index, queue, how, from, bytes);
+}
+WB_FN block send_imm(uint64_t index, queue_word queue, uint32_t how, local from, uint32_t bytes, be32 immediate) {
+  return message(op_send_imm, index, queue, how, from, bytes, immediate);
+}
+// The key of the peer becomes invalid.
+WB_FN block send_inval(uint64_t index, queue_word queue, uint32_t how, local from, uint32_t bytes, be32 key) {
+  return message(op_send_inval, index, queue, how, from, bytes, key);
+}
+
+// --- data in the entry itself ----------------------------------------------------------------------------------------
+
+// Payload bytes in memory order, as 32-bit words; unused ones are 0.
+template <uint32_t words> struct inline_words {
+  uint32_t w[words];
+};
+constexpr uint32_t inline_write_max = 28;  // bytes in a write of one block
+constexpr uint32_t inline_send_max = 44;   // bytes in a send of one block
+using write_payload = inline_words<inline_write_max / 4>;
+using send_payload = inline_words<inline_send_max / 4>;
+
+// The bytes of one value of 1 to 8 bytes.
+WB_FN write_payload payload_of(uint64_t v) {
+  return write_payload{{static_cast<uint32_t>(v), static_cast<uint32_t>(v >> 32), 0, 0, 0, 0, 0}};
+}
+
+// Segments of a write with `bytes` of data in it, and where byte `i` of the data stands in the entry: the data is one run from
+// byte 36 on, over any number of blocks.
+constexpr uint32_t inline_write_at = 2 * segment_bytes + 4;
+constexpr uint32_t inline_send_at = segment_bytes + 4;
+WB_FN constexpr uint32_t inline_write_segments(uint32_t bytes) { return (inline_write_at + bytes + segment_bytes - 1) / segment_bytes; }
+WB_FN constexpr uint32_t inline_send_segments(uint32_t bytes) { return (inline_send_at + bytes + segment_bytes - 1) / segment_bytes; }
+
+// The third segment of a write with data in it: the header and the first 12 bytes.
+WB_FN order::quad inline_segment(uint32_t bytes, uint32_t a, uint32_t b, uint32_t c) {
+  return order::quad{swap_bytes(bytes | inline_mark), a, b, c};
+}
+
+// At most inline_write_max bytes.
+WB_FN block inline_write(uint64_t index, queue_word queue, uint32_t how, remote to, const write_payload& p, uint32_t bytes) {
+  return block{{control_segment(op_write, opmod_none, index, queue, inline_write_segments(bytes), how), remote_segment(to),
+                inline_segment(bytes, p.w[0], p.w[1], p.w[2]), order::quad{p.w[3], p.w[4], p.w[5], p.w[6]}}};
+}
+// At most inline_send_max bytes.
+WB_FN block inline_send(uint64_t index, queue_word queue, uint32_t how, const send_payload& p, uint32_t bytes) {
+  return block{{control_segment(op_send, opmod_none, index, queue, inline_send_segments(bytes), how),
+                inline_segment(bytes, p.w[0], p.w[1], p.w[2]), order::quad{p.w[3], p.w[4], p.w[5], p.w[6]},
+                order::quad{p.w[7], p.w[8], p.w[9], p.w[10]}}};
+}
+
+// What stands before the data of a longer write: control and remote segment, and the header as the first word of the third.
+// The data's words go to inline_write_at and on.
+struct inline_front {
+  order::quad control;
+  order::quad remote;
+  uint32_t header;
+};
+WB_FN inline_front inline_write_front(uint64_t index, queue_word queue, uint32_t how, remote to, uint32_t bytes) {
+  return inline_front{control_segment(op_write, opmod_none, index, queue, inline_write_segments(bytes), how), remote_segment(to),
+                      swap_bytes(bytes | inline_mark)};
+}
+
+// --- atomics ---------------------------------------------------------------------------------------------------------
+
+// The old value lands in `landing`, 8 bytes in host order. (After a masked operation on 4 bytes it is 4 bytes, big-endian.)
+WB_FN block fetch_add(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, uint64_t add) {
+  return block{{control_segment(op_fetch_add, opmod_none, index, queue, 4, how), remote_segment(at), two_words(add, 0),
+                data_segment(landing, 8)}};
+}
+WB_FN block compare_swap(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, uint64_t compare,
+                         uint64_t swap) {
+  return block{{control_segment(op_compare_swap, opmod_none, index, queue, 4, how), remote_segment(at), two_words(swap, compare),
+                data_segment(landing, 8)}};
+}
+
+// Operands of the masked forms. An add does not carry out of the bits of `boundary`; a swap changes the bits of `swap_mask` if
+// those of `compare_mask` agree.
+template <class T> struct add_operands {
+  T add;
+  T boundary;
+};
+template <class T> struct swap_operands {
+  T swap;
+  T compare;
+  T swap_mask;
+  T compare_mask;
+};
+
+// The atomic operations of OpenSHMEM in these terms.
+template <class T> WB_FN add_operands<T> as_add(T v) { return add_operands<T>{v, 0}; }
+template <class T> WB_FN add_operands<T> as_fetch() { return add_operands<T>{0, 0}; }
+template <class T> WB_FN add_operands<T> as_xor(T v) { return add_operands<T>{v, static_cast<T>(~T{0})}; }
+template <class T> WB_FN swap_operands<T> as_set(T v) { return swap_operands<T>{v, 0, static_cast<T>(~T{0}), 0}; }
+template <class T> WB_FN swap_operands<T> as_and(T v) { return swap_operands<T>{v, 0, static_cast<T>(~v), 0}; }
+template <class T> WB_FN swap_operands<T> as_or(T v) { return swap_operands<T>{v, 0, v, 0}; }
+template <class T> WB_FN swap_operands<T> as_compare_swap(T compare, T swap) {
+  return swap_operands<T>{swap, compare, static_cast<T>(~T{0}), static_cast<T>(~T{0})};
+}
+
+WB_FN block masked_add(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, add_operands<uint32_t> o) {
+  return block{{control_segment(op_masked_fetch_add, opmod_4_bytes, index, queue, 4, how), remote_segment(at),
+                order::quad{swap_bytes(o.add), swap_bytes(o.boundary), 0, 0}, data_segment(landing, 4)}};
+}
+WB_FN block masked_add(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, add_operands<uint64_t> o) {
+  return block{{control_segment(op_masked_fetch_add, opmod_8_bytes, index, queue, 4, how), remote_segment(at),
+                two_words(o.add, o.boundary), data_segment(landing, 8)}};
+}
+WB_FN block masked_swap(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, swap_operands<uint32_t> o) {
+  return block{{control_segment(op_masked_compare_swap, opmod_4_bytes, index, queue, 4, how), remote_segment(at),
+                order::quad{swap_bytes(o.swap), swap_bytes(o.compare), swap_bytes(o.swap_mask), swap_bytes(o.compare_mask)},
+                data_segment(landing, 4)}};
+}
+// Two blocks: its completion names the first, so where a queue's progress is read from a collapsed completion queue, a signalled
+// entry of one block must follow.
+WB_FN block2 masked_swap(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, swap_operands<uint64_t> o) {
+  return block2{{{control_segment(op_masked_compare_swap, opmod_8_bytes, index, queue, 5, how), remote_segment(at),
+                  two_words(o.swap, o.compare), two_words(o.swap_mask, o.compare_mask)}},
+                {{data_segment(landing, 8), empty_segment(), empty_segment(), empty_segment()}}};
+}
+
+// The old value in host order, from what an operation on 4 bytes has left in its landing place.
+WB_FN uint32_t landed(uint32_t word) { return swap_bytes(word); }
+
+// --- dynamically connected initiators --------------------------------------------------------------------------------
+
+// Where an entry goes, within one InfiniBand subnet; and what a global address has besides.
+struct half_address {
+  uint64_t dc_key;
+  uint32_t target;       // 24 bits
+  uint32_t rate_level;   // static rate and service level
+  uint32_t path;         // force loopback and source path bits
+  uint32_t lid;
+};
+struct global_address {
+  uint64_t mac;          // 48 bits
+  uint32_t traffic_class;
+  uint32_t hop_limit;
+  uint32_t route_flow;   // global route present in 30, source GID index in 27:20, flow label in 19:0
+  uint64_t gid_high;
+  uint64_t gid_low;
+};
+constexpr uint32_t full_address = 0x80000000u;  // in the target's word: a global address follows
+
+WB_FN order::quad address_segment(const half_address& a, uint32_t full) {
+  return order::quad{big_high(a.dc_key), big_low(a.dc_key), swap_bytes(a.target | full),
+                     swap_bytes(a.rate_level << 24 | (a.path & 0xffu) << 16 | (a.lid & 0xffffu))};
+}
+
+WB_FN block dc_write(uint64_t index, queue_word queue, uint32_t how, const half_address& a, remote to, local from,
+                     uint32_t bytes) {
+  return block{{control_segment(op_write, opmod_none, index, queue, 4, how), address_segment(a, 0), remote_segment(to),
+                data_segment(from, bytes)}};
+}
+WB_FN block2 dc_write(uint64_t index, queue_word queue, uint32_t how, const half_address& a, const global_address& g, remote to,
+                      local from, uint32_t bytes) {
+  const uint64_t mac_class_hops = g.mac << 16 | (g.traffic_class & 0xffu) << 8 | (g.hop_limit & 0xffu);
+  const order::quad way = {0, big_high(mac_class_hops), big_low(mac_class_hops), swap_bytes(g.route_flow)};
+  return block2{{{control_segment(op_write, opmod_none, index, queue, 6, how), address_segment(a, full_address), way,
+                  two_words(g.gid_high, g.gid_low)}},
+                {{remote_segment(to), data_segment(from, bytes), empty_segment(), empty_segment()}}};
+}
+
+}  // namespace mlx5
+}  // namespace warpbell
