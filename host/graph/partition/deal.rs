@@ -66,7 +66,7 @@ impl Whole {
     }
 
     fn rank(&self, pe: usize, local: u64) -> u64 {
-        let turn = if local % 2 == 0 { pe } else { self.pes - 1 - pe };
+        let turn = if local.is_multiple_of(2) { pe } else { self.pes - 1 - pe };
         local * self.pes as u64 + turn as u64
     }
 

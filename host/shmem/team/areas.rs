@@ -108,9 +108,9 @@ mod tests {
             for i in 0..areas.slots() {
                 let s = areas.slot(i);
                 prop_assert_eq!(s.sync, end);
-                prop_assert!(s.sync % LINE == 0 && s.signals % LINE == 0 && s.scratch % LINE == 0);
+                prop_assert!(s.sync.is_multiple_of(LINE) && s.signals.is_multiple_of(LINE) && s.scratch.is_multiple_of(LINE));
                 prop_assert!(s.sync + sync_bytes() <= s.signals && s.signals + abi::CHANNELS * pes * 8 <= s.notes);
-                prop_assert!(s.notes % LINE == 0 && s.notes + pes * NOTE_WORDS * 8 <= s.scratch);
+                prop_assert!(s.notes.is_multiple_of(LINE) && s.notes + pes * NOTE_WORDS * 8 <= s.scratch);
                 prop_assert!((abi::SCRATCH_LEAST_BYTES..=abi::SCRATCH_BYTES).contains(&s.scratch_bytes));
                 prop_assert_eq!(s.end, s.scratch + abi::CHANNELS * 2 * pes * s.scratch_bytes);
                 end = s.end;
