@@ -32,7 +32,7 @@ fn lines(text: &str) -> Vec<Vec<String>> {
 
 /// The names of the columns, in the last head before the rows.
 fn columns(text: &str) -> String {
-    let heads = text.lines().filter(|l| l.starts_with('#')).next_back().unwrap_or_default();
+    let heads = text.lines().rfind(|l| l.starts_with('#')).unwrap_or_default();
     heads.trim_start_matches('#').split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

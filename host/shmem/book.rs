@@ -197,9 +197,9 @@ mod tests {
                             let apart = m.offset + m.bytes.max(1) <= t.offset || t.offset + bytes.max(1) <= m.offset;
                             prop_assert!(apart);
                         }
-                        for at in t.offset..t.offset + bytes {
-                            prop_assert!(!written[at] || t.dirty.contains(&at), "byte {} is not known to be dirty", at);
-                            written[at] = true;
+                        for (at, written) in written.iter_mut().enumerate().skip(t.offset).take(bytes) {
+                            prop_assert!(!*written || t.dirty.contains(&at), "byte {} is not known to be dirty", at);
+                            *written = true;
                         }
                         live.push(Model { offset: t.offset, bytes, dropped: [false; 3] });
                     }
