@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::{env, fs};
 
 /// GPU generations that get machine code; the newest also gets PTX, which later GPUs compile when they load it.
@@ -15,7 +16,6 @@ fn main() {
     for v in ["NVCC", "CUDA_HOME", "CUDA_PATH", "PATH", "WARPBELL_CUDA_ARCHS", "DOCS_RS"] {
         println!("cargo::rerun-if-env-changed={v}");
     }
-    println!("cargo::rustc-check-cfg=cfg(device_image)");
     println!("cargo::rustc-check-cfg=cfg(cpu_image)");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -41,25 +41,55 @@ fn main() {
         // The library does not link it: examples/support/mod.rs does.
         compile_for_cpu(&root.join("examples/kernels/image.cu"), &include, "warpbell_examples", false);
     }
-    let (fatbin, examples_fatbin) = (out.join("kernels.fatbin"), out.join("examples.fatbin"));
     // An empty file keeps `include_bytes!` valid where there is no image.
+    let examples_fatbin = out.join("examples.fatbin");
     fs::write(&examples_fatbin, []).expect("OUT_DIR is writable");
+    let mut shipped = Vec::new();
     match nvcc {
         Some(nvcc) => {
             let archs = known_archs(&nvcc);
-            compile_for_gpu(&nvcc, &root.join("kernels/all.cu"), &include, &archs, &fatbin);
-            if examples {
-                compile_for_gpu(&nvcc, &root.join("examples/kernels/image.cu"), &include, &archs, &examples_fatbin);
+            let mut jobs = Vec::new();
+            for source in kernel_files(&root.join("kernels")) {
+                let name = source
+                    .strip_prefix(root.join("kernels"))
+                    .expect("it is in there")
+                    .to_string_lossy()
+                    .replace('/', "-");
+                let fatbin = out.join("kernels").join(name).with_extension("fatbin");
+                shipped.push(fatbin.clone());
+                jobs.push((source, fatbin));
             }
-            println!("cargo::rustc-cfg=device_image");
+            fs::create_dir_all(out.join("kernels")).expect("OUT_DIR is writable");
+            if examples {
+                jobs.push((root.join("examples/kernels/image.cu"), examples_fatbin));
+            }
+            compile_for_gpu(&nvcc, &include, &archs, jobs);
             let archs = archs.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS={archs}");
         }
-        None => {
-            fs::write(&fatbin, []).expect("OUT_DIR is writable");
-            println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS=");
+        None => println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS="),
+    }
+    let list: String =
+        shipped.iter().map(|f| format!("    include_bytes!({:?}),\n", f.display().to_string())).collect();
+    fs::write(out.join("kernels.rs"), format!("&[\n{list}]\n")).expect("OUT_DIR is writable");
+}
+
+/// The files of kernels below a folder, but for the one that is all of them together, the longest first.
+fn kernel_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the package") {
+            let path = entry.expect("a folder of the package").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "cu") && path != folder.join("all.cu") {
+                files.push(path);
+            }
         }
     }
+    files.sort_by_key(|f| (std::cmp::Reverse(fs::metadata(f).map_or(0, |m| m.len())), f.clone()));
+    files
 }
 
 fn compile_for_cpu(source: &Path, include: &Path, name: &str, link: bool) {
@@ -116,9 +146,26 @@ fn known_archs(nvcc: &Path) -> Vec<u32> {
     wanted
 }
 
-fn compile_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fatbin: &Path) {
+/// Compiles sources to fat binaries, as many side by side as cargo gives jobs.
+fn compile_for_gpu(nvcc: &Path, include: &Path, archs: &[u32], jobs: Vec<(PathBuf, PathBuf)>) {
+    let workers = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1).clamp(1, jobs.len());
+    let next = Mutex::new(jobs.into_iter());
+    std::thread::scope(|s| {
+        for _ in 0..workers {
+            s.spawn(|| {
+                loop {
+                    let job = next.lock().expect("no thread panics with it").next();
+                    let Some((source, fatbin)) = job else { break };
+                    compile_one_for_gpu(nvcc, &source, include, archs, &fatbin);
+                }
+            });
+        }
+    });
+}
+
+fn compile_one_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fatbin: &Path) {
     let mut command = Command::new(nvcc);
-    command.args(["-std=c++17", "-O3", "-lineinfo", "--fatbin", "-Werror", "all-warnings", "--threads", "0"]);
+    command.args(["-std=c++17", "-O3", "-lineinfo", "--fatbin", "-Werror", "all-warnings"]);
     command.arg("-I").arg(include);
     if checked_everywhere() {
         command.arg("-DWB_CHECKED=1");

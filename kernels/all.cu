@@ -1,6 +1,5 @@
-// The image that ships with warpbell: one translation unit, compiled by nvcc to a fat binary and by the C++ compiler for the
-// CPU engine. Each part is a file of kernels.
-#include <warpbell/kernel.h>
+// The image that ships with warpbell, as one translation unit for the CPU engine. Each part is a file of kernels, which nvcc compiles
+// by itself: side by side, and in less time than all of them together.
 
 #include "basic.cu"
 #include "bench/array.cu"
@@ -18,4 +17,4 @@
 #include "shmem/collective.cu"
 #include "shmem/host.cu"
 
-WB_IMAGE(warpbell_image)
+#include "image.cu"

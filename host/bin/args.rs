@@ -176,6 +176,9 @@ const MAPPINGS: [&str; 8] =
 
 #[derive(Args, Clone, Debug)]
 pub struct DeviceArgs {
+    /// PEs whose devices share the processors.
+    #[arg(skip = 1usize)]
+    pub sharers: usize,
     /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
     #[arg(long = "device", value_name = "SPEC")]
     pub devices: Vec<String>,

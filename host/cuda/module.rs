@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_uint};
 use std::sync::Arc;
 
-/// A loaded image. Its functions are loaded with it, not at their first launch, where loading could wait for a running kernel.
+/// A loaded image, in one part or several. Its functions are loaded with it, not at their first launch, where loading could wait for a running kernel.
 pub struct Module {
     context: Arc<Context>,
-    raw: CUmodule,
+    parts: Vec<CUmodule>,
     functions: HashMap<String, Function>,
 }
 
@@ -40,35 +40,42 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Module {
-    /// Loads a fat binary, cubin or PTX.
-    pub fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, CudaError> {
-        let driver = context.driver();
+    /// Loads an image: fat binaries, cubins or PTX, whose kernels have different names.
+    pub fn load(context: &Arc<Context>, parts: &[&[u8]]) -> Result<Self, CudaError> {
         let current = context.current()?;
-        // PTX is text up to a zero byte; binary images carry their length. The zero does no harm to those.
-        let mut bytes = Vec::with_capacity(image.len() + 8);
-        bytes.extend_from_slice(image);
-        bytes.extend_from_slice(&[0; 8]);
-        let mut raw: CUmodule = std::ptr::null_mut();
-        // SAFETY: the image is complete, ends in a zero and stays until the call is over; the driver copies it.
-        unsafe { call!(driver, cuModuleLoadData(&mut raw, bytes.as_ptr().cast()), "loading the kernels") }?;
-        let mut this = Self { context: context.clone(), raw, functions: HashMap::new() };
-        this.load_functions()?;
+        let mut this = Self { context: context.clone(), parts: Vec::new(), functions: HashMap::new() };
+        for part in parts {
+            this.load_part(part)?;
+        }
         let local = this.functions.values().map(|f| f.local_bytes).max().unwrap_or(0);
         current.reserve_local_memory(local as usize)?;
         drop(current);
         Ok(this)
     }
 
+    fn load_part(&mut self, part: &[u8]) -> Result<(), CudaError> {
+        // PTX is text up to a zero byte; binary images carry their length. The zero does no harm to those.
+        let mut bytes = Vec::with_capacity(part.len() + 8);
+        bytes.extend_from_slice(part);
+        bytes.extend_from_slice(&[0; 8]);
+        let mut raw: CUmodule = std::ptr::null_mut();
+        let driver = self.context.driver();
+        // SAFETY: the image is complete, ends in a zero and stays until the call is over; the driver copies it.
+        unsafe { call!(driver, cuModuleLoadData(&mut raw, bytes.as_ptr().cast()), "loading the kernels") }?;
+        self.parts.push(raw);
+        self.load_functions(raw)
+    }
+
     /// Loads every function now.
-    fn load_functions(&mut self) -> Result<(), CudaError> {
+    fn load_functions(&mut self, part: CUmodule) -> Result<(), CudaError> {
         const WHAT: &str = "loading the kernels";
         let driver = self.context.driver();
         let mut n: c_uint = 0;
         // SAFETY: writes one number; the module is loaded.
-        unsafe { call!(driver, cuModuleGetFunctionCount(&mut n, self.raw), WHAT) }?;
+        unsafe { call!(driver, cuModuleGetFunctionCount(&mut n, part), WHAT) }?;
         let mut all: Vec<CUfunction> = vec![std::ptr::null_mut(); n as usize];
         // SAFETY: room for `n` handles.
-        unsafe { call!(driver, cuModuleEnumerateFunctions(all.as_mut_ptr(), n, self.raw), WHAT) }?;
+        unsafe { call!(driver, cuModuleEnumerateFunctions(all.as_mut_ptr(), n, part), WHAT) }?;
         for raw in all.into_iter().filter(|f| !f.is_null()) {
             let mut text = std::ptr::null();
             // SAFETY: a function of the module; writes one pointer to a string that lives as long as that.
@@ -157,8 +164,10 @@ impl Drop for Module {
             return;
         }
         if let Ok(_current) = self.context.current() {
-            // SAFETY: loaded by `load`; functions are used only while the module lives.
-            unsafe { (self.context.driver().cuModuleUnload)(self.raw) };
+            for part in self.parts.drain(..) {
+                // SAFETY: loaded by `load_part`; functions are used only while the module lives.
+                unsafe { (self.context.driver().cuModuleUnload)(part) };
+            }
         }
     }
 }

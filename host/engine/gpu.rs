@@ -26,25 +26,19 @@ pub(super) struct GpuRun(cuda::Launch);
 /// GPU generations in the image that ships with the crate, as in `80 90 100`; empty without one.
 pub(super) const SHIPPED_ARCHS: &str = env!("WARPBELL_IMAGE_ARCHS");
 
-/// The fat binary that ships with the crate.
-fn shipped_image() -> Result<&'static [u8], EngineError> {
-    if cfg!(device_image) {
-        Ok(include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin")))
-    } else {
-        Err(EngineError::NoDeviceImage)
-    }
-}
+/// The fat binaries that ship with the crate, one for each file of kernels; none when it was built without nvcc.
+static SHIPPED: &[&[u8]] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
 impl GpuEngine {
     /// Opens a GPU with kernels from `image`, or with those that ship with the crate. A missing driver or GPU is reported before a
     /// missing image: without the first the second is of no use.
     pub(super) fn open(ordinal: usize, image: Option<&[u8]>) -> Result<(Space, Self), EngineError> {
         let context = cuda::Context::open(ordinal)?;
-        let image = match image {
-            Some(given) => given,
-            None => shipped_image()?,
+        let module = match image {
+            Some(given) => cuda::Module::load(&context, &[given])?,
+            None if SHIPPED.is_empty() => return Err(EngineError::NoDeviceImage),
+            None => cuda::Module::load(&context, SHIPPED)?,
         };
-        let module = cuda::Module::load(&context, image)?;
         let launcher = cuda::Launcher::new(module)?;
         let found = fingerprint(&context, &launcher)?;
         if found != abi::fingerprint() {

@@ -36,13 +36,15 @@ template <class How, uint32_t turn, class Word> WB_FN void few(Word* d, const Wo
   }
 }
 
+// Functions that are called, and not inlined, take the thread's place in its scope as numbers: a kernel's compiler makes a copy of each
+// for every kernel, so there should be few of them.
+
 // Any number of words. The last turn too has all its loads in flight: over a link, one costs as much as eight.
-template <class How, class Word, class Scope> WB_FN_COLD void words(uint64_t to, uint64_t from, size_t n) {
-  const uint32_t step = Scope::count();
-  Word* d = reinterpret_cast<Word*>(to) + Scope::rank();
-  const Word* s = reinterpret_cast<const Word*>(from) + Scope::rank();
+template <class How, class Word> WB_FN_COLD void words(uint64_t to, uint64_t from, size_t n, uint32_t rank, uint32_t step) {
+  Word* d = reinterpret_cast<Word*>(to) + rank;
+  const Word* s = reinterpret_cast<const Word*>(from) + rank;
   // As a signed count, so that the test for a whole turn cannot wrap.
-  ptrdiff_t left = static_cast<ptrdiff_t>(n) - Scope::rank();
+  ptrdiff_t left = static_cast<ptrdiff_t>(n) - rank;
   for (; left > static_cast<ptrdiff_t>((in_flight - 1) * step); left -= in_flight * step) {
     Word w[in_flight];
 #pragma unroll
@@ -55,29 +57,29 @@ template <class How, class Word, class Scope> WB_FN_COLD void words(uint64_t to,
   few<How, in_flight>(d, s, left, step);
 }
 
-template <class How, class Word, class Scope> WB_FN void aligned(uint64_t to, uint64_t from, size_t bytes) {
-  constexpr size_t unit = sizeof(Word);
-  const size_t short_of = (unit - (to & (unit - 1))) & (unit - 1), head = short_of < bytes ? short_of : bytes;
-  const size_t n = (bytes - head) / unit, body = head + n * unit;
-  words<How, uint8_t, Scope>(to, from, head);
-  words<How, Word, Scope>(to + head, from + head, n);
-  words<How, uint8_t, Scope>(to + body, from + body, bytes - body);
+// A few words, or words so small that nobody who counts time moves many of them.
+template <class How, class Word> WB_FN void one_by_one(uint64_t to, uint64_t from, size_t n, uint32_t rank, uint32_t step) {
+#pragma unroll 1
+  for (size_t i = rank; i < n; i += step) {
+    How::store(reinterpret_cast<Word*>(to) + i, How::load(reinterpret_cast<const Word*>(from) + i));
+  }
 }
 
-// Ends or lengths that are no multiples of 16.
-template <class How, class Scope> WB_FN_COLD void odd(uint64_t to, uint64_t from, size_t bytes) {
-  const uint64_t apart = to ^ from;
-  if ((apart & 15) == 0) {
-    aligned<How, order::detail::pair, Scope>(to, from, bytes);
-  } else if ((apart & 7) == 0) {
-    aligned<How, uint64_t, Scope>(to, from, bytes);
-  } else if ((apart & 3) == 0) {
-    aligned<How, uint32_t, Scope>(to, from, bytes);
-  } else if ((apart & 1) == 0) {
-    aligned<How, uint16_t, Scope>(to, from, bytes);
-  } else {
-    words<How, uint8_t, Scope>(to, from, bytes);
+// Ends or lengths that are no multiples of 16: in the widest words that both ends have after a head of bytes.
+template <class How> WB_FN_COLD void odd(uint64_t to, uint64_t from, size_t bytes, uint32_t rank, uint32_t step) {
+  const uint32_t apart = static_cast<uint32_t>(to ^ from) & 15;
+  const uint32_t unit = apart == 0 ? 16 : apart & (0u - apart);  // the lowest bit in which they differ
+  const size_t short_of = (unit - (to & (unit - 1))) & (unit - 1), head = short_of < bytes ? short_of : bytes;
+  const size_t n = (bytes - head) / unit, body = head + n * unit;
+  one_by_one<How, uint8_t>(to, from, head, rank, step);
+  switch (unit) {
+    case 16: words<How, order::detail::pair>(to + head, from + head, n, rank, step); break;
+    case 8: words<How, uint64_t>(to + head, from + head, n, rank, step); break;
+    case 4: words<How, uint32_t>(to + head, from + head, n, rank, step); break;
+    case 2: one_by_one<How, uint16_t>(to + head, from + head, n, rank, step); break;
+    default: one_by_one<How, uint8_t>(to + head, from + head, n, rank, step);
   }
+  one_by_one<How, uint8_t>(to + body, from + body, bytes - body, rank, step);
 }
 
 // Up to `turn` words for each thread, which is not worth a call.
@@ -99,14 +101,14 @@ template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t f
     } else if (bytes <= threads * sizeof(word) * inline_words) {
       brief<How, Scope, word, inline_words>(to, from, bytes);
     } else {
-      out_of_line(&words<How, word, Scope>)(to, from, bytes / sizeof(word));
+      out_of_line(&words<How, word>)(to, from, bytes / sizeof(word), Scope::rank(), Scope::count());
     }
   } else if ((ends & 7) == 0 && bytes <= threads * sizeof(uint64_t)) {
     brief<How, Scope, uint64_t, 1>(to, from, bytes);
   } else if ((ends & 3) == 0 && bytes <= threads * sizeof(uint32_t)) {
     brief<How, Scope, uint32_t, 1>(to, from, bytes);
   } else {
-    out_of_line(&odd<How, Scope>)(to, from, bytes);
+    out_of_line(&odd<How>)(to, from, bytes, Scope::rank(), Scope::count());
   }
 }
 
