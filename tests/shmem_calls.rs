@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use shmem::op::{Kind, Op, Scope, Type};
-use shmem::place::Place;
+use shmem::place::{Place, between_processes};
 use shmem::program::Program;
 use shmem::raw::Raw;
 use std::time::Duration;
@@ -45,13 +45,13 @@ fn every_call(place: &Place, seed: u64) -> Program {
     const ARENA: usize = 1 << 18;
     const PART: u32 = 2048;
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut program = Program::new(place.worlds.len(), ARENA, || random.random());
+    let mut program = Program::new(place.pes(), ARENA, || random.random());
     let mut random = SmallRng::seed_from_u64(seed + 1);
     let mut parts = (0..).map(|i| i * PART % (ARENA as u32 - PART));
     for kind in 0..Kind::Fence as u8 + 1 {
         let scopes = if kind <= Kind::PutSignalNbi as u8 { 4 } else { 1 };
         for (ty, scope) in (0..12).flat_map(|ty| (0..scopes).map(move |s| (ty, s))) {
-            for me in 0..place.worlds.len() as u8 {
+            for me in 0..place.pes() as u8 {
                 let mut part = || parts.next().expect("they do not end") + random.random::<u32>() % 64;
                 let (to, from) = (part(), part());
                 let drawn = drawn(&mut random);
@@ -109,11 +109,10 @@ fn raw() -> impl Strategy<Value = Raw> {
     })
 }
 
-fn differs(n: usize, width: u32, seed: u64, calls: &[Raw]) -> Result<(), String> {
+fn differs(place: &Place, seed: u64, calls: &[Raw]) -> Result<(), String> {
     const ARENA: usize = 1024;
-    let place = Place::cpu(n, width, 1 + (seed % 2) as u32);
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut program = Program::new(n, ARENA, || random.random::<u8>() % 4);
+    let mut program = Program::new(place.pes(), ARENA, || random.random::<u8>() % 4);
     for raw in calls {
         let (me, call) = raw.call(place.limits(ARENA));
         program.push(me, call);
@@ -132,9 +131,39 @@ proptest! {
         calls in prop::collection::vec(raw(), 1..60),
     ) {
         let width = if wide && n < 8 { 4 } else { 1 };
-        if let Err(difference) = differs(n, width, seed, &calls) {
+        let place = Place::cpu(n, width, 1 + (seed % 2) as u32);
+        if let Err(difference) = differs(&place, seed, &calls) {
             return Err(TestCaseError::fail(difference));
         }
+    }
+}
+
+/// Programs that ranks draw, all the same ones.
+const DRAWN: u64 = 12;
+
+/// Not a test by itself: what the ranks of the next one do.
+#[test]
+fn rank_of_a_world() {
+    let Some(place) = Place::of_this_rank() else { return };
+    place.check(every_call(&place, place.pes() as u64)).unwrap();
+    for seed in 0..DRAWN {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let calls: Vec<Raw> = (0..1 + seed * 5)
+            .map(|_| {
+                let raw = drawn(&mut random);
+                Raw { to: raw.to % 256, from: raw.from % 256, value: raw.value % 4, ..raw }
+            })
+            .collect();
+        differs(&place, seed, &calls).unwrap();
+    }
+    println!("rank {} of {}: as the model says", place.worlds[0].my_pe(), place.pes());
+}
+
+#[test]
+fn processes_do_what_the_model_says() {
+    for n in [2, 3, 4, 8] {
+        let said = between_processes(n, "rank_of_a_world");
+        assert_eq!(said.matches("as the model says").count(), n, "{said}");
     }
 }
 

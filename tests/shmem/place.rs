@@ -24,17 +24,21 @@ pub fn image(width: u32) -> CpuImage {
 }
 
 fn compile(width: u32) -> CpuImage {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = folder.path().join("calls.so");
+    compile_to(&library, width);
+    load(&library)
+}
+
+fn compile_to(library: &Path, width: u32) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
     command.args(["-xc++", "-std=c++20", "-O0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
     command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter", "-DWB_CHECKED=1"]);
     command.arg(format!("-DWB_WARP_WIDTH={width}")).arg("-I").arg(root.join("kernels/include"));
-    command.arg("-o").arg(&library).arg(root.join("tests/device/shmem_image.cu"));
+    command.arg("-o").arg(library).arg(root.join("tests/device/shmem_image.cu"));
     let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CXX to a C++20 compiler"));
     assert!(built.status.success(), "width {width}:\n{}", String::from_utf8_lossy(&built.stderr));
-    load(&library)
 }
 
 fn load(library: &Path) -> CpuImage {
@@ -51,7 +55,28 @@ fn load(library: &Path) -> CpuImage {
     unsafe { CpuImage::from_symbol(symbol) }.expect("the same headers")
 }
 
-/// A world of threads.
+/// Where a rank of [`between_processes`] finds the image, which is the same for all and has warps of one lane.
+const LIBRARY: &str = "SHMEM_CALLS_LIBRARY";
+
+/// Runs a test of this program again as each rank of a world of `n` processes, and answers what they printed. All must end well.
+pub fn between_processes(n: usize, test: &str) -> String {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        compile_to(&folder.path().join("calls.so"), 1);
+        folder
+    });
+    let this = std::env::current_exe().expect("this program has a name");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    command.args(["run", "--timeout", "120s", "-n", &n.to_string(), "--"]).arg(this);
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(LIBRARY, folder.path().join("calls.so"));
+    let out = command.output().expect("the launcher starts");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{n} ranks: {}\n{said}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
+    said
+}
+
+/// A world: all PEs if they are threads, one of them if they are processes.
 pub struct Place {
     pub worlds: Vec<World>,
     pub grid: Grid,
@@ -65,8 +90,21 @@ impl Place {
         Self { worlds, grid: Grid { blocks: 1, threads: warps * width } }
     }
 
+    /// This process as a rank, if [`between_processes`] started it.
+    pub fn of_this_rank() -> Option<Self> {
+        let library = std::env::var_os(LIBRARY)?;
+        let engine = Engine::cpu_with(1, &load(Path::new(&library)), None).expect("a CPU engine");
+        let world = World::builder(&engine).heap_bytes(HEAP).build().expect("a world");
+        Some(Self { worlds: vec![world], grid: Grid { blocks: 1, threads: 1 } })
+    }
+
+    /// How many PEs the world has.
+    pub fn pes(&self) -> usize {
+        self.worlds[0].n_pes()
+    }
+
     pub fn limits(&self, arena: usize) -> Limits {
-        Limits { pes: self.worlds.len(), arena, threads: self.grid.threads, all_types: true }
+        Limits { pes: self.pes(), arena, threads: self.grid.threads, all_types: true }
     }
 
     /// Runs something on every PE at once.
