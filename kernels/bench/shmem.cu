@@ -50,8 +50,8 @@ WB_EXPORT(wb_shmem_bench_compare)
 
 // Kernels of one test: for each scope, with the library and by hand.
 #define WB_BENCH_KERNEL(NAME, ...)                                                                                    \
-  WB_KERNEL void __launch_bounds__(1024) wb_shmem_##NAME(WB_PARAM warpbell::world_ref w,                              \
-                                                         WB_PARAM shmem_bench::test t) {                              \
+  WB_KERNEL void __launch_bounds__(512) wb_shmem_##NAME(WB_PARAM warpbell::world_ref w,                               \
+                                                        WB_PARAM shmem_bench::test t) {                               \
     __VA_ARGS__;                                                                                                      \
   }                                                                                                                   \
   WB_EXPORT(wb_shmem_##NAME)

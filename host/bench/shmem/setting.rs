@@ -6,7 +6,7 @@ use crate::engine::abi::CHANNELS;
 use crate::engine::{Engine, Grid};
 use serde::Serialize;
 
-/// What to measure. What is `None` is chosen by [`Setting::shape`].
+/// What to measure. What is `None` is chosen by `shape`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setting {
     /// Which test.
@@ -65,6 +65,8 @@ struct Suited {
     least: u64,
     blocks: u32,
     threads: u32,
+    /// A team's scratch grows with the heap, and with it what collectives do by their short way.
+    least_heap: usize,
 }
 
 const GPU: Suited = Suited {
@@ -77,7 +79,8 @@ const GPU: Suited = Suited {
     rounds: 10_000,
     least: 20,
     blocks: 64,
-    threads: 1024,
+    threads: 512,
+    least_heap: 256 << 20,
 };
 
 const CPU: Suited = Suited {
@@ -91,14 +94,15 @@ const CPU: Suited = Suited {
     least: 4,
     blocks: 1,
     threads: 1,
+    least_heap: 0,
 };
 
 /// Threads in a block of single elements on a GPU, and of a barrier.
 const RATE_THREADS: u32 = 256;
 const MEETING_THREADS: u32 = 256;
 /// And of a collective, of which each block does a part: so many bytes, until there are so many blocks.
-const COLLECTIVE_THREADS: u32 = 512;
-const COLLECTIVE_PART: u64 = 32 << 10;
+const COLLECTIVE_THREADS: u32 = 256;
+const COLLECTIVE_PART: u64 = 2 << 10;
 const COLLECTIVE_BLOCKS: u64 = 64;
 /// The most operations that 32 bits of a sample buffer are kept for.
 const MOST_SAMPLED: u32 = 1 << 24;
@@ -308,7 +312,8 @@ impl Setting {
             _ => 2 * one,
         };
         let data = data + 2 * GUARD;
-        (data + HEAP_SLACK + pes as u64 * HEAP_SLACK_PER_PE).next_multiple_of(2 << 20) as usize
+        let bytes = (data + HEAP_SLACK + pes as u64 * HEAP_SLACK_PER_PE).next_multiple_of(2 << 20) as usize;
+        bytes.max(suited(engine).least_heap)
     }
 
     fn window(&self, engine: &Engine) -> u64 {
