@@ -165,7 +165,16 @@ fn compile_for_gpu(nvcc: &Path, include: &Path, archs: &[u32], jobs: Vec<(PathBu
 
 fn compile_one_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fatbin: &Path) {
     let mut command = Command::new(nvcc);
-    command.args(["-std=c++17", "-O3", "-lineinfo", "--fatbin", "-Werror", "all-warnings"]);
+    command.args([
+        "-std=c++17",
+        "-O3",
+        "-lineinfo",
+        "--fatbin",
+        "-Xfatbin",
+        "-compress-all",
+        "-Werror",
+        "all-warnings",
+    ]);
     command.arg("-I").arg(include);
     if checked_everywhere() {
         command.arg("-DWB_CHECKED=1");
