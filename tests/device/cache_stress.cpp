@@ -14,17 +14,10 @@
 #include <warpbell/array.cuh>
 
 #include "../../kernels/cache.cu"
+#include "check.h"
 #include "controller.h"
 
 using namespace warpbell;
-
-#define CHECK(CONDITION)                                                            \
-  do {                                                                              \
-    if (!(CONDITION)) {                                                             \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
-      std::exit(1);                                                                 \
-    }                                                                               \
-  } while (0)
 
 namespace {
 

@@ -13,15 +13,9 @@
 #include <warpbell/kernel.h>
 #include <warpbell/shmem.cuh>
 
-using namespace warpbell;
+#include "check.h"
 
-#define CHECK(CONDITION)                                                             \
-  do {                                                                               \
-    if (!(CONDITION)) {                                                              \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
-      std::exit(1);                                                                  \
-    }                                                                                \
-  } while (0)
+using namespace warpbell;
 
 namespace {
 

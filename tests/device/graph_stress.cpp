@@ -13,18 +13,11 @@
 #include "../../kernels/graph/pagerank.cu"
 #include "../../kernels/graph/queue.cu"
 #include "../../kernels/graph/sssp.cu"
+#include "check.h"
 #include "controller.h"
 
 using namespace warpbell;
 using graph::piece_edges;
-
-#define CHECK(CONDITION)                                                            \
-  do {                                                                              \
-    if (!(CONDITION)) {                                                             \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
-      std::exit(1);                                                                 \
-    }                                                                               \
-  } while (0)
 
 namespace {
 

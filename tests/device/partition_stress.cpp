@@ -9,18 +9,11 @@
 #include <vector>
 
 #include "../../kernels/graph/partitioned.cu"
+#include "check.h"
 
 using namespace warpbell;
 using graph::lead_count;
 using graph::piece_edges;
-
-#define CHECK(CONDITION)                                                             \
-  do {                                                                               \
-    if (!(CONDITION)) {                                                              \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
-      std::exit(1);                                                                  \
-    }                                                                                \
-  } while (0)
 
 namespace {
 

@@ -11,16 +11,9 @@
 #include <vector>
 
 #include "shmem_calls.cu"
+#include "check.h"
 
 using namespace warpbell;
-
-#define CHECK(CONDITION)                                                             \
-  do {                                                                               \
-    if (!(CONDITION)) {                                                              \
-      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
-      std::exit(1);                                                                  \
-    }                                                                                \
-  } while (0)
 
 namespace {
 

@@ -1,0 +1,13 @@
+// What stress programs say when something is not as it has to be, and end with.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#define CHECK(CONDITION)                                                             \
+  do {                                                                               \
+    if (!(CONDITION)) {                                                              \
+      std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #CONDITION); \
+      std::exit(1);                                                                  \
+    }                                                                                \
+  } while (0)
