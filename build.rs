@@ -1,5 +1,5 @@
-//! Compiles `kernels/` twice: with nvcc, when there is one, to a fat binary that is embedded; always with the C++ compiler
-//! as C++20 for the CPU engine. `examples/kernels/` likewise, for the examples alone, and only where somebody works on this
+//! Compiles `kernels/` twice: with nvcc, when there is one, to a fat binary for each file, which are embedded; always with the C++
+//! compiler as C++20 for the CPU engine. `examples/kernels/` likewise, for the examples alone, and only where somebody works on this
 //! crate itself. docs/device-library.md shows the same steps for a crate that brings its own kernels.
 
 use std::path::{Path, PathBuf};
@@ -103,6 +103,8 @@ fn compile_for_cpu(source: &Path, include: &Path, name: &str, link: bool) {
         .opt_level(if env::var("PROFILE").as_deref() == Ok("release") { 3 } else { 1 })
         .flag_if_supported("-Wno-unknown-pragmas")
         .flag_if_supported("-Wno-unused-parameter")
+        // Batches are loaded and used under the same condition, which g++ loses sight of at -O3.
+        .flag_if_supported("-Wno-maybe-uninitialized")
         .cargo_metadata(link);
     if source.extension().is_some_and(|e| e == "cu") {
         build.flag("-xc++");

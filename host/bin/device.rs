@@ -110,9 +110,14 @@ fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
     };
     let option = |spec: &String| {
         let wanted = args.unsafe_no_iommu && spec.starts_with("nvme:");
-        if wanted { format!("{spec},unsafe-no-iommu") } else { sharing(spec, args.sharers) }
+        if wanted { format!("{spec},unsafe-no-iommu") } else { spec.clone() }
     };
-    named.iter().map(|s| option(s).parse().map_err(Failure::from)).collect()
+    let shared = |spec: &String| -> Result<DriveSpec, Failure> {
+        let mut spec: DriveSpec = option(spec).parse()?;
+        spec.share_processors(args.sharers);
+        Ok(spec)
+    };
+    named.iter().map(shared).collect()
 }
 
 /// Whether the devices are memory of this process, which nobody else has written.
@@ -122,15 +127,6 @@ pub fn is_memory(args: &DeviceArgs) -> bool {
 
 fn names_memory(spec: &str) -> bool {
     ["soft:mem:", "soft:mem,"].iter().any(|p| spec.starts_with(p)) || spec == "soft:mem"
-}
-
-/// A specification of a software controller that has only its share of the processors, unless it says itself how many it takes.
-fn sharing(spec: &str, sharers: usize) -> String {
-    if sharers < 2 || !spec.starts_with("soft:") || spec.contains(",threads=") {
-        return spec.to_owned();
-    }
-    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
-    format!("{spec},threads={}", (processors / 2 / sharers).max(1))
 }
 
 /// A specification with a number at the end of its file's name; memory is the same every time.
@@ -195,14 +191,6 @@ mod tests {
         assert!(matches!(devices(&four, 0, 3), Err(Failure::Usage(m)) if m.contains("{pe}")));
         assert!(devices(&["--device", "soft:a"], 0, 2).is_err());
         assert_eq!(devices(&["--device", "soft:a"], 0, 1).unwrap().0, ["soft:a"]);
-    }
-
-    #[test]
-    fn controllers_of_several_pes_share_the_processors() {
-        assert_eq!(sharing("soft:mem", 1), "soft:mem");
-        assert_eq!(sharing("soft:mem,threads=3", 4), "soft:mem,threads=3");
-        assert_eq!(sharing("nvme:0000:01:00.0", 4), "nvme:0000:01:00.0");
-        assert_eq!(sharing("soft:mem:1G,block=4096", 1000), "soft:mem:1G,block=4096,threads=1");
     }
 
     #[test]

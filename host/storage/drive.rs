@@ -82,6 +82,14 @@ fn take_nsid(options: &str) -> Result<(String, Option<u32>), String> {
 }
 
 impl DriveSpec {
+    /// Leaves the software controller, if it is one and its options say nothing of that, a part in `sharers` of the service threads
+    /// that it would have alone: others of this host have the rest.
+    pub fn share_processors(&mut self, sharers: usize) {
+        if let Scheme::Soft(config) = &mut self.scheme {
+            config.threads.get_or_insert(config.service_threads().div_ceil(sharers.max(1)));
+        }
+    }
+
     /// Opens what is there. Nothing is created.
     pub fn open(&self) -> Result<Drive, StorageError> {
         self.needs_size()?;
@@ -288,6 +296,21 @@ impl fmt::Debug for Drive {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn controllers_of_several_pes_share_the_processors() {
+        let threads = |text: &str, sharers| {
+            let mut spec: DriveSpec = text.parse().unwrap();
+            spec.share_processors(sharers);
+            let Scheme::Soft(config) = &spec.scheme else { return None };
+            config.threads
+        };
+        let alone = SoftConfig::parse("mem").unwrap().service_threads();
+        assert_eq!(threads("soft:mem", 1), Some(alone));
+        assert_eq!(threads("soft:mem:1G,block=4096", 1000), Some(1));
+        assert_eq!(threads("soft:mem,threads=3", 4), Some(3));
+        assert_eq!(threads("nvme:0000:01:00.0", 4), None);
+    }
 
     fn refused(spec: &str) -> String {
         Drive::open(spec).unwrap_err().to_string()

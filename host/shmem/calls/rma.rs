@@ -113,9 +113,7 @@ impl World {
 
     /// The first element of `source` on PE `pe`.
     pub fn g<'a, T: Pod>(&self, source: impl Into<SymSlice<'a, T>>, pe: usize) -> Result<T, ShmemError> {
-        let mut one = [T::zeroed()];
-        one.copy_from_slice(&self.own(source.into())?.get(0, 1, pe)?);
-        Ok(one[0])
+        Ok(self.own(source.into())?.get(0, 1, pe)?[0])
     }
 
     // --- memory of the engine --------------------------------------------------------------------------------------------

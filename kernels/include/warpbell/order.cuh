@@ -48,6 +48,24 @@ struct alignas(16) quad {
     return old;                                                                         \
   }
 
+#define WB_ORDER_CAS(NAME, PTX)                                                         \
+  WB_FN uint32_t NAME(uint32_t* p, uint32_t expected, uint32_t desired) {               \
+    uint32_t old;                                                                       \
+    asm volatile(PTX ".b32 %0, [%1], %2, %3;"                                           \
+                 : "=r"(old)                                                            \
+                 : "l"(p), "r"(expected), "r"(desired)                                  \
+                 : "memory");                                                           \
+    return old;                                                                         \
+  }                                                                                     \
+  WB_FN uint64_t NAME(uint64_t* p, uint64_t expected, uint64_t desired) {               \
+    uint64_t old;                                                                       \
+    asm volatile(PTX ".b64 %0, [%1], %2, %3;"                                           \
+                 : "=l"(old)                                                            \
+                 : "l"(p), "l"(expected), "l"(desired)                                  \
+                 : "memory");                                                           \
+    return old;                                                                         \
+  }
+
 WB_ORDER_LOAD(load_relaxed, "ld.relaxed.gpu.global")
 WB_ORDER_LOAD(load_acquire, "ld.acquire.gpu.global")
 WB_ORDER_LOAD(load_relaxed_sys, "ld.relaxed.sys.global")
@@ -73,55 +91,9 @@ WB_ORDER_RMW(fetch_or_relaxed, "atom.relaxed.gpu.global.or", "b32", "b64")
 WB_ORDER_RMW(fetch_and_relaxed, "atom.relaxed.gpu.global.and", "b32", "b64")
 WB_ORDER_RMW(exchange_relaxed, "atom.relaxed.gpu.global.exch", "b32", "b64")
 
-WB_FN uint32_t compare_exchange(uint32_t* p, uint32_t expected, uint32_t desired) {
-  uint32_t old;
-  asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, %3;"
-               : "=r"(old)
-               : "l"(p), "r"(expected), "r"(desired)
-               : "memory");
-  return old;
-}
-WB_FN uint64_t compare_exchange(uint64_t* p, uint64_t expected, uint64_t desired) {
-  uint64_t old;
-  asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
-               : "=l"(old)
-               : "l"(p), "l"(expected), "l"(desired)
-               : "memory");
-  return old;
-}
-
-WB_FN uint32_t compare_exchange_relaxed(uint32_t* p, uint32_t expected, uint32_t desired) {
-  uint32_t old;
-  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
-               : "=r"(old)
-               : "l"(p), "r"(expected), "r"(desired)
-               : "memory");
-  return old;
-}
-WB_FN uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t desired) {
-  uint64_t old;
-  asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
-               : "=l"(old)
-               : "l"(p), "l"(expected), "l"(desired)
-               : "memory");
-  return old;
-}
-WB_FN uint32_t compare_exchange_relaxed_sys(uint32_t* p, uint32_t expected, uint32_t desired) {
-  uint32_t old;
-  asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"
-               : "=r"(old)
-               : "l"(p), "r"(expected), "r"(desired)
-               : "memory");
-  return old;
-}
-WB_FN uint64_t compare_exchange_relaxed_sys(uint64_t* p, uint64_t expected, uint64_t desired) {
-  uint64_t old;
-  asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], %2, %3;"
-               : "=l"(old)
-               : "l"(p), "l"(expected), "l"(desired)
-               : "memory");
-  return old;
-}
+WB_ORDER_CAS(compare_exchange, "atom.acq_rel.gpu.global.cas")
+WB_ORDER_CAS(compare_exchange_relaxed, "atom.relaxed.gpu.global.cas")
+WB_ORDER_CAS(compare_exchange_relaxed_sys, "atom.relaxed.sys.global.cas")
 WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
@@ -129,6 +101,7 @@ WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
 #undef WB_ORDER_LOAD
 #undef WB_ORDER_STORE
 #undef WB_ORDER_RMW
+#undef WB_ORDER_CAS
 
 WB_FN void add_relaxed(uint32_t* p, uint32_t v) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
@@ -138,29 +111,17 @@ WB_FN void add_release(uint32_t* p, uint32_t v) {
 }
 
 // An acquire fence waits for loads only; one that releases too also waits for stores to arrive, which takes several times as
-// long. The acquire form is PTX ISA 8.6, of CUDA 12.7.
-WB_FN void fence_acquire() {
+// long. The one-sided forms are PTX ISA 8.6, of CUDA 12.7.
 #if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 7)
-  asm volatile("fence.acquire.gpu;" ::: "memory");
+#define WB_ORDER_FENCE(SIDE, SCOPE) asm volatile("fence." SIDE "." SCOPE ";" ::: "memory")
 #else
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#define WB_ORDER_FENCE(SIDE, SCOPE) asm volatile("fence.acq_rel." SCOPE ";" ::: "memory")
 #endif
-}
-WB_FN void fence_acquire_sys() {
-#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 7)
-  asm volatile("fence.acquire.sys;" ::: "memory");
-#else
-  asm volatile("fence.acq_rel.sys;" ::: "memory");
-#endif
-}
+WB_FN void fence_acquire() { WB_ORDER_FENCE("acquire", "gpu"); }
+WB_FN void fence_acquire_sys() { WB_ORDER_FENCE("acquire", "sys"); }
 // The other half: a store after it tells of the loads and stores in front of it. Leaves the L1 alone.
-WB_FN void fence_release_sys() {
-#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 7)
-  asm volatile("fence.release.sys;" ::: "memory");
-#else
-  asm volatile("fence.acq_rel.sys;" ::: "memory");
-#endif
-}
+WB_FN void fence_release_sys() { WB_ORDER_FENCE("release", "sys"); }
+#undef WB_ORDER_FENCE
 // A system-scope release+acquire fence.
 WB_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // And no load after it is served before the stores in front of it are visible to all.
