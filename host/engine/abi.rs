@@ -4,7 +4,7 @@
 use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 
-pub const ABI_VERSION: u64 = 2;
+pub const ABI_VERSION: u64 = 3;
 pub const ERROR_LOG_ENTRIES: usize = 32;
 pub const MAX_DEVICES: usize = 16;
 pub const MAX_WINDOWS: usize = 16;
@@ -25,6 +25,11 @@ pub const WORLD_LOAD_STORE: u32 = 1;
 pub const WORLD_ATOMICS: u32 = 2;
 pub const STATUS_KIND_SHIFT: u32 = 28;
 pub const STATUS_NVME_MASK: u32 = 0x7fff;
+pub const STATUS_SYNDROME_MASK: u32 = 0xffff;
+pub const SEND_COLLAPSED: u32 = 1;
+pub const SEND_CONSISTENCY: u32 = 2;
+pub const SEND_NEAR: u32 = 4;
+pub const PEER_LOAD_STORE: u32 = 1;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -220,13 +225,70 @@ pub struct TeamRounds {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct SendQueue {
+    pub ring: u64,
+    pub completions: u64,
+    pub record: u64,
+    pub doorbell: u64,
+    pub mark: u64,
+    pub hold: u64,
+    pub staging: u64,
+    pub staging_address: u64,
+    pub staging_key: u32,
+    pub staging_bytes: u32,
+    pub queue_word: u32,
+    pub log_blocks: u32,
+    pub log_completions: u32,
+    pub flags: u32,
+    pub pe: u32,
+    pub index: u32,
+    pub reserved0: [u64; 4],
+    pub ticket: u32,
+    pub credit: u32,
+    pub granted: u32,
+    pub reserved1: [u32; 29],
+    pub tail_lock: u32,
+    pub tail: u32,
+    pub reserved2: [u32; 30],
+    pub head_lock: u32,
+    pub head: u32,
+    pub completed: u32,
+    pub failed: u32,
+    pub failed_at: u32,
+    pub reserved3: [u32; 27],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Peer {
+    pub queues: u64,
+    pub heap: u64,
+    pub key: u32,
+    pub strict_key: u32,
+    pub queue_count: u32,
+    pub flags: u32,
+    pub reserved: [u64; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Network {
+    pub peers: u64,
+    pub heap: u64,
+    pub key: u32,
+    pub reserved0: u32,
+    pub reserved: [u64; 5],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct World {
     pub control: u64,
     pub heap: u64,
     pub heap_bytes: u64,
     pub stride: u64,
     pub allocated: u64,
-    pub reserved0: u64,
+    pub network: u64,
     pub pe: u32,
     pub size: u32,
     pub flags: u32,
@@ -245,6 +307,9 @@ pub struct TeamView {
 const _: () = {
     assert!(size_of::<Team>() == 64);
     assert!(size_of::<TeamRounds>() == 128);
+    assert!(size_of::<SendQueue>() == 512);
+    assert!(size_of::<Peer>() == 64);
+    assert!(size_of::<Network>() == 64);
     assert!(size_of::<World>() == 240);
     assert!(size_of::<TeamView>() == 304);
     assert!(size_of::<ErrorEntry>() == 32);
@@ -305,7 +370,18 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Team, rounds),
         offset_of!(Team, scratch_bytes),
         size_of::<TeamRounds>(),
+        size_of::<SendQueue>(),
+        offset_of!(SendQueue, staging_key),
+        offset_of!(SendQueue, index),
+        offset_of!(SendQueue, granted),
+        offset_of!(SendQueue, tail),
+        offset_of!(SendQueue, failed_at),
+        size_of::<Peer>(),
+        offset_of!(Peer, strict_key),
+        size_of::<Network>(),
+        offset_of!(Network, key),
         size_of::<World>(),
+        offset_of!(World, network),
         offset_of!(World, allocated),
         offset_of!(World, pe),
         offset_of!(World, team),

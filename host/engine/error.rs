@@ -2,6 +2,7 @@
 
 use super::abi;
 use crate::memory::MemoryError;
+use crate::wire::mlx5::{Syndrome, VendorSyndrome};
 use crate::wire::nvme::Status;
 use std::fmt;
 use std::time::Duration;
@@ -99,6 +100,13 @@ pub enum Outcome {
     Poisoned,
     /// No transport does this operation with that PE.
     Unreachable,
+    /// The RDMA adapter failed the work request.
+    NetworkError {
+        /// Why.
+        syndrome: Syndrome,
+        /// And in the vendor's own numbers.
+        vendor: VendorSyndrome,
+    },
     /// A word that this version does not know.
     Unknown(u32),
 }
@@ -115,6 +123,10 @@ impl Outcome {
             6 => Self::BadArgument,
             7 => Self::Poisoned,
             8 => Self::Unreachable,
+            9 => {
+                let [syndrome, vendor] = ((word & abi::STATUS_SYNDROME_MASK) as u16).to_le_bytes();
+                Self::NetworkError { syndrome: Syndrome(syndrome), vendor: VendorSyndrome(vendor) }
+            }
             _ => Self::Unknown(word),
         }
     }
@@ -131,6 +143,10 @@ impl fmt::Display for Outcome {
             Self::BadArgument => f.write_str("bad argument: outside the volume, misaligned or too large"),
             Self::Poisoned => f.write_str("the page could not be read earlier"),
             Self::Unreachable => f.write_str("no transport does this with that PE"),
+            Self::NetworkError { syndrome, vendor } => {
+                write!(f, "{} (syndrome {:#04x}, vendor {:#04x})", syndrome.name(), syndrome.0, vendor.0)?;
+                if syndrome.cause().is_empty() { Ok(()) } else { write!(f, ": {}", syndrome.cause()) }
+            }
             Self::Unknown(w) => write!(f, "unknown status word {w:#010x}"),
         }
     }

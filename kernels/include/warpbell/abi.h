@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_ABI_VERSION 2u
+#define WB_ABI_VERSION 3u
 
 #ifdef __cplusplus
 extern "C" {
@@ -247,7 +247,67 @@ typedef struct wb_team_rounds {
 } wb_team_rounds;  // a line of its own: channels belong to different blocks
 
 #define WB_WORLD_LOAD_STORE 0x1u  // loads and stores reach every PE's heap
-#define WB_WORLD_ATOMICS 0x2u     // and so do atomic operations
+#define WB_WORLD_ATOMICS 0x2u     // and so do atomic operations; off, every atomic operation goes through the network
+
+// One reliable connection of an RDMA adapter, as kernels use it (mlx5.cuh). The send ring has 64-byte blocks; tickets count blocks,
+// free-running. Completions of one queue pair come in the order of its work requests.
+#define WB_SEND_COLLAPSED 0x1u    // all completions overwrite one entry
+#define WB_SEND_CONSISTENCY 0x2u  // what a read or a fetch has landed is there only after a flush behind it
+#define WB_SEND_NEAR 0x4u         // rings and records are in the memory of the GPU that writes them
+typedef struct wb_send_queue {
+  uint64_t ring;             // 64 bytes << log_blocks
+  uint64_t completions;      // 64 bytes << log_completions
+  uint64_t record;           // the doorbell record: two big-endian words, receive and send
+  uint64_t doorbell;         // a u64: the adapter's register, or a mailbox that a host thread reads
+  uint64_t mark;             // u32[blocks]: lap + 1 once the block of that lap is written
+  uint64_t hold;             // u32[blocks]: not 0 while somebody still needs the block's staging
+  uint64_t staging;          // block 0's staging, staging_bytes for each: registered memory, as kernels see it
+  uint64_t staging_address;  // and as work requests name it
+  uint32_t staging_key;      // big-endian
+  uint32_t staging_bytes;    // a multiple of 64
+  uint32_t queue_word;       // the queue pair's number, as control segments have it: shifted by 8, big-endian
+  uint32_t log_blocks;       // at most 15
+  uint32_t log_completions;  // log_blocks, or 0 for WB_SEND_COLLAPSED
+  uint32_t flags;            // WB_SEND_*
+  uint32_t pe;               // who is at the other end, for the error log
+  uint32_t index;            // among the queue pairs to that PE
+  uint64_t reserved0[4];
+  // Hot words, a 128-byte line each. All of them 0 at first, but `credit`, which is the number of blocks.
+  uint32_t ticket;           // next block
+  uint32_t credit;           // i32: blocks that may be taken at once
+  uint32_t granted;          // blocks before it have been turned into credit again
+  uint32_t reserved1[29];
+  uint32_t tail_lock;        // as in wb_queue
+  uint32_t tail;             // blocks rung for
+  uint32_t reserved2[30];
+  uint32_t head_lock;        // 1 while a warp polls; one 64-bit word with `head`
+  uint32_t head;             // completions consumed
+  uint32_t completed;        // blocks known complete
+  uint32_t failed;           // status.h word of the first failure, or 0: the queue pair completes nothing after it
+  uint32_t failed_at;        // the block of that work request
+  uint32_t reserved3[27];
+} wb_send_queue;
+
+// One PE, as another reaches it.
+#define WB_PEER_LOAD_STORE 0x1u  // loads and stores reach its heap
+typedef struct wb_peer {
+  uint64_t queues;       // wb_send_queue[queue_count], where there is a connection
+  uint64_t heap;         // its heap, as work requests name it
+  uint32_t key;          // of its heap, for data; big-endian
+  uint32_t strict_key;   // of the same memory, for signals and atomics: writes are seen in their order; big-endian
+  uint32_t queue_count;
+  uint32_t flags;        // WB_PEER_*
+  uint64_t reserved[4];
+} wb_peer;
+
+// How a PE reaches the others where not all of them are within reach of loads and stores.
+typedef struct wb_network {
+  uint64_t peers;        // wb_peer[size]; this PE's own entry has a connection to itself, for atomics
+  uint64_t heap;         // this PE's heap, as work requests name it
+  uint32_t key;          // of it, for local use; big-endian
+  uint32_t reserved0;
+  uint64_t reserved[5];
+} wb_network;
 
 // What a kernel takes as its parameter: the world as one PE sees it, with constants that are read from parameter memory.
 typedef struct wb_world {
@@ -256,7 +316,7 @@ typedef struct wb_world {
   uint64_t heap_bytes;  // what each PE's heap has
   uint64_t stride;      // the heap of PE p begins at heap + (p - pe) * stride, where loads and stores reach it
   uint64_t allocated;   // u32[]: a bit for each WB_HEAP_GRANULE bytes of the heap that are allocated
-  uint64_t reserved0;
+  uint64_t network;     // wb_network, or 0 where loads and stores reach every PE
   uint32_t pe;
   uint32_t size;
   uint32_t flags;       // WB_WORLD_*
@@ -293,6 +353,11 @@ static_assert(sizeof(wb_array) == 32, "wb_array");
 static_assert(sizeof(wb_array_view) == 160, "wb_array_view");
 static_assert(sizeof(wb_team) == 64, "wb_team");
 static_assert(sizeof(wb_team_rounds) == 128, "wb_team_rounds");
+static_assert(sizeof(wb_send_queue) == 512, "wb_send_queue");
+static_assert(offsetof(wb_send_queue, ticket) == 128 && offsetof(wb_send_queue, tail_lock) == 256 && offsetof(wb_send_queue, head_lock) == 384,
+              "wb_send_queue's hot words are a line apart");
+static_assert(sizeof(wb_peer) == 64, "wb_peer");
+static_assert(sizeof(wb_network) == 64, "wb_network");
 static_assert(sizeof(wb_world) == 240, "wb_world");
 static_assert(sizeof(wb_team_view) == 304, "wb_team_view");
 
@@ -344,7 +409,18 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_team, rounds));
   h = fold(h, offsetof(wb_team, scratch_bytes));
   h = fold(h, sizeof(wb_team_rounds));
+  h = fold(h, sizeof(wb_send_queue));
+  h = fold(h, offsetof(wb_send_queue, staging_key));
+  h = fold(h, offsetof(wb_send_queue, index));
+  h = fold(h, offsetof(wb_send_queue, granted));
+  h = fold(h, offsetof(wb_send_queue, tail));
+  h = fold(h, offsetof(wb_send_queue, failed_at));
+  h = fold(h, sizeof(wb_peer));
+  h = fold(h, offsetof(wb_peer, strict_key));
+  h = fold(h, sizeof(wb_network));
+  h = fold(h, offsetof(wb_network, key));
   h = fold(h, sizeof(wb_world));
+  h = fold(h, offsetof(wb_world, network));
   h = fold(h, offsetof(wb_world, allocated));
   h = fold(h, offsetof(wb_world, pe));
   h = fold(h, offsetof(wb_world, team));

@@ -4,6 +4,7 @@
 //   bits 14:0   NVMe status field without the phase bit, for WB_DEVICE_ERROR:
 //               bits 7:0 status code, 10:8 status code type, 12:11 CRD, 13 more, 14 do not retry
 //               (NVMe Base Specification 2.1, 4.2.3, completion dword 3 bits 31:17)
+//   bits 15:0   vendor syndrome (15:8) and syndrome (7:0) of the completion, for WB_NETWORK_ERROR (mlx5/cqe.cuh)
 #pragma once
 
 #include <stdint.h>
@@ -17,7 +18,8 @@ enum wb_kind {
   WB_NO_FRAME = 5,      // every frame of the page's set stayed pinned for the whole deadline
   WB_BAD_ARGUMENT = 6,  // outside the volume or array, misaligned, or larger than one command may move
   WB_POISONED = 7,      // the page could not be read earlier; the first failure is in the error log
-  WB_UNREACHABLE = 8    // no transport does this operation with that PE
+  WB_UNREACHABLE = 8,   // no transport does this operation with that PE
+  WB_NETWORK_ERROR = 9  // the RDMA adapter failed the work request; the syndrome says why
 };
 
 // What a call of shmem.cuh was doing, in the `opcode` of its wb_error, above WB_SHMEM_OPCODE (abi.h).
@@ -38,3 +40,4 @@ enum wb_shmem_call {
 
 #define WB_STATUS_KIND_SHIFT 28
 #define WB_STATUS_NVME_MASK 0x7fffu
+#define WB_STATUS_SYNDROME_MASK 0xffffu

@@ -1,0 +1,134 @@
+//! The memory of a queue pair that kernels drive: send ring, completion ring, doorbell record, doorbell, and what only kernels use.
+
+use super::RdmaError;
+use crate::engine::abi;
+use crate::memory::{Place, Region, Space};
+use crate::wire::mlx5::{BLOCK_BYTES, CQE_BYTES};
+use bytemuck::Zeroable;
+
+/// What a completion ring is filled with before it is used: entries that were never written.
+const NEVER_WRITTEN: u8 = 0xff;
+/// Bytes of a doorbell record.
+const RECORD_BYTES: usize = 8;
+/// The doorbell, if it is memory, has a line of its own behind the record's.
+const DOORBELL_AT: usize = 128;
+/// The largest ring: 16-bit differences tell its laps apart.
+pub const MAX_LOG_BLOCKS: u32 = 15;
+
+/// How large a queue pair is to be, and where.
+#[derive(Clone, Debug)]
+pub struct QueuePlan {
+    /// Where kernels run.
+    pub space: Space,
+    /// log2 of the send ring's blocks of 64 bytes, at most [`MAX_LOG_BLOCKS`].
+    pub log_blocks: u32,
+    /// All completions in one entry.
+    pub collapsed: bool,
+}
+
+/// Rings and records of one queue pair.
+#[derive(Debug)]
+pub struct QueueMemory {
+    plan: QueuePlan,
+    place: Place,
+    ring: Region,
+    completions: Region,
+    /// The doorbell record, and the doorbell if it is memory.
+    records: Region,
+    /// Marks and holds.
+    state: Region,
+}
+
+impl QueueMemory {
+    /// Fresh memory, rings and records in `place`.
+    pub fn new(plan: QueuePlan, place: Place) -> Result<Self, RdmaError> {
+        let log = plan.log_blocks;
+        if !(1..=MAX_LOG_BLOCKS).contains(&log) {
+            let reason = format!("rings have 2 to {} blocks", 1u32 << MAX_LOG_BLOCKS);
+            return Err(RdmaError::Queue { blocks: 1u32.checked_shl(log).unwrap_or(u32::MAX), reason });
+        }
+        let blocks = 1usize << log;
+        let entries = if plan.collapsed { 1 } else { blocks };
+        let ring = plan.space.allocate(place, blocks * BLOCK_BYTES)?;
+        let completions = plan.space.allocate(place, entries * CQE_BYTES)?;
+        let records = plan.space.allocate(place, DOORBELL_AT + size_of::<u64>())?;
+        let state = plan.space.allocate(Place::Device, 2 * blocks * size_of::<u32>())?;
+        let memory = Self { plan, place, ring, completions, records, state };
+        memory.clear()?;
+        Ok(memory)
+    }
+
+    /// As new. Nobody may be using it.
+    pub fn clear(&self) -> Result<(), RdmaError> {
+        self.ring.fill(0, self.ring.len(), 0)?;
+        self.completions.fill(0, self.completions.len(), NEVER_WRITTEN)?;
+        self.records.fill(0, self.records.len(), 0)?;
+        self.state.fill(0, self.state.len(), 0)?;
+        Ok(())
+    }
+
+    /// What was asked for.
+    pub fn plan(&self) -> &QueuePlan {
+        &self.plan
+    }
+
+    /// Where rings and records are.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Blocks of the send ring.
+    pub fn blocks(&self) -> u32 {
+        1 << self.plan.log_blocks
+    }
+
+    /// Entries of the completion ring.
+    pub fn entries(&self) -> u32 {
+        if self.plan.collapsed { 1 } else { self.blocks() }
+    }
+
+    /// The send ring.
+    pub fn ring(&self) -> &Region {
+        &self.ring
+    }
+
+    /// The completion ring.
+    pub fn completions(&self) -> &Region {
+        &self.completions
+    }
+
+    /// The doorbell record at 0, and the doorbell that is memory at [`Self::doorbell_offset`].
+    pub fn records(&self) -> &Region {
+        &self.records
+    }
+
+    /// Where in [`Self::records`] the doorbell is that is memory: a mailbox.
+    pub const fn doorbell_offset() -> usize {
+        DOORBELL_AT
+    }
+
+    /// Bytes of a doorbell record.
+    pub const fn record_bytes() -> usize {
+        RECORD_BYTES
+    }
+
+    /// `wb_send_queue` for the queue pair with this number, with the doorbell in memory and nothing staged; the caller fills in the rest.
+    pub fn send_queue(&self, number: u32, flags: u32) -> abi::SendQueue {
+        let blocks = self.blocks();
+        let collapsed = if self.plan.collapsed { abi::SEND_COLLAPSED } else { 0 };
+        abi::SendQueue {
+            ring: self.ring.address(),
+            completions: self.completions.address(),
+            record: self.records.address(),
+            doorbell: self.records.address() + DOORBELL_AT as u64,
+            mark: self.state.address(),
+            hold: self.state.address() + u64::from(blocks) * size_of::<u32>() as u64,
+            queue_word: (number << 8).to_be(),
+            log_blocks: self.plan.log_blocks,
+            log_completions: if self.plan.collapsed { 0 } else { self.plan.log_blocks },
+            flags: flags | collapsed,
+            credit: blocks,
+            ..abi::SendQueue::zeroed()
+        }
+    }
+}
