@@ -6,7 +6,6 @@
 //! an adapter's atomics are not atomic to a processor's: so every PE has queue pairs to every PE, and to itself.
 
 mod exchange;
-mod failure;
 mod host_calls;
 mod interface;
 mod open;
@@ -16,10 +15,11 @@ mod transport;
 
 pub(super) use exchange::Offer;
 pub(super) use interface::{address_of_setting, reached_at};
-pub(super) use open::{Opening, choose, open};
+pub(super) use open::{Available, Opening, candidates, choose, open};
 pub use settings::{NetworkPlan, NetworkSettings};
 pub use transport::{NoSuchTransport, Transport};
 
+use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
 use crate::rdma::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights};
 use std::fmt;
@@ -108,8 +108,15 @@ impl Prepared {
         }
     }
 
-    /// Connects the queue pairs of PE `me` with those that each PE has for it. `near` says whose heaps loads and stores reach too.
-    pub(super) fn connect(mut self, me: usize, offers: &[Offer], near: &[bool]) -> Result<Network, String> {
+    /// Connects the queue pairs of PE `me` with those that each PE has for it. `near` says whose heaps loads and stores reach too; `own` is
+    /// `wb_network` but for what is known only here.
+    pub(super) fn connect(
+        mut self,
+        me: usize,
+        offers: &[Offer],
+        near: &[bool],
+        own: abi::Network,
+    ) -> Result<Network, String> {
         for (pe, queues) in self.queues.iter_mut().enumerate() {
             let theirs: &[QueueAddress] = offers[pe].queues.get(me).map_or(&[], Vec::as_slice);
             if theirs.len() != queues.len() {
@@ -120,7 +127,7 @@ impl Prepared {
             }
         }
         let Self { plan, space, queues, registered, staging, adapter } = self;
-        let tables = Tables::new(&space, plan, &queues, &registered, &staging, offers, near);
+        let tables = Tables::new(&space, plan, &queues, &registered, &staging, offers, near, own);
         let tables = tables.map_err(|e| e.to_string())?;
         let path = adapter.path();
         let parts = Parts { queues, tables, _registered: registered, _staging: staging, _adapter: adapter };
@@ -170,7 +177,3 @@ impl fmt::Debug for Network {
     }
 }
 
-#[cfg(test)]
-pub(super) mod fake;
-#[cfg(test)]
-mod tests;

@@ -16,6 +16,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
+    #[allow(clippy::too_many_arguments, reason = "all that kernels see of a network comes together here")]
     pub(super) fn new(
         space: &Space,
         plan: NetworkPlan,
@@ -24,6 +25,7 @@ impl Tables {
         staging: &Region,
         offers: &[Offer],
         near: &[bool],
+        own: abi::Network,
     ) -> Result<Self, MemoryError> {
         let count = queues.len() * plan.queues_per_peer;
         let memory = space.allocate(Place::Device, count * size_of::<abi::SendQueue>())?;
@@ -64,7 +66,7 @@ impl Tables {
             peers: peers.address(),
             heap: registered.data.address(),
             key: registered.data.local_key().to_be(),
-            ..abi::Network::zeroed()
+            ..own
         };
         network.set(0, own)?;
         Ok(Self { network, _peers: peers, _queues: memory })
