@@ -196,6 +196,7 @@ mod tests {
     use super::*;
     use crate::args;
     use crate::engine::abi;
+    use crate::engine::testing;
     use crate::memory::{Place, Region};
     use bytemuck::Zeroable;
 
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn kernels_run_in_order() {
-        let engine = Engine::cpu().unwrap();
+        let engine = testing::engine(0);
         let out = engine.allocate(Place::Device, 1000 * 8).unwrap();
         let stream = engine.stream().unwrap();
         for round in 0..20u64 {
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn wrong_launches_are_refused_at_once_and_disturb_nothing() {
-        let (engine, other) = (Engine::cpu().unwrap(), Engine::cpu().unwrap());
+        let (engine, other) = (testing::engine(0), testing::engine(0));
         let out = engine.allocate(Place::Device, 8).unwrap();
         let stream = engine.stream().unwrap();
         let grid = one_warp(&engine);
@@ -259,7 +260,7 @@ mod tests {
     const FOR_LONG: Duration = Duration::from_secs(3600);
 
     fn engine_with(deadline: Duration) -> (Engine, Region, Region) {
-        let engine = Engine::cpu().unwrap();
+        let engine = testing::engine(0);
         engine.set_deadline(deadline).unwrap();
         let (word, out) = (engine.allocate(Place::Device, 8).unwrap(), engine.allocate(Place::Device, 8).unwrap());
         (engine, word, out)
