@@ -340,26 +340,7 @@ impl World {
 
     /// `wb_world`: the world as this PE's kernels see it.
     pub(super) fn view(&self) -> abi::World {
-        let inner = &self.0;
-        let team = inner.own.teams.of_all();
-        let atomics = if inner.path.atomics { abi::WORLD_ATOMICS } else { 0 };
-        let (network, flags) = match &inner.network {
-            Some(network) => (network.address(), 0),
-            None => (0, abi::WORLD_LOAD_STORE | atomics),
-        };
-        abi::World {
-            control: inner.engine.control_address(),
-            heap: inner.heap.address(),
-            heap_bytes: inner.heap.bytes() as u64,
-            stride: inner.heap.stride() as u64,
-            allocated: inner.own.allocated.as_ref().map_or(0, Region::address),
-            pe: team.pe,
-            size: team.size,
-            flags,
-            network,
-            team,
-            ..abi::World::zeroed()
-        }
+        self.0.view(self.0.network.as_ref())
     }
 
     pub(super) fn dropped(&self, offset: usize) {
@@ -379,6 +360,41 @@ fn read(message: &[u8]) -> (Told, &[u8]) {
     (told.unwrap_or_else(unknown), message.get(line + 1..).unwrap_or_default())
 }
 
+impl Inner {
+    /// Waits until what kernels have sent has arrived: they may have ended before. At most their deadline.
+    fn drain(&self, network: &Network) -> bool {
+        let warp = self.engine.warp_width();
+        let grid = crate::engine::Grid { blocks: 1, threads: warp };
+        let mut args = Args::new();
+        args.push_value(self.view(Some(network)));
+        let run = self.engine.launch("wb_shmem_quiet", grid, args);
+        run.is_ok_and(|run| run.finish().is_ok())
+    }
+
+    /// `wb_world`: the world as this PE's kernels see it.
+    fn view(&self, network: Option<&Network>) -> abi::World {
+        let team = self.own.teams.of_all();
+        let atomics = if self.path.atomics { abi::WORLD_ATOMICS } else { 0 };
+        let (network, flags) = match network {
+            Some(network) => (network.address(), 0),
+            None => (0, abi::WORLD_LOAD_STORE | atomics),
+        };
+        abi::World {
+            control: self.engine.control_address(),
+            heap: self.heap.address(),
+            heap_bytes: self.heap.bytes() as u64,
+            stride: self.heap.stride() as u64,
+            allocated: self.own.allocated.as_ref().map_or(0, Region::address),
+            network,
+            pe: team.pe,
+            size: team.size,
+            flags,
+            team,
+            ..abi::World::zeroed()
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         // One that ends by a panic does not leave in order: the others are to hear of it.
@@ -389,7 +405,11 @@ impl Drop for Inner {
             // Connections and registered memory do not: others may still be reading, or wait for what is on its way.
             Some(network) if in_order => {
                 let is_stopped = self.engine.is_cancelled() || self.engine.stopped_for().is_some();
+                let sent = !is_stopped && self.drain(&network);
                 let within = if is_stopped { Duration::ZERO } else { self.timeout.min(FAREWELL) };
+                if !sent && !is_stopped {
+                    tracing::warn!(failures = ?network.failures(), "a PE ends before all that it sent has arrived");
+                }
                 let heap = std::mem::replace(&mut self.heap, Heap::none(self.engine.space()));
                 let told = Told { call: "the end of its world".to_owned(), dropped: Vec::new() };
                 let farewell = serde_json::to_vec(&told).unwrap_or_default();

@@ -155,7 +155,7 @@ impl Building<'_> {
             key: key(bootstrap, &purpose),
             address: cards[me].address.or_else(|| network::reached_at(me, &routes)),
             across: cards.iter().any(|c| c.host != cards[me].host),
-            pes: cards.len(),
+            sharers: cards.iter().filter(|c| c.host == cards[me].host).count(),
         }
     }
 

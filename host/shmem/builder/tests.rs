@@ -4,6 +4,7 @@ use super::heaps::Group;
 use super::reach::{one_host, reach, source};
 use super::*;
 use crate::cuda::FABRIC_HANDLE_BYTES;
+use crate::shmem::bootstrap::LocalBootstrap;
 use crate::shmem::card::Card;
 use crate::shmem::heap::Source;
 use crate::memory::Place;

@@ -22,7 +22,7 @@ unsafe impl Sync for HostMemory {}
 /// What keeps a file in memory as long as it is: nobody can cut off what others have mapped.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
-/// A file in memory of `bytes` zero bytes, to be mapped by [`HostMemory::of`] here and in other processes.
+/// A file in memory of `bytes` zero bytes, to be mapped by [`HostMemory::placed`] here and in other processes.
 pub(in super::super) fn file(bytes: usize) -> io::Result<OwnedFd> {
     // SAFETY: a constant name; creates a descriptor.
     let fd = unsafe { libc::memfd_create(c"warpbell-heap".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -74,11 +74,6 @@ impl HostMemory {
     /// Memory of this process alone.
     pub(in super::super) fn private(bytes: usize) -> io::Result<Self> {
         Self::map(bytes, None, &[0..bytes])
-    }
-
-    /// All of a file that [`file`] made, here or in another process.
-    pub(in super::super) fn of(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        Self::placed(Some(fd), bytes, &[0..bytes])
     }
 
     /// `bytes` bytes of addresses, of which only `parts` are memory, in ascending order: the parts of a file that [`file`] made, one
@@ -149,11 +144,6 @@ impl HostMemory {
     pub(in super::super) fn base(&self) -> NonNull<u8> {
         self.base
     }
-
-    /// Length in bytes.
-    pub(in super::super) fn len(&self) -> usize {
-        self.bytes
-    }
 }
 
 impl Drop for HostMemory {
@@ -168,11 +158,15 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
+    fn whole(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<HostMemory> {
+        HostMemory::placed(Some(fd), bytes, &[0..bytes])
+    }
+
     #[test]
     fn a_file_is_the_same_memory_wherever_it_is_mapped() {
         let fd = file(2 * HEAP_ALIGN).unwrap();
-        let a = HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
-        let b = HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
+        let a = whole(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
+        let b = whole(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
         drop(fd);
         assert_ne!(a.base(), b.base());
         assert!((a.base().as_ptr() as usize).is_multiple_of(HEAP_ALIGN));
@@ -188,7 +182,7 @@ mod tests {
     fn parts_of_a_file_lie_where_they_belong() {
         let fd = file(3 * HEAP_ALIGN).unwrap();
         let parts = |all: &[usize]| all.iter().map(|i| i * HEAP_ALIGN..(i + 1) * HEAP_ALIGN).collect::<Vec<_>>();
-        let all = HostMemory::of(fd.as_fd(), 3 * HEAP_ALIGN).unwrap();
+        let all = whole(fd.as_fd(), 3 * HEAP_ALIGN).unwrap();
         let some = HostMemory::placed(Some(fd.as_fd()), 6 * HEAP_ALIGN, &parts(&[1, 2, 5])).unwrap();
         assert_eq!(some.parts(), [HEAP_ALIGN..3 * HEAP_ALIGN, 5 * HEAP_ALIGN..6 * HEAP_ALIGN]);
         // SAFETY: inside the parts that are memory.
@@ -204,10 +198,10 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let fd = file(HEAP_ALIGN).unwrap();
-        assert!(HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).is_err());
+        assert!(whole(fd.as_fd(), 2 * HEAP_ALIGN).is_err());
         let other = tempfile::tempfile().unwrap();
         other.set_len(HEAP_ALIGN as u64).unwrap();
-        assert!(HostMemory::of(other.as_fd(), HEAP_ALIGN).is_err());
+        assert!(whole(other.as_fd(), HEAP_ALIGN).is_err());
         // SAFETY: the file of this descriptor only.
         assert_ne!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) }, 0, "nobody can cut it off");
     }

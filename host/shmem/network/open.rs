@@ -1,12 +1,15 @@
 //! Opening a PE's adapter, and the choice between them.
 
 use crate::memory::Space;
-use crate::rdma::{self, Adapter, RdmaError};
+use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// The adapters, best first.
 const ORDER: [rdma::Transport; 3] = [rdma::Transport::Mlx5, rdma::Transport::Verbs, rdma::Transport::Soft];
+
+/// Options of software NICs, as `SoftNicConfig::options` reads them.
+const SOFT_VARIABLE: &str = "WARPBELL_SOFT_NIC";
 
 /// What an adapter of a PE is opened with.
 #[derive(Clone, Debug)]
@@ -19,15 +22,29 @@ pub(in super::super) struct Opening {
     pub(in super::super) address: Option<IpAddr>,
     /// Whether some of them are on other hosts.
     pub(in super::super) across: bool,
-    /// PEs of this process and the others of its host.
-    pub(in super::super) pes: usize,
+    /// PEs of this PE's host, which share its processors.
+    pub(in super::super) sharers: usize,
 }
 
 /// Opens an adapter, or says why there is none.
 pub(in super::super) fn open(transport: rdma::Transport, opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
-    let unavailable = |reason: &str| RdmaError::Unavailable { transport, reason: reason.to_owned() };
-    let _ = opening;
-    Err(unavailable("there is none"))
+    match transport {
+        rdma::Transport::Soft => soft(opening),
+        _ => rdma::open(transport, &DeviceChoice::from_environment()?, &opening.space),
+    }
+}
+
+fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
+    let transport = rdma::Transport::Soft;
+    let Some(key) = opening.key else {
+        let reason = "the ranks have no secret to prove themselves by: set WARPBELL_SECRET or WARPBELL_SECRET_FILE, or give one by \
+                      Bootstrap::key"
+            .to_owned();
+        return Err(RdmaError::Unavailable { transport, reason });
+    };
+    let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
+    let _ = (key, SOFT_VARIABLE, Ipv6Addr::UNSPECIFIED);
+    Err(unavailable(String::new()))
 }
 
 /// Which adapters one PE has: `None` for those it has, why not for the others.
