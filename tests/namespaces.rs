@@ -63,7 +63,11 @@ fn a_rank() {
 
 /// What word `i` of a turn is, as `pe` sends it. The first one says whether it is the last turn.
 fn word(pe: usize, turn: u64, i: usize, last: bool) -> u64 {
-    if i == 0 { u64::from(last) } else { (turn << 32 | (i as u64) << 1 | pe as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
+    if i == 0 {
+        u64::from(last)
+    } else {
+        (turn << 32 | (i as u64) << 1 | pe as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
 }
 
 /// Both ranks put words into each other's memory from kernels, turn after turn, and look at what came, until rank 0 reads a line.
@@ -112,7 +116,9 @@ fn turns(deadline: Duration) -> Result<(), Box<dyn std::error::Error>> {
 /// Two ranks of this program whose kernels wait so long, in the middle of their transfers.
 fn under_way(hosts: &Hosts, deadline: Duration) -> [Rank; 2] {
     let mut ranks = start(hosts, |command| {
-        command.args(["--exact", "a_rank", "--nocapture", "--test-threads=1"]).env(DEADLINE, deadline.as_secs().to_string());
+        command
+            .args(["--exact", "a_rank", "--nocapture", "--test-threads=1"])
+            .env(DEADLINE, deadline.as_secs().to_string());
     });
     for rank in &mut ranks {
         let path = rank.until(LONG, |line| line.strip_prefix("path: ").map(str::to_owned));
@@ -258,7 +264,8 @@ fn benchmarks_between_two_hosts_find_nothing_wrong() {
             text += &said;
         }
         println!("{text}");
-        let rows: Vec<&str> = text.lines().filter(|l| l.trim_start().starts_with(|c: char| c.is_ascii_digit())).collect();
+        let rows: Vec<&str> =
+            text.lines().filter(|l| l.trim_start().starts_with(|c: char| c.is_ascii_digit())).collect();
         assert!(!rows.is_empty() && rows.iter().all(|row| row.split_whitespace().next_back() == Some("0")), "{text}");
         assert!(text.contains("soft"), "{text}");
     }

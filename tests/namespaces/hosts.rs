@@ -17,7 +17,10 @@ impl Hosts {
         match Self::join() {
             Ok(hosts) => Some(hosts),
             Err(why) => {
-                skip("WARPBELL_REQUIRE_NAMESPACES", &format!("no network namespaces here ({why}); as root, with iproute2"));
+                skip(
+                    "WARPBELL_REQUIRE_NAMESPACES",
+                    &format!("no network namespaces here ({why}); as root, with iproute2"),
+                );
                 None
             }
         }
@@ -72,7 +75,10 @@ impl Hosts {
             let mut arguments = vec!["-n", name, "qdisc", "replace", "dev", WIRE, "root", "netem"];
             arguments.extend(how.split_whitespace());
             if let Err(why) = ran(Command::new("tc").args(arguments)) {
-                skip("WARPBELL_REQUIRE_NETEM", &format!("no netem in this kernel ({why}); tests/rig/run --rdma has it"));
+                skip(
+                    "WARPBELL_REQUIRE_NETEM",
+                    &format!("no netem in this kernel ({why}); tests/rig/run --rdma has it"),
+                );
                 return false;
             }
         }
@@ -81,7 +87,8 @@ impl Hosts {
 
     /// How many packets netem dropped so far.
     pub fn dropped(&self) -> u64 {
-        let shown = |name: &String| ran(Command::new("tc").args(["-n", name, "-s", "qdisc", "show", "dev", WIRE])).unwrap();
+        let shown =
+            |name: &String| ran(Command::new("tc").args(["-n", name, "-s", "qdisc", "show", "dev", WIRE])).unwrap();
         let number = |text: String| {
             let (_, after) = text.split_once("(dropped ").unwrap_or_else(|| panic!("no counter: {text}"));
             after.split(',').next().unwrap_or_default().parse::<u64>().unwrap()

@@ -73,7 +73,9 @@ impl Rank {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => panic!("not said within {within:?}:\n{}", self.said.join("\n")),
-                Err(RecvTimeoutError::Disconnected) => panic!("it ended before it said that:\n{}", self.said.join("\n")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("it ended before it said that:\n{}", self.said.join("\n"))
+                }
             }
         }
     }

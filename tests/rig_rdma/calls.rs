@@ -42,7 +42,10 @@ fn benchmarks_find_nothing_wrong() {
         assert!(done.well, "{test}");
         assert!(done.out.contains(TRANSPORT) && done.out.contains(setting::DEVICE), "{test} does not name its way");
         let rows = rows_of_bench(&done.out);
-        assert!(!rows.is_empty() && rows.iter().all(|row| row.last().is_some_and(|wrong| wrong == "0")), "{test}: {rows:?}");
+        assert!(
+            !rows.is_empty() && rows.iter().all(|row| row.last().is_some_and(|wrong| wrong == "0")),
+            "{test}: {rows:?}"
+        );
     }
 }
 
@@ -83,7 +86,8 @@ fn a_link_that_goes_down_is_a_named_failure() {
     let failed: Vec<&str> = text.lines().filter(|l| l.contains("failed: ")).collect();
     assert!(!failed.is_empty() && failed.iter().all(|l| l.contains("PE ") || l.contains("rank ")), "{failed:?}");
     // And what comes after it works again.
-    let again = ["warpbell", "bench", "shmem", "put_bw", "--engine", "cpu", "--threads", "1", "-b", "8", "-e", "8", "-n", "10"];
+    let again =
+        ["warpbell", "bench", "shmem", "put_bw", "--engine", "cpu", "--threads", "1", "-b", "8", "-e", "8", "-n", "10"];
     assert!(setting::run(&mut two_ranks(TRANSPORT, &again)).well);
 }
 

@@ -42,8 +42,10 @@ impl Done {
 
 /// Shows a command line.
 pub fn show(command: &Command) {
-    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).map(|w| w.to_string_lossy()).collect();
-    let set: Vec<_> = command.get_envs().filter_map(|(k, v)| Some(format!("{}={} ", k.to_str()?, v?.to_str()?))).collect();
+    let words: Vec<_> =
+        std::iter::once(command.get_program()).chain(command.get_args()).map(|w| w.to_string_lossy()).collect();
+    let set: Vec<_> =
+        command.get_envs().filter_map(|(k, v)| Some(format!("{}={} ", k.to_str()?, v?.to_str()?))).collect();
     println!("$ {}{}", set.concat(), words.join(" "));
 }
 
