@@ -12,6 +12,7 @@ mod error;
 mod gid;
 mod library;
 mod port;
+mod poster;
 mod queue_memory;
 #[cfg(test)]
 pub(crate) mod recorded;
@@ -24,6 +25,7 @@ pub use dcb::Bridging;
 pub use error::RdmaError;
 pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, choose_gid};
 pub use library::VerbsLibrary;
+pub use poster::{PostError, Poster};
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};
 pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
 pub use scan::{RdmaDevice, mlx5_model};
