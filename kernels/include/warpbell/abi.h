@@ -253,13 +253,13 @@ typedef struct wb_team_rounds {
 // free-running. Completions of one queue pair come in the order of its work requests.
 #define WB_SEND_COLLAPSED 0x1u    // all completions overwrite one entry
 #define WB_SEND_CONSISTENCY 0x2u  // what a read or a fetch has landed is there only after a flush behind it
-#define WB_SEND_NEAR 0x4u         // rings and records are in the memory of the GPU that writes them
+#define WB_SEND_NEAR 0x4u         // rings, records and all data to be sent are in the memory of the GPU that posts
 typedef struct wb_send_queue {
   uint64_t ring;             // 64 bytes << log_blocks
   uint64_t completions;      // 64 bytes << log_completions
   uint64_t record;           // the doorbell record: two big-endian words, receive and send
   uint64_t doorbell;         // a u64: the adapter's register, or a mailbox that a host thread reads
-  uint64_t mark;             // u32[blocks]: lap + 1 once the block of that lap is written
+  uint64_t mark;             // u32[blocks]: 2 * (lap + 1) once the block of that lap is written, 1 more for an entry's second block
   uint64_t hold;             // u32[blocks]: not 0 while somebody still needs the block's staging
   uint64_t staging;          // block 0's staging, staging_bytes for each: registered memory, as kernels see it
   uint64_t staging_address;  // and as work requests name it
