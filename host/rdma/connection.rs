@@ -240,7 +240,9 @@ fn udp_source(a: u32, b: u32) -> u16 {
 
 /// A first packet number that others cannot guess: 24 random bits.
 pub fn random_psn() -> u32 {
-    rand::random::<u32>() & crate::wire::mlx5::MAX_24
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    // Every state is seeded by the system.
+    RandomState::new().build_hasher().finish() as u32 & crate::wire::mlx5::MAX_24
 }
 
 /// The part of a log2 field of 3 bits that holds so many reads.

@@ -112,8 +112,9 @@ struct Words(NonNull<u8>);
 
 impl Words {
     fn word32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: callers stay within the region, whose base is page aligned, at multiples of four; the region lives as long as
-        // the borrowed queue pair, and nobody reaches the word but by atomic accesses and the device.
+        // SAFETY: callers stay within the region, whose base is page aligned, at multiples of four; a queue pair
+        // keeps its memory as long as it lives, and the poster has the queue pair. Nobody reaches the word but by atomic accesses
+        // and the adapter.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset).cast()) }
     }
 
@@ -136,10 +137,10 @@ const LOOK_EVERY: u32 = 256;
 /// Looks before a wait lets others have the processor: where there are few, the adapter may be a thread.
 const SPINS: u32 = 64;
 
-/// Drives one queue pair from this thread. Nobody else may post to it.
+/// Drives one queue pair from this thread, alone.
 #[derive(Debug)]
-pub struct Poster<'q> {
-    queue: &'q dyn QueuePair,
+pub struct Poster {
+    queue: Box<dyn QueuePair>,
     number: u32,
     ring: SendRing,
     cq: CompletionRing,
@@ -156,24 +157,27 @@ pub struct Poster<'q> {
     failed: Option<PostError>,
 }
 
-impl<'q> Poster<'q> {
-    /// Of a queue pair that nothing was posted to since it was created or reset.
-    pub fn new(queue: &'q dyn QueuePair) -> Result<Self, PostError> {
+impl Poster {
+    /// Of a queue pair that is connected, and that nothing was posted to since it was created or reset.
+    pub fn new(queue: Box<dyn QueuePair>) -> Result<Self, PostError> {
         let (memory, number): (&QueueMemory, u32) = (queue.memory(), queue.number());
         let plan = memory.plan();
         let no_ring = || PostError::Ring { number, blocks: memory.blocks() };
         let ring = SendRing::new(plan.log_blocks).ok_or_else(no_ring)?;
         let cq = CompletionRing::new(if plan.collapsed { 0 } else { plan.log_blocks }).ok_or_else(no_ring)?;
         let host = |region: &crate::memory::Region| region.host().map(Words).ok_or(PostError::OutOfReach { number });
+        let collapsed = plan.collapsed;
+        let (blocks, completions, records) =
+            (host(memory.ring())?, host(memory.completions())?, host(memory.records())?);
         Ok(Self {
             queue,
             number,
             ring,
             cq,
-            collapsed: plan.collapsed,
-            blocks: host(memory.ring())?,
-            completions: host(memory.completions())?,
-            records: host(memory.records())?,
+            collapsed,
+            blocks,
+            completions,
+            records,
             posted: 0,
             rung: 0,
             completed: 0,
@@ -184,8 +188,8 @@ impl<'q> Poster<'q> {
     }
 
     /// The queue pair.
-    pub fn queue(&self) -> &'q dyn QueuePair {
-        self.queue
+    pub fn queue(&self) -> &dyn QueuePair {
+        self.queue.as_ref()
     }
 
     /// Blocks posted so far: what [`Self::wait`] takes to wait for everything.
@@ -267,12 +271,17 @@ impl<'q> Poster<'q> {
             if turns.is_multiple_of(LOOK_EVERY) {
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
                 if waited > within {
-                    let in_flight = self.posted - self.completed;
-                    return Err(PostError::TimedOut { number: self.number, waited, in_flight, completed: self.completed });
+                    return Err(self.late(waited));
                 }
             }
         }
         Ok(())
+    }
+
+    /// The error of who has polled for so long and seen nothing.
+    pub fn late(&self, waited: Duration) -> PostError {
+        let (number, in_flight) = (self.number, self.posted - self.completed);
+        PostError::TimedOut { number, waited, in_flight, completed: self.completed }
     }
 
     fn sound(&self) -> Result<(), PostError> {

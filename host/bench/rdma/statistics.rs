@@ -1,7 +1,7 @@
 //! Figures out of time stamps, by perftest's definitions (perftest_parameters.c, print_report_bw and print_report_lat), so that they
 //! can be set beside those of `ib_write_bw` and `ib_write_lat`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// perftest leaves the peak out beyond so many iterations: it looks at every pair of a post and a completion.
 pub const MOST_FOR_PEAK: u64 = 20_000;
@@ -13,7 +13,7 @@ pub const MEBIBYTE: f64 = (1 << 20) as f64;
 pub const GIGABIT: f64 = 125e6;
 
 /// One row of a bandwidth table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidth {
     /// Of one message.
     pub bytes: u64,
@@ -93,7 +93,7 @@ impl Bandwidth {
 }
 
 /// One row of a latency table, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Of one message.
     pub bytes: u64,
@@ -145,7 +145,7 @@ impl Latency {
 }
 
 /// One row of a latency test that runs for a time: no samples are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeanLatency {
     /// Of one message.
     pub bytes: u64,

@@ -4,7 +4,7 @@
 use super::setting::{Atomic, Kind, Setting, Verb};
 use super::statistics::{Bandwidth, GIGABIT, Latency, MEBIBYTE, MeanLatency};
 use crate::rdma::{AdapterPath, Transport};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What stands above and below each table.
@@ -27,7 +27,7 @@ pub fn columns(setting: &Setting) -> &'static str {
 }
 
 /// One row, of the kind that the setting asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Figures {

@@ -6,17 +6,18 @@ use crate::rdma::{QueueAddress, QueuePlan, RdmaError};
 use crate::wire::mlx5::cqe::Outcome;
 use crate::wire::mlx5::{Payload, Remote, Syndrome, Transport, VendorSyndrome};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 const NUMBER: u32 = 0x12_3456;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-#[derive(Debug)]
-struct Pair(QueueMemory);
+#[derive(Clone, Debug)]
+struct Pair(Arc<QueueMemory>);
 
 impl Pair {
     fn new(log_blocks: u32, collapsed: bool) -> Self {
         let plan = QueuePlan { space: Space::cpu(), log_blocks, collapsed };
-        Self(QueueMemory::new(plan, Place::Host).expect("memory"))
+        Self(Arc::new(QueueMemory::new(plan, Place::Host).expect("memory")))
     }
 }
 
@@ -123,7 +124,7 @@ fn payload(i: usize) -> Vec<u8> {
 fn entries_go_round_the_ring_and_past_16_bits() {
     for collapsed in [false, true] {
         let pair = Pair::new(4, collapsed);
-        let mut poster = Poster::new(&pair).expect("in host memory");
+        let mut poster = Poster::new(Box::new(pair.clone())).expect("in host memory");
         let mut adapter = Adapter::default();
         let mut sent = 0;
         while poster.posted() < 70_000 {
@@ -147,7 +148,7 @@ fn entries_go_round_the_ring_and_past_16_bits() {
 #[test]
 fn a_full_ring_says_so_and_goes_on_after_a_poll() {
     let pair = Pair::new(2, false);
-    let mut poster = Poster::new(&pair).expect("in host memory");
+    let mut poster = Poster::new(Box::new(pair.clone())).expect("in host memory");
     for _ in 0..4 {
         poster.post(write(&[1]), true).expect("room");
     }
@@ -168,7 +169,7 @@ fn a_full_ring_says_so_and_goes_on_after_a_poll() {
 #[test]
 fn unsignalled_entries_complete_with_the_next_signalled_one() {
     let pair = Pair::new(3, false);
-    let mut poster = Poster::new(&pair).expect("in host memory");
+    let mut poster = Poster::new(Box::new(pair.clone())).expect("in host memory");
     for i in 0..6 {
         poster.post(write(&[i]), i == 3).expect("room");
     }
@@ -185,7 +186,7 @@ fn unsignalled_entries_complete_with_the_next_signalled_one() {
 fn the_first_failure_stays() {
     for collapsed in [false, true] {
         let pair = Pair::new(3, collapsed);
-        let mut poster = Poster::new(&pair).expect("in host memory");
+        let mut poster = Poster::new(Box::new(pair.clone())).expect("in host memory");
         for _ in 0..4 {
             poster.post(write(&[9]), true).expect("room");
         }
@@ -205,7 +206,7 @@ fn the_first_failure_stays() {
 #[test]
 fn an_adapter_that_does_nothing_is_not_waited_for_for_ever() {
     let pair = Pair::new(3, false);
-    let mut poster = Poster::new(&pair).expect("in host memory");
+    let mut poster = Poster::new(Box::new(pair.clone())).expect("in host memory");
     poster.post(write(&[9; 40]), true).expect("room");
     poster.ring();
     let error = poster.wait(2, Duration::from_millis(1)).expect_err("nobody serves");
@@ -218,7 +219,7 @@ fn an_adapter_that_does_nothing_is_not_waited_for_for_ever() {
 #[test]
 fn what_no_adapter_writes_is_named() {
     let pair = Pair::new(3, false);
-    let mut poster = Poster::new(&pair).expect("in host memory");
+    let mut poster = Poster::new(Box::new(pair.clone())).expect("in host memory");
     poster.post(write(&[9]), true).expect("room");
     poster.ring();
     Adapter::default().complete(&pair, 5, Opcode::Write, Outcome::Done);
@@ -232,7 +233,7 @@ proptest! {
     #[test]
     fn any_turns(steps in prop::collection::vec((0u8..4, 0usize..6, any::<bool>()), 1..200), collapsed: bool, log in 2u32..6) {
         let pair = Pair::new(log, collapsed);
-        let mut poster = Poster::new(&pair).expect("in host memory");
+        let mut poster = Poster::new(Box::new(pair.clone())).expect("in host memory");
         let mut adapter = Adapter::default();
         let mut sent = Vec::new();
         for (step, n, signalled) in steps {
