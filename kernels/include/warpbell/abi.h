@@ -259,7 +259,7 @@ typedef struct wb_send_queue {
   uint64_t completions;      // 64 bytes << log_completions
   uint64_t record;           // the doorbell record: two big-endian words, receive and send
   uint64_t doorbell;         // a u64: the adapter's register, or a mailbox that a host thread reads
-  uint64_t mark;             // u32[blocks]: 2 * (lap + 1) once the block of that lap is written, 1 more for an entry's second block
+  uint64_t mark;             // u32[blocks]: 4 * (lap + 1) once the block of that lap is written, and what kind of block (mlx5/queue.cuh)
   uint64_t hold;             // u32[blocks]: not 0 while somebody still needs the block's staging
   uint64_t staging;          // block 0's staging, staging_bytes for each: registered memory, as kernels see it
   uint64_t staging_address;  // and as work requests name it

@@ -70,7 +70,8 @@ constexpr uint32_t lap_shift = 3;
 
 // What rings of any kind share. `Queue` has the words ticket, credit and tail_lock; `Ring`, which derives from this, says
 //
-//   is_marked(ticket)        whether the entry of exactly this ticket has been written
+//   is_marked(ticket)        whether what stands at exactly this ticket has been written
+//   walk(mask, tail)         moves the tail over what is marked, a lane each; collective; whether there may be more
 //   ring(tail)               tells the device that the entries before this ticket are there: what a doorbell is
 //   replenish_on(ring, mask) looks for free entries and turns them into credit; collective; whether there was any
 template <class Queue, class Ring> class ring_core {
@@ -117,8 +118,8 @@ template <class Queue, class Ring> class ring_core {
       if (static_cast<uint32_t>(before) != 0) break;
       const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
       uint32_t tail = old_tail;
-      const uint32_t n = warp::count(mask), rank = warp::rank(mask);
-      for (uint32_t k = n; k == n; tail += k) k = warp::prefix(mask, r.is_marked(tail + rank));
+      while (r.walk(mask, tail)) {
+      }
       uint32_t more = 0;
       if (warp::is_leader(mask)) {
         if (tail != old_tail) r.ring(tail);
@@ -187,6 +188,12 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   }
 
   WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
+
+  WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
+    const uint32_t k = warp::prefix(mask, is_marked(tail + warp::rank(mask)));
+    tail += k;
+    return k == warp::count(mask);
+  }
 
   WB_FN void ring(uint32_t tail) const {
     order::fence_sys();

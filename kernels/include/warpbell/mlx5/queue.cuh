@@ -8,10 +8,13 @@
 // completions of a queue pair come in order, so the last one's speaks for all. Lanes that post together get consecutive tickets or
 // none, hence every run of tickets ends with a signalled entry, and nobody waits for a completion that was never asked for.
 //
+// Marks. One release store tells of everything that a lane has posted: that of its first block's mark, after all others. So
+// whoever has seen the first mark may go by the others, and by all that was written. An entry must not be rung for by halves: the
+// mark of its first block says that it has a second, over which the tail then moves, whether that one's mark has been seen or not.
+//
 // Completion. A completion names the first block of its entry. The poller, one warp at a time under `head_lock`, stores the
 // number of the block behind that one in `completed`, which is all that waiters look at; and then moves it over the entry's
-// second block, if it has one: the mark of that block says so. A waiter therefore waits for the block behind the *first* of its
-// last entry.
+// second block, if its mark says that it has one. A waiter therefore waits for the block behind the *first* of its last entry.
 //
 // Failure. A queue pair that fails completes nothing any more. The first error in ring order is its cause; behind it come flush
 // errors for everything that was posted, which are not looked at. What had completed before is done, the rest has failed.
@@ -91,19 +94,9 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN queue_word word() const { return queue_word{q->queue_word}; }
 
   // Writes entries and marks their blocks. Only for tickets that `take` gave out, which all must be written; `publish` must follow.
-  WB_FN void put(uint32_t ticket, const block& b) const {
-    store(ticket, b);
-    set_mark(ticket, first_block);
-  }
-  WB_FN void put(uint32_t ticket, const block2& b) const {
-    store(ticket, b.first);
-    store(ticket + 1, b.second);
-    set_mark(ticket, first_block);
-    set_mark(ticket + 1, second_block);
-  }
-  template <class First, class Second> WB_FN void put(uint32_t ticket, const chain<First, Second>& c) const {
-    put(ticket, c.first);
-    put(ticket + extent<First>::blocks, c.second);
+  template <class Entry> WB_FN void put(uint32_t ticket, const Entry& e) const {
+    store(ticket, e);
+    mark_all(ticket, e, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
   }
 
   // Takes what completions have come off the ring, unless somebody else is at it. Collective. The number of blocks that
@@ -134,20 +127,46 @@ class send_core : public ring_core<wb_send_queue, send_core> {
  private:
   friend class ring_core<wb_send_queue, send_core>;
 
-  // Low bit of a mark; lap + 1 above it.
-  static constexpr uint32_t first_block = 0, second_block = 1;
+  // Low bits of a mark; lap + 1 above them.
+  static constexpr uint32_t only_block = 0, first_of_two = 1, second_of_two = 2, kinds = 3, kind_bits = 2;
   static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
   static constexpr uint32_t groups = 4;  // blocks looked at by one lane
 
   WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
   WB_FN uint32_t* hold_word(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->hold) + index(ticket); }
-  WB_FN uint32_t marked(uint32_t ticket, uint32_t which) const { return ((ticket >> q->log_blocks) + 1) << 1 | which; }
-  WB_FN void set_mark(uint32_t ticket, uint32_t which) const { order::store_release(mark(ticket), marked(ticket, which)); }
+  WB_FN uint32_t marked(uint32_t ticket, uint32_t kind) const { return ((ticket >> q->log_blocks) + 1) << kind_bits | kind; }
   WB_FN bool is_marked(uint32_t ticket) const {
-    return (order::load_acquire(mark(ticket)) | second_block) == marked(ticket, second_block);
+    return ((order::load_acquire(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
+  }
+  // Moves the tail over what is marked, never to the second half of an entry.
+  WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
+    const uint32_t t = tail + warp::rank(mask), n = warp::count(mask);
+    const uint32_t difference = order::load_acquire(mark(t)) ^ marked(t, only_block);
+    uint32_t k = warp::prefix(mask, difference <= kinds);
+    if (warp::any(mask, difference == first_of_two && warp::rank(mask) + 1 == k)) ++k;
+    tail += k;
+    return k >= n;
   }
 
   WB_FN void store(uint32_t ticket, const block& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
+  WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
+  template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
+    store(ticket, c.first);
+    store(ticket + extent<First>::blocks, c.second);
+  }
+
+  // Marks the blocks of an entry or chain, the first one last and by `set`.
+  template <class Set> WB_FN void mark_all(uint32_t ticket, const block&, Set set) const { set(ticket, only_block); }
+  template <class Set> WB_FN void mark_all(uint32_t ticket, const block2&, Set set) const {
+    order::store_relaxed(mark(ticket + 1), marked(ticket + 1, second_of_two));
+    set(ticket, first_of_two);
+  }
+  template <class First, class Second, class Set>
+  WB_FN void mark_all(uint32_t ticket, const chain<First, Second>& c, Set set) const {
+    mark_all(ticket + extent<First>::blocks, c.second,
+             [this](uint32_t t, uint32_t kind) { order::store_relaxed(mark(t), marked(t, kind)); });
+    mark_all(ticket, c.first, set);
+  }
 
   WB_FN bool is_complete(uint32_t end) const { return static_cast<int32_t>(order::load_acquire(&q->completed) - end) >= 0; }
 
@@ -227,7 +246,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // Stores `completed`, over the last entry's second block if it has one.
   WB_FN void tell(const progress& p) const {
     order::store_release(&q->completed, p.completed);
-    if (p.failed == 0 && order::load_relaxed(mark(p.completed)) == marked(p.completed, second_block)) {
+    if (p.failed == 0 && order::load_relaxed(mark(p.completed - 1)) == marked(p.completed - 1, first_of_two)) {
       order::store_release(&q->completed, p.completed + 1);
     }
   }
