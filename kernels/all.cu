@@ -5,6 +5,7 @@
 #include "bench/array.cu"
 #include "bench/nvme.cu"
 #include "bench/queue.cu"
+#include "bench/rdma.cu"
 #include "bench/shmem.cu"
 #include "cache.cu"
 #include "graph/bfs.cu"

@@ -6,6 +6,7 @@ pub mod graph;
 pub mod histogram;
 pub mod nvme;
 pub mod queue;
+pub mod rdma;
 pub mod report;
 pub mod shmem;
 pub use crate::units;

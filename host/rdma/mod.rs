@@ -18,6 +18,7 @@ mod library;
 mod mlx5;
 mod open;
 mod port;
+mod poster;
 #[cfg(any(feature = "rdma", test))]
 mod proxy;
 mod queue_memory;
@@ -37,6 +38,7 @@ pub use dcb::Bridging;
 pub use error::RdmaError;
 pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, choose_gid};
 pub use library::VerbsLibrary;
+pub use poster::{PostError, Poster};
 pub use open::open;
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};
 pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
