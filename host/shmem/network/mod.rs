@@ -6,6 +6,7 @@
 //! an adapter's atomics are not atomic to a processor's: so every PE has queue pairs to every PE, and to itself.
 
 mod exchange;
+mod facts;
 mod host_calls;
 mod interface;
 mod open;
@@ -14,6 +15,7 @@ mod tables;
 mod transport;
 
 pub(super) use exchange::Offer;
+pub use facts::{TransportFacts, transports};
 pub(super) use interface::{address_of_setting, reached_at};
 pub(super) use open::{Available, Opening, candidates, choose, open};
 pub use settings::{NetworkPlan, NetworkSettings};
@@ -177,3 +179,5 @@ impl fmt::Debug for Network {
     }
 }
 
+#[cfg(test)]
+mod tests;
