@@ -5,6 +5,7 @@ use super::table::Address;
 use super::{Initiator, Kind, RdmaBenchError, Side, kernel};
 use crate::memory::{MemoryError, Place, Region, Space};
 use crate::rdma::{MemoryRange, Poster, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights};
+use crate::shmem::bootstrap::Bootstrap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -60,10 +61,22 @@ pub(super) fn exchange<T: Serialize + DeserializeOwned>(
     within: Duration,
     mine: &T,
 ) -> Result<Vec<T>, RdmaBenchError> {
-    let other = 1 - side.ranks.rank();
+    exchange_between(side.ranks, within, mine)
+}
+
+/// The same, of ranks that are no sides yet.
+pub(super) fn exchange_between<T: Serialize + DeserializeOwned>(
+    ranks: &dyn Bootstrap,
+    within: Duration,
+    mine: &T,
+) -> Result<Vec<T>, RdmaBenchError> {
+    if ranks.size() != 2 {
+        return Err(RdmaBenchError::NotTwo(ranks.size()));
+    }
+    let other = 1 - ranks.rank();
     let unreadable = |reason: String| RdmaBenchError::OtherSide { rank: other, reason };
     let bytes = serde_json::to_vec(mine).map_err(|e| unreadable(e.to_string()))?;
-    let all = side.ranks.allgather(&bytes, within)?;
+    let all = ranks.allgather(&bytes, within)?;
     let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(|e| unreadable(format!("{e}: another version?")));
     all.iter().map(read).collect()
 }
@@ -99,9 +112,6 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn new(side: &Side<'_>, setting: &Setting, initiator: Initiator) -> Result<(Self, Driver), RdmaBenchError> {
-        if side.ranks.size() != 2 {
-            return Err(RdmaBenchError::NotTwo(side.ranks.size()));
-        }
         // Each kind of initiator has its memory: a CPU that waits for a byte has to see it.
         let space = match initiator {
             Initiator::Kernel => side.engine.space().clone(),

@@ -92,6 +92,12 @@ pub enum RdmaBenchError {
         /// Messages.
         done: u64,
     },
+    /// No adapter that was asked for can be had.
+    #[error("no adapter: {reasons}")]
+    NoAdapter {
+        /// Why not, one for each kind.
+        reasons: String,
+    },
     /// Somebody pressed Ctrl-C.
     #[error("stopped")]
     Stopped,

@@ -3,6 +3,7 @@
 //!
 //! A side is a rank of a [`Bootstrap`] of two: threads of one process, or a process each. What arrives is verified after each size.
 
+mod adapter;
 mod endpoint;
 mod error;
 mod kernel;
@@ -11,6 +12,7 @@ mod setting;
 mod statistics;
 pub mod table;
 
+pub use adapter::AdapterChoice;
 pub use error::RdmaBenchError;
 pub use setting::{
     ALL_SIZES, ATOMIC_BYTES, Atomic, Kind, MOST_INLINE, MOST_QUEUE_PAIRS, MOST_TX_DEPTH, Setting, SettingError, Test,
