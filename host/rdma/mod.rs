@@ -14,15 +14,21 @@ mod dcb;
 mod error;
 mod gid;
 mod library;
+#[cfg(any(feature = "rdma", test))]
+mod mlx5;
 mod open;
 mod port;
 mod poster;
+#[cfg(any(feature = "rdma", test))]
+mod proxy;
 mod queue_memory;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
 pub mod served;
 mod tclass;
+#[cfg(feature = "rdma")]
+mod verbs;
 
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
 pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, DoorbellChoice, QueueChoice};

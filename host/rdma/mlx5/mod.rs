@@ -1,0 +1,1 @@
+//! An mlx5 NIC whose queues kernels drive.
