@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 #[non_exhaustive]
 pub enum PostError {
     /// The CPU does not reach the rings.
-    #[error("queue pair {number:#x}: its rings or its doorbell are the GPU's; create it with a plan for host memory to post from the CPU")]
+    #[error(
+        "queue pair {number:#x}: its rings or its doorbell are the GPU's; create it with a plan for host memory to post from the CPU"
+    )]
     OutOfReach {
         /// Queue pair.
         number: u32,
@@ -44,7 +46,9 @@ pub enum PostError {
         source: WqeError,
     },
     /// The ring has no room before something completes.
-    #[error("queue pair {number:#x} is full: an entry of {wanted} blocks, and {in_flight} of {blocks} are in flight; poll first")]
+    #[error(
+        "queue pair {number:#x} is full: an entry of {wanted} blocks, and {in_flight} of {blocks} are in flight; poll first"
+    )]
     Full {
         /// Queue pair.
         number: u32,
@@ -79,7 +83,9 @@ pub enum PostError {
         source: CqeError,
     },
     /// A completion of an entry that is not in flight.
-    #[error("queue pair {number:#x}, completion {index}: of queue pair {of:#x}, block {counter:#06x}, which is not in flight")]
+    #[error(
+        "queue pair {number:#x}, completion {index}: of queue pair {of:#x}, block {counter:#06x}, which is not in flight"
+    )]
     Unknown {
         /// Queue pair.
         number: u32,

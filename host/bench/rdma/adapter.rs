@@ -39,7 +39,11 @@ impl AdapterChoice {
     }
 
     /// Opens the adapter of both sides of this process, and says why it is not a better one.
-    pub fn open(&self, space: &Space, ranks: &dyn Bootstrap) -> Result<(Box<dyn Adapter>, Vec<String>), RdmaBenchError> {
+    pub fn open(
+        &self,
+        space: &Space,
+        ranks: &dyn Bootstrap,
+    ) -> Result<(Box<dyn Adapter>, Vec<String>), RdmaBenchError> {
         let (adapter, found) = self.first(space, ranks);
         adapter.map(|a| (a, found.reasons.clone())).ok_or_else(|| none_of(&found))
     }

@@ -137,18 +137,14 @@ fn choice(args: &RdmaArgs) -> Result<AdapterChoice, Failure> {
         Some(AdapterKind::Verbs) => Some(Transport::Verbs),
         Some(AdapterKind::Soft) => Some(Transport::Soft),
         None => match std::env::var(TRANSPORT_VARIABLE) {
-            Ok(name) => name
-                .parse::<warpbell::shmem::Transport>()
-                .map_err(|e| Failure::about(TRANSPORT_VARIABLE, e))?
-                .adapter(),
+            Ok(name) => {
+                name.parse::<warpbell::shmem::Transport>().map_err(|e| Failure::about(TRANSPORT_VARIABLE, e))?.adapter()
+            }
             Err(_) => None,
         },
     };
-    let mut device = if transport == Some(Transport::Soft) {
-        DeviceChoice::default()
-    } else {
-        DeviceChoice::from_environment()?
-    };
+    let mut device =
+        if transport == Some(Transport::Soft) { DeviceChoice::default() } else { DeviceChoice::from_environment()? };
     if let Some(name) = &args.ib_dev {
         device = device.named(name).map_err(|e| Failure::Usage(format!("--ib-dev {name}: {e}")))?;
     }
@@ -242,7 +238,8 @@ impl Job<'_> {
                 Initiator::Kernel => format!("kernels on {}, a warp for each queue pair", self.engine),
                 _ => "one CPU thread, on the same rings".to_owned(),
             };
-            let list = if test.kind == Kind::Bandwidth { format!("  post list {}", bench.post_list()) } else { String::new() };
+            let list =
+                if test.kind == Kind::Bandwidth { format!("  post list {}", bench.post_list()) } else { String::new() };
             text.line(format_args!("# initiator {initiator}: {who}{list}  data in {}", bench.memory()))?;
             text.line(format_args!("{}", bench.head(&path)))?;
             text.line(format_args!("{}", table::columns(&self.setting)))?;
@@ -267,10 +264,8 @@ impl Job<'_> {
     fn report(&self, tables: &[Table]) -> Result<(), Failure> {
         if let Some(path) = &self.args.json {
             let config = json!({ "setting": self.setting, "deadline_ns": nanoseconds(self.args.engine.deadline) });
-            let results: Vec<Value> = tables
-                .iter()
-                .map(|t| json!({ "initiator": t.initiator, "path": t.path, "rows": t.rows }))
-                .collect();
+            let results: Vec<Value> =
+                tables.iter().map(|t| json!({ "initiator": t.initiator, "path": t.path, "rows": t.rows })).collect();
             output::write_json(&Report::new("bench rdma", config, &self.engine, None, results), path)?;
         }
         verdict(tables)
