@@ -1,5 +1,6 @@
 //! `warpbell bench`: measure and print.
 
+mod rdma;
 mod shmem;
 
 use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
@@ -21,6 +22,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         BenchCommand::Queue(args) => queue(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
         BenchCommand::Shmem(args) => shmem::run(&args, interrupt),
+        BenchCommand::Rdma(args) => rdma::run(&args, interrupt),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::wire::mlx5::{
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// Why posting or waiting failed.
@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 #[non_exhaustive]
 pub enum PostError {
     /// The CPU does not reach the rings.
-    #[error("queue pair {number:#x}: its rings are in GPU memory; create it with a plan for host memory to post from the CPU")]
+    #[error(
+        "queue pair {number:#x}: its rings or its doorbell are the GPU's; create it with a plan for host memory to post from the CPU"
+    )]
     OutOfReach {
         /// Queue pair.
         number: u32,
@@ -44,7 +46,9 @@ pub enum PostError {
         source: WqeError,
     },
     /// The ring has no room before something completes.
-    #[error("queue pair {number:#x} is full: an entry of {wanted} blocks, and {in_flight} of {blocks} are in flight; poll first")]
+    #[error(
+        "queue pair {number:#x} is full: an entry of {wanted} blocks, and {in_flight} of {blocks} are in flight; poll first"
+    )]
     Full {
         /// Queue pair.
         number: u32,
@@ -79,7 +83,9 @@ pub enum PostError {
         source: CqeError,
     },
     /// A completion of an entry that is not in flight.
-    #[error("queue pair {number:#x}, completion {index}: of queue pair {of:#x}, block {counter:#06x}, which is not in flight")]
+    #[error(
+        "queue pair {number:#x}, completion {index}: of queue pair {of:#x}, block {counter:#06x}, which is not in flight"
+    )]
     Unknown {
         /// Queue pair.
         number: u32,
@@ -124,6 +130,18 @@ impl Words {
     }
 }
 
+/// The doorbell: behind the record, or where the adapter has it, which is an address of this process where kernels run on its threads.
+fn doorbell(memory: &QueueMemory, records: Words) -> Option<Words> {
+    let behind = memory.records().address() + QueueMemory::doorbell_offset() as u64;
+    let at = memory.send_queue(0, 0).doorbell;
+    if at == behind {
+        // SAFETY: within the region.
+        return Some(Words(unsafe { records.0.add(QueueMemory::doorbell_offset()) }));
+    }
+    let own = memory.plan().space.gpu_context().is_none();
+    own.then(|| NonNull::new(at as *mut u8)).flatten().map(Words)
+}
+
 /// An entry that was posted and is not known complete.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
@@ -148,6 +166,7 @@ pub struct Poster {
     blocks: Words,
     completions: Words,
     records: Words,
+    doorbell: Words,
     /// Next free block, blocks that were rung for, blocks known complete, completions consumed.
     posted: u64,
     rung: u64,
@@ -169,6 +188,7 @@ impl Poster {
         let collapsed = plan.collapsed;
         let (blocks, completions, records) =
             (host(memory.ring())?, host(memory.completions())?, host(memory.records())?);
+        let doorbell = doorbell(memory, records).ok_or(PostError::OutOfReach { number })?;
         Ok(Self {
             queue,
             number,
@@ -178,6 +198,7 @@ impl Poster {
             blocks,
             completions,
             records,
+            doorbell,
             posted: 0,
             rung: 0,
             completed: 0,
@@ -242,7 +263,9 @@ impl Poster {
         let word = u32::from_ne_bytes(bytemuck::cast(send));
         self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
         let doorbell = u64::from_ne_bytes(SendDoorbell::new(self.number, self.posted).to_bytes());
-        self.records.word64(QueueMemory::doorbell_offset()).store(doorbell, Ordering::Release);
+        // Behind everything that the adapter reads when it sees this, also where it is a register.
+        fence(Ordering::SeqCst);
+        self.doorbell.word64(0).store(doorbell, Ordering::Release);
         self.rung = self.posted;
     }
 

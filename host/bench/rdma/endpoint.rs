@@ -5,6 +5,7 @@ use super::table::Address;
 use super::{Initiator, Kind, RdmaBenchError, Side, kernel};
 use crate::memory::{MemoryError, Place, Region, Space};
 use crate::rdma::{MemoryRange, Poster, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights};
+use crate::shmem::bootstrap::Bootstrap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -60,11 +61,24 @@ pub(super) fn exchange<T: Serialize + DeserializeOwned>(
     within: Duration,
     mine: &T,
 ) -> Result<Vec<T>, RdmaBenchError> {
-    let other = 1 - side.ranks.rank();
+    exchange_between(side.ranks, within, mine)
+}
+
+/// The same, of ranks that are no sides yet.
+pub(super) fn exchange_between<T: Serialize + DeserializeOwned>(
+    ranks: &dyn Bootstrap,
+    within: Duration,
+    mine: &T,
+) -> Result<Vec<T>, RdmaBenchError> {
+    if ranks.size() != 2 {
+        return Err(RdmaBenchError::NotTwo(ranks.size()));
+    }
+    let other = 1 - ranks.rank();
     let unreadable = |reason: String| RdmaBenchError::OtherSide { rank: other, reason };
     let bytes = serde_json::to_vec(mine).map_err(|e| unreadable(e.to_string()))?;
-    let all = side.ranks.allgather(&bytes, within)?;
-    let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(|e| unreadable(format!("{e}: another version?")));
+    let all = ranks.allgather(&bytes, within)?;
+    let read =
+        |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(|e| unreadable(format!("{e}: another version?")));
     all.iter().map(read).collect()
 }
 
@@ -95,20 +109,24 @@ pub(super) struct Endpoint {
     numbers: Vec<u32>,
     initiator: Initiator,
     span: u64,
+    /// Bytes of either half; the memory may be longer.
+    half: u64,
 }
 
 impl Endpoint {
-    pub(super) fn new(side: &Side<'_>, setting: &Setting, initiator: Initiator) -> Result<(Self, Driver), RdmaBenchError> {
-        if side.ranks.size() != 2 {
-            return Err(RdmaBenchError::NotTwo(side.ranks.size()));
-        }
+    pub(super) fn new(
+        side: &Side<'_>,
+        setting: &Setting,
+        initiator: Initiator,
+    ) -> Result<(Self, Driver), RdmaBenchError> {
         // Each kind of initiator has its memory: a CPU that waits for a byte has to see it.
         let space = match initiator {
             Initiator::Kernel => side.engine.space().clone(),
             Initiator::Host => Space::cpu(),
         };
         let span = setting.span();
-        let bytes = 2 * span as usize * setting.queue_pairs as usize;
+        let half = span * u64::from(setting.queue_pairs);
+        let bytes = 2 * half as usize;
         let made = (|| -> Result<_, RdmaBenchError> {
             let (memory, registration) = Self::memory(side, &space, bytes)?;
             let log_blocks = log_blocks_of(setting);
@@ -135,7 +153,9 @@ impl Endpoint {
         if peer.setting != *setting || peer.initiator != initiator {
             let words = |setting: &Setting, initiator| {
                 let Setting { test, sizes, iterations, duration, queue_pairs, tx_depth, .. } = setting;
-                format!("{test} by {initiator}: sizes {sizes:?}, {iterations} iterations, duration {duration:?}, {queue_pairs} queue pairs, depth {tx_depth}")
+                format!(
+                    "{test} by {initiator}: sizes {sizes:?}, {iterations} iterations, duration {duration:?}, {queue_pairs} queue pairs, depth {tx_depth}"
+                )
             };
             let (here, there) = (words(setting, initiator), words(&peer.setting, peer.initiator));
             return Err(RdmaBenchError::Different { here, there });
@@ -149,16 +169,24 @@ impl Endpoint {
             return Err(RdmaBenchError::OtherSide { rank, reason });
         }
         let numbers = queues.iter().map(|q| q.number()).collect();
-        let endpoint = Self { registration, memory, peer, numbers, initiator, span };
+        let endpoint = Self { registration, memory, peer, numbers, initiator, span, half };
         let driver = match initiator {
             Initiator::Kernel => {
                 let table = kernel::Queues::new(side, &queues, endpoint.memory.host().is_some())?;
                 Driver::Kernel(queues, table)
             }
-            Initiator::Host => Driver::Host(queues.into_iter().map(|q| {
-                let number = q.number();
-                Poster::new(q).map_err(|e| RdmaError::Queue { blocks: 1 << log_blocks_of(setting), reason: format!("{number:#x}: {e}") })
-            }).collect::<Result<_, _>>()?),
+            Initiator::Host => Driver::Host(
+                queues
+                    .into_iter()
+                    .map(|q| {
+                        let number = q.number();
+                        Poster::new(q).map_err(|e| RdmaError::Queue {
+                            blocks: 1 << log_blocks_of(setting),
+                            reason: format!("{number:#x}: {e}"),
+                        })
+                    })
+                    .collect::<Result<_, _>>()?,
+            ),
         };
         Ok((endpoint, driver))
     }
@@ -198,13 +226,14 @@ impl Endpoint {
     pub(super) fn offset(&self, half: Half) -> u64 {
         match half {
             Half::Outbox => 0,
-            Half::Inbox => self.memory.len() as u64 / 2,
+            Half::Inbox => self.half,
         }
     }
 
     /// This side's half of a message, and the other side's: as work requests name them.
     pub(super) fn ways(&self, verb: Verb) -> (u64, u64) {
-        let (local, remote) = if verb == Verb::Read { (Half::Inbox, Half::Outbox) } else { (Half::Outbox, Half::Inbox) };
+        let (local, remote) =
+            if verb == Verb::Read { (Half::Inbox, Half::Outbox) } else { (Half::Outbox, Half::Inbox) };
         (self.registration.address() + self.offset(local), self.peer.address + self.offset(remote))
     }
 
@@ -231,8 +260,7 @@ impl Endpoint {
     /// The outbox full, the inbox empty. Nobody sends meanwhile.
     pub(super) fn prepare(&self, rank: usize, bytes: u64) -> Result<(), MemoryError> {
         self.memory.write(self.offset(Half::Outbox) as usize, &self.pattern(rank, bytes))?;
-        let inbox = self.offset(Half::Inbox) as usize;
-        self.memory.fill(inbox, self.memory.len() - inbox, 0)
+        self.memory.fill(self.offset(Half::Inbox) as usize, self.half as usize, 0)
     }
 
     /// Looks at what came: `mine` and `theirs` are how many messages each side sent on each queue pair.

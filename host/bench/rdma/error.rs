@@ -85,12 +85,20 @@ pub enum RdmaBenchError {
     #[error("a measurement is between two sides, and there are {0} ranks")]
     NotTwo(usize),
     /// Too little for the figures that are asked for.
-    #[error("{done} messages of {bytes} bytes are too few for a row of the table; give more --iters or a longer --duration")]
+    #[error(
+        "{done} messages of {bytes} bytes are too few for a row of the table; give more --iters or a longer --duration"
+    )]
     TooFew {
         /// Of one message.
         bytes: u64,
         /// Messages.
         done: u64,
+    },
+    /// No adapter that was asked for can be had.
+    #[error("no adapter: {reasons}")]
+    NoAdapter {
+        /// Why not, one for each kind.
+        reasons: String,
     },
     /// Somebody pressed Ctrl-C.
     #[error("stopped")]

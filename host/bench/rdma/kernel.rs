@@ -62,7 +62,11 @@ impl<'a> KernelArg<'a> for Parameters {
 pub(super) struct Queues(Region);
 
 impl Queues {
-    pub(super) fn new(side: &Side<'_>, queues: &[Box<dyn QueuePair>], in_host_memory: bool) -> Result<Self, MemoryError> {
+    pub(super) fn new(
+        side: &Side<'_>,
+        queues: &[Box<dyn QueuePair>],
+        in_host_memory: bool,
+    ) -> Result<Self, MemoryError> {
         let region = side.engine.allocate(Place::Device, size_of::<abi::SendQueue>() * queues.len())?;
         // Rings alone are not near: so is what is sent, or stores to it may still be on their way.
         let mask = if in_host_memory { !abi::SEND_NEAR } else { !0 };
@@ -135,7 +139,9 @@ pub(super) fn run(
         Kind::Latency => ("wb_rdma_one_by_one", 1),
     };
     let grid = Grid { blocks, threads: width };
-    engine.launch(kernel, grid, Args::new().with(parameters))?.finish_within(LIMIT + setting.duration.unwrap_or_default())?;
+    engine
+        .launch(kernel, grid, Args::new().with(parameters))?
+        .finish_within(LIMIT + setting.duration.unwrap_or_default())?;
 
     let results: Vec<Left> = results.get_slice(0, pairs as usize)?;
     for (queue, result) in pairs_of.iter().zip(&results) {

@@ -3,6 +3,7 @@
 //!
 //! A side is a rank of a [`Bootstrap`] of two: threads of one process, or a process each. What arrives is verified after each size.
 
+mod adapter;
 mod endpoint;
 mod error;
 mod kernel;
@@ -11,6 +12,7 @@ mod setting;
 mod statistics;
 pub mod table;
 
+pub use adapter::AdapterChoice;
 pub use error::RdmaBenchError;
 pub use setting::{
     ALL_SIZES, ATOMIC_BYTES, Atomic, Kind, MOST_INLINE, MOST_QUEUE_PAIRS, MOST_TX_DEPTH, Setting, SettingError, Test,
@@ -145,7 +147,9 @@ impl<'a> RdmaBench<'a> {
     /// What stands above the table.
     pub fn head<'h>(&'h self, path: &'h AdapterPath) -> table::Head<'h> {
         let (local, remote) = self.endpoint.addresses();
-        table::Head { setting: &self.setting, path, inline_bytes: self.setting.inline_bytes, local, remote }
+        // Of what a kernel posts together the last entry is the one with a completion.
+        let cq_mod = if self.initiator == Initiator::Kernel { self.post_list() } else { self.setting.cq_mod };
+        table::Head { setting: &self.setting, path, inline_bytes: self.setting.inline_bytes, cq_mod, local, remote }
     }
 
     /// Whether this side posts.
@@ -180,8 +184,7 @@ impl<'a> RdmaBench<'a> {
     fn conclude(&self, bytes: u64, sent: Result<Sent, RdmaBenchError>) -> Result<Row, RdmaBenchError> {
         let mine = sent.as_ref().map_err(ToString::to_string).and_then(|sent| {
             let figures = self.posts().then(|| self.bandwidth(bytes, sent));
-            let figures =
-                figures.map(|b| (b.iterations, b.peak_bytes_per_s, b.average_bytes_per_s, b.messages_per_s));
+            let figures = figures.map(|b| (b.iterations, b.peak_bytes_per_s, b.average_bytes_per_s, b.messages_per_s));
             Ok(Told { done: sent.done.clone(), figures })
         });
         let told: Vec<Result<Told, String>> = endpoint::exchange(&self.side, self.patience(), &mine)?;
@@ -233,8 +236,7 @@ impl<'a> RdmaBench<'a> {
             (Some(stamps), None) => Latency::new(bytes, &stamps.posted, both_ways).map(Figures::Latency),
             _ => {
                 let done = sent.done.iter().sum();
-                (done > 0)
-                    .then(|| Figures::MeanLatency(MeanLatency::new(bytes, done, sent.elapsed_ns, both_ways)))
+                (done > 0).then(|| Figures::MeanLatency(MeanLatency::new(bytes, done, sent.elapsed_ns, both_ways)))
             }
         }
     }

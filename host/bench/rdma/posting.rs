@@ -114,8 +114,7 @@ fn bandwidth(m: &Messages<'_>, posters: &mut [Poster]) -> Result<Sent, RdmaBench
     let s = m.setting;
     let (depth, list, every) = (u64::from(s.tx_depth), u64::from(s.post_list), u64::from(s.cq_mod));
     let mut goals = vec![if s.duration.is_some() { u64::MAX } else { s.iterations }; posters.len()];
-    let mut all: Vec<Progress> =
-        posters.iter().map(|p| Progress { base: p.posted(), ..Progress::default() }).collect();
+    let mut all: Vec<Progress> = posters.iter().map(|p| Progress { base: p.posted(), ..Progress::default() }).collect();
     let mut stamps = s.stamps().then(|| vec![Stamps::default(); posters.len()]);
     let (mut turns, mut idle_since, mut ended) = (0u32, None::<Instant>, 0);
     while all.iter().zip(&goals).any(|(p, goal)| p.done < *goal) {
@@ -131,7 +130,8 @@ fn bandwidth(m: &Messages<'_>, posters: &mut [Poster]) -> Result<Sent, RdmaBench
                 let now = m.now();
                 for _ in 0..n {
                     let signalled = (p.posted + 1).is_multiple_of(every) || p.posted + 1 == *goal;
-                    m.post(poster, pair as u64, p.posted, signalled).map_err(|e| m.failed(poster, poster.completed() - p.base, e))?;
+                    m.post(poster, pair as u64, p.posted, signalled)
+                        .map_err(|e| m.failed(poster, poster.completed() - p.base, e))?;
                     p.posted += 1;
                     if let Some(stamps) = &mut stamps {
                         stamps[pair].posted.push(now);
@@ -215,7 +215,11 @@ fn there_and_back(m: &Messages<'_>, poster: &mut Poster) -> Result<Sent, RdmaBen
     let begins = m.side.ranks.rank() == m.side.client;
     let sign_at = |half| {
         let at = m.endpoint.offset(half) + m.bytes - 1;
-        let base = m.endpoint.region().host().ok_or_else(|| m.failed(poster, 0, PostError::OutOfReach { number: poster.queue().number() }))?;
+        let base = m
+            .endpoint
+            .region()
+            .host()
+            .ok_or_else(|| m.failed(poster, 0, PostError::OutOfReach { number: poster.queue().number() }))?;
         // SAFETY: within the region: each half has at least the bytes of a message.
         Ok::<_, RdmaBenchError>(Sign(unsafe { base.add(at as usize) }))
     };

@@ -195,7 +195,8 @@ mod tests {
     #[test]
     fn the_average_is_over_everything_and_the_peak_over_the_best_part() {
         // Four messages: the first takes 10 us, the others 1 us each, back to back.
-        let stamps = Stamps { posted: vec![0, 10_000, 11_000, 12_000], completed: vec![10_000, 11_000, 12_000, 13_000] };
+        let stamps =
+            Stamps { posted: vec![0, 10_000, 11_000, 12_000], completed: vec![10_000, 11_000, 12_000, 13_000] };
         let b = Bandwidth::new(1000, 4, 13_000, Some(&stamps));
         assert!((b.peak_bytes_per_s - 1e9).abs() < 1.0, "{b:?}");
         assert!((b.average_bytes_per_s - 4000.0 / 13e-6).abs() < 1.0, "{b:?}");

@@ -46,15 +46,7 @@ impl Figures {
             Self::Bandwidth(b) => bandwidth(b, gbits),
             Self::Latency(l) => format!(
                 " {:<7} {}          {:<7.2}        {:<7.2}      {:<7.2}  \t       {:<7.2}     \t{:<7.2}\t\t{:<7.2} \t\t{:<7.2}",
-                l.bytes,
-                l.iterations,
-                l.min_us,
-                l.max_us,
-                l.typical_us,
-                l.avg_us,
-                l.stdev_us,
-                l.p99_us,
-                l.p999_us
+                l.bytes, l.iterations, l.min_us, l.max_us, l.typical_us, l.avg_us, l.stdev_us, l.p99_us, l.p999_us
             ),
             Self::MeanLatency(m) => {
                 format!(" {:<7}       {}            {:<7.2}        {:<7.2}", m.bytes, m.iterations, m.avg_us, m.per_s)
@@ -84,6 +76,8 @@ pub struct Head<'a> {
     pub path: &'a AdapterPath,
     /// Whether the data of small messages goes in the work request, and up to how many bytes.
     pub inline_bytes: u64,
+    /// One completion is asked for in so many messages.
+    pub cq_mod: u32,
     /// This side's and the other's queue pairs.
     pub local: Vec<Address>,
     /// The other side's.
@@ -135,7 +129,7 @@ impl fmt::Display for Head<'_> {
             writeln!(f, " Post List       : {}", s.post_list)?;
         }
         if s.test.kind == Kind::Bandwidth {
-            writeln!(f, " CQ Moderation   : {}", s.cq_mod)?;
+            writeln!(f, " CQ Moderation   : {}", self.cq_mod)?;
         }
         let link = Link::of(path);
         if let Some(mtu) = link.mtu {
@@ -251,7 +245,14 @@ mod tests {
         let setting = Setting::new(Test { verb: Verb::Atomic, kind: Kind::Bandwidth });
         let path = path(Transport::Verbs, "rxe0 port 1", "RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 1024");
         let address = Address { number: 0x11, key: 0x2a, address: 0x7f00_0000_1000 };
-        let head = Head { setting: &setting, path: &path, inline_bytes: 0, local: vec![address], remote: vec![address] };
+        let head = Head {
+            setting: &setting,
+            path: &path,
+            inline_bytes: 0,
+            cq_mod: 100,
+            local: vec![address],
+            remote: vec![address],
+        };
         let text = head.to_string();
         for line in [
             LINE,

@@ -126,7 +126,11 @@ fn serve(shared: &Shared, ring: &mut ServedRing) -> bool {
                 shared.carried_out.fetch_add(1, Ordering::Relaxed);
             }
             let index = posted.index;
-            if failed { ring.fail(index, failure) } else { ring.complete(index) }
+            if failed {
+                ring.fail(index, failure)
+            } else {
+                ring.complete(index)
+            }
             true
         }
         Fetched::Refused(posted, why) => panic!("{why}: {posted:?}"),
