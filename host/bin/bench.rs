@@ -1,5 +1,6 @@
 //! `warpbell bench`: measure and print.
 
+mod post;
 mod shmem;
 
 use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
@@ -19,6 +20,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     match command {
         BenchCommand::Nvme(args) => nvme(&args, interrupt),
         BenchCommand::Queue(args) => queue(&args, interrupt),
+        BenchCommand::Post(args) => post::run(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
         BenchCommand::Shmem(args) => shmem::run(&args, interrupt),
     }

@@ -84,7 +84,7 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, adapter_saw&
       // Of a collapsed queue only the last one of these is wanted.
       if (!collapsed || warp::lane() == warp::last(asking)) {
         order::store_quad(reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at,
-                          order::quad{0, 0, q->queue_word >> 8 << 8 | mlx5::op_write,
+                          order::quad{0, 0, q->queue_word << 8 | mlx5::op_write,
                                       mlx5::swap_bytes(index << 16) | owner << 24});
       }
     }
