@@ -30,11 +30,12 @@ struct stand {
   ~stand() { a.finish(); }
   lane_memory& mine() { return memory[warp::thread_index()]; }
 
-  // Takes off what has completed, and lets everything be granted again.
+  // The end: everything is done.
   void drain(const char* where) {
     run(1, [this] {
       for (uint32_t i = 0; i < a.opt.queues; ++i) check(bool(a.queue(i).quiet(warp::full(), warp::lane() == 0)), "the last quiet failed");
     });
+    a.finish();
     a.check_idle(where);
   }
 
