@@ -160,8 +160,7 @@ impl DeviceChoice {
             }
             return Ok(Chosen::new(device, port, gpu, topology));
         }
-        let fit: Vec<&RdmaDevice> =
-            devices.iter().filter(|d| transport != Transport::Mlx5 || d.is_mlx5()).collect();
+        let fit: Vec<&RdmaDevice> = devices.iter().filter(|d| transport != Transport::Mlx5 || d.is_mlx5()).collect();
         if fit.is_empty() {
             return Err(none(format!("no mlx5 device; found {}: use transport verbs", list())));
         }
@@ -245,7 +244,12 @@ mod tests {
     use crate::pci::recorded::{Device, Recorded};
     use crate::rdma::recorded::{Link, Nic};
 
-    fn choose(tree: &Recorded, transport: Transport, gpu: Option<&str>, choice: &DeviceChoice) -> Result<Chosen, RdmaError> {
+    fn choose(
+        tree: &Recorded,
+        transport: Transport,
+        gpu: Option<&str>,
+        choice: &DeviceChoice,
+    ) -> Result<Chosen, RdmaError> {
         let sysfs = Sysfs::at(tree.root());
         choice.choose(transport, &sysfs, &Topology::read(&sysfs), gpu.map(|g| g.parse().unwrap()))
     }
@@ -285,11 +289,20 @@ mod tests {
         assert_eq!(text, "mlx5 adapter: no mlx5 device; found rxe0 (Soft-RoCE): use transport verbs");
         let text = fails(&tree, Transport::Mlx5, &all.clone().named("rxe0").unwrap());
         assert!(text.contains("rxe0 (Soft-RoCE) is not an mlx5 device"), "{text}");
-        assert!(fails(&tree, Transport::Verbs, &all.clone().named("mlx5_3").unwrap()).contains("there is no mlx5_3; found rxe0"));
-        assert!(fails(&tree, Transport::Verbs, &all.clone().named("rxe0:2").unwrap()).contains("has no port 2; it has 1"));
+        assert!(
+            fails(&tree, Transport::Verbs, &all.clone().named("mlx5_3").unwrap())
+                .contains("there is no mlx5_3; found rxe0")
+        );
+        assert!(
+            fails(&tree, Transport::Verbs, &all.clone().named("rxe0:2").unwrap()).contains("has no port 2; it has 1")
+        );
         let tree = Recorded::new();
         Nic::soft_roce("rxe0").link(Link::down("eth0")).build(&tree);
-        assert!(fails(&tree, Transport::Verbs, &all).contains("not active"), "{}", fails(&tree, Transport::Verbs, &all));
+        assert!(
+            fails(&tree, Transport::Verbs, &all).contains("not active"),
+            "{}",
+            fails(&tree, Transport::Verbs, &all)
+        );
     }
 
     #[test]

@@ -122,13 +122,17 @@ impl Endpoint {
     /// When they are no endpoint of a reliable connection.
     pub fn from_address(address: &QueueAddress, number: u32) -> Result<Self, RdmaError> {
         let refuse = |reason: String| RdmaError::Connect { number, peer: "its peer".to_owned(), reason };
-        let this: Self = serde_json::from_slice(&address.0)
-            .map_err(|e| refuse(format!("its address is not that of a queue pair of an RDMA device ({e}); do both sides use the same transport?")))?;
+        let this: Self = serde_json::from_slice(&address.0).map_err(|e| {
+            refuse(format!(
+                "its address is not that of a queue pair of an RDMA device ({e}); do both sides use the same transport?"
+            ))
+        })?;
         if this.form != FORM {
             return Err(refuse(format!("its address has form {}, this side knows {FORM}: use one version", this.form)));
         }
         let most = crate::wire::mlx5::MAX_24;
-        if this.number == 0 || this.number > most || this.psn > most || PathMtu::from_field(this.mtu.0.into()).is_none() {
+        if this.number == 0 || this.number > most || this.psn > most || PathMtu::from_field(this.mtu.0.into()).is_none()
+        {
             return Err(refuse(format!("its address makes no sense: {this:?}")));
         }
         Ok(this)

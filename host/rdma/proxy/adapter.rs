@@ -1,6 +1,6 @@
 //! The proxy as an adapter: a device, its thread, its queue pairs.
 
-use super::{Bounce, Engine, Landing, Piece, SendQueue, Served, Service, engine::INLINE_BYTES};
+use super::{Bounce, Engine, Landing, Piece, Served, Service, engine::INLINE_BYTES};
 use crate::memory::{Place, Space};
 use crate::rdma::connection::random_psn;
 use crate::rdma::served::ServedRing;
@@ -55,7 +55,9 @@ impl VerbsProxy {
             .map_err(|source| RdmaError::System { what: "starting the proxy's thread".to_owned(), source })?;
         let registrar = Registrar::new(domain.clone(), space.clone());
         let (chosen, choice, space) = (chosen.clone(), choice.clone(), space.clone());
-        Ok(Self { shared: Arc::new(Shared { service, registrar, landing, domain, port, limits, chosen, choice, space }) })
+        Ok(Self {
+            shared: Arc::new(Shared { service, registrar, landing, domain, port, limits, chosen, choice, space }),
+        })
     }
 }
 

@@ -331,7 +331,9 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
                 self.waiting = Some((request, index));
                 return false;
             }
-            Err(PostError::Full) => self.doom(index, "the device takes no request though nothing is under way".to_owned()),
+            Err(PostError::Full) => {
+                self.doom(index, "the device takes no request though nothing is under way".to_owned())
+            }
             Err(PostError::Refused(e)) => self.doom(index, format!("ibv_post_send: {e}")),
         }
         true
@@ -393,13 +395,17 @@ fn translate(posted: Posted, entry: &Wqe<'_>, bounce: &impl Bounce, slot: usize,
     match &entry.operation {
         // Host memory: what the device wrote before a completion is there.
         Operation::Nop | Operation::Dump { .. } => Translated::Nothing,
-        Operation::Wait { .. } => Translated::Impossible("a wait for another completion queue, which verbs lack".to_owned()),
+        Operation::Wait { .. } => {
+            Translated::Impossible("a wait for another completion queue, which verbs lack".to_owned())
+        }
         Operation::Write { remote, payload, immediate } => {
             carried(Action::Write { remote: *remote, immediate: *immediate }, payload)
         }
         Operation::Send { payload, with } => carried(Action::Send { with: *with }, payload),
         Operation::Read { into, .. } if into.len() > most => too_many(into.len()),
-        Operation::Read { remote, into } => request(Action::Read { remote: *remote }, into.iter().map(piece).collect(), false),
+        Operation::Read { remote, into } => {
+            request(Action::Read { remote: *remote }, into.iter().map(piece).collect(), false)
+        }
         Operation::Atomic { remote, action, landing } => {
             let (remote, local) = (*remote, || vec![piece(landing)]);
             match *action {
@@ -413,7 +419,10 @@ fn translate(posted: Posted, entry: &Wqe<'_>, bounce: &impl Bounce, slot: usize,
                 action => {
                     let offset = (remote.address % size_of::<u64>() as u64) as usize;
                     if offset as u32 % action.operand_bytes() != 0 {
-                        return Translated::Impossible(format!("an atomic at {:#x}, which is not aligned", remote.address));
+                        return Translated::Impossible(format!(
+                            "an atomic at {:#x}, which is not aligned",
+                            remote.address
+                        ));
                     }
                     let word = Remote { address: remote.address - offset as u64, key: remote.key };
                     let landing = *landing;

@@ -433,9 +433,11 @@ fn steps() -> impl Strategy<Value = Step> {
         (word.clone(), any::<u64>()).prop_map(|(w, add)| Step::Atomic(w * 8, Atomic::FetchAdd { add })),
         (0u64..16, any::<u32>(), any::<u32>())
             .prop_map(|(w, add, boundary)| Step::Atomic(w * 4, Atomic::MaskedAdd32 { add, boundary })),
-        (0u64..16, any::<u32>(), 0u32..2, any::<u32>(), 0u32..2).prop_map(|(w, swap, compare, swap_mask, compare_mask)| {
-            Step::Atomic(w * 4, Atomic::MaskedSwap32 { swap, compare, swap_mask, compare_mask })
-        }),
+        (0u64..16, any::<u32>(), 0u32..2, any::<u32>(), 0u32..2).prop_map(
+            |(w, swap, compare, swap_mask, compare_mask)| {
+                Step::Atomic(w * 4, Atomic::MaskedSwap32 { swap, compare, swap_mask, compare_mask })
+            }
+        ),
         (word, any::<u64>(), any::<u64>()).prop_map(|(w, swap, swap_mask)| {
             Step::Atomic(w * 8, Atomic::MaskedSwap64 { swap, compare: 0, swap_mask, compare_mask: 0 })
         }),

@@ -3,9 +3,9 @@
 use super::{answer, failed};
 use crate::rdma::{Chosen, DeviceChoice, LinkLayer, PathMtu, PortFacts, RdmaError, Transport};
 use rdma_sys::{
-    ___ibv_query_port, ibv_ack_async_event, ibv_alloc_pd, ibv_async_event, ibv_close_device, ibv_context, ibv_dealloc_pd,
-    ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_async_event, ibv_get_device_list, ibv_get_device_name,
-    ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device,
+    ___ibv_query_port, ibv_ack_async_event, ibv_alloc_pd, ibv_async_event, ibv_close_device, ibv_context,
+    ibv_dealloc_pd, ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_async_event, ibv_get_device_list,
+    ibv_get_device_name, ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device,
 };
 use std::ffi::CStr;
 use std::io;
@@ -170,15 +170,19 @@ impl Context {
         // SAFETY: an open device; writes the attributes.
         answer(unsafe { ___ibv_query_port(self.raw(), number, &mut attr) }, || format!("asking about {chosen}"))?;
         let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
-        let mtu = PathMtu::from_field(attr.active_mtu)
-            .ok_or_else(|| unavailable(format!("{chosen} tells a path MTU that does not exist ({})", attr.active_mtu)))?;
+        let mtu = PathMtu::from_field(attr.active_mtu).ok_or_else(|| {
+            unavailable(format!("{chosen} tells a path MTU that does not exist ({})", attr.active_mtu))
+        })?;
         let gid = match choice.gid_index {
             None => chosen.port.gid.as_ref().map(|g| (g.index, g.gid)),
             Some(index) => {
                 let entry = chosen.port.gids.iter().find(|e| e.index == index);
                 let entry = entry.ok_or_else(|| {
                     let all: Vec<_> = chosen.port.gids.iter().map(|e| format!("{} {}", e.index, e.gid)).collect();
-                    unavailable(format!("{chosen} has no identifier (GID) with index {index}; it has {}", all.join(", ")))
+                    unavailable(format!(
+                        "{chosen} has no identifier (GID) with index {index}; it has {}",
+                        all.join(", ")
+                    ))
                 })?;
                 Some((entry.index, entry.gid))
             }
@@ -233,7 +237,9 @@ fn open_hint(e: &io::Error) -> &'static str {
         Some(libc::EACCES | libc::EPERM) => {
             "this process may not use /dev/infiniband/uverbs*: join its group, or give a container --device /dev/infiniband"
         }
-        Some(libc::ENOENT) => "there is no /dev/infiniband/uverbs*: modprobe ib_uverbs, or give a container --device /dev/infiniband",
+        Some(libc::ENOENT) => {
+            "there is no /dev/infiniband/uverbs*: modprobe ib_uverbs, or give a container --device /dev/infiniband"
+        }
         Some(libc::EOPNOTSUPP) => "the driver does not support it",
         _ => "see dmesg",
     }

@@ -65,7 +65,12 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub unsafe fn host(domain: &Arc<ProtectionDomain>, base: NonNull<u8>, bytes: usize, rights: Rights) -> io::Result<Self> {
+    pub unsafe fn host(
+        domain: &Arc<ProtectionDomain>,
+        base: NonNull<u8>,
+        bytes: usize,
+        rights: Rights,
+    ) -> io::Result<Self> {
         // SAFETY: the caller keeps the range valid; the kernel pins it.
         unsafe { Self::by_address(domain, base.as_ptr() as u64, base.as_ptr() as u64, bytes, rights) }
     }
@@ -200,7 +205,8 @@ impl Registrar {
             (Some(host), _) => {
                 let base = host.as_ptr() as u64;
                 // SAFETY: `MemoryRange` promises that the memory outlives the registration.
-                let made = unsafe { MemoryRegion::by_address(&self.domain, base, memory.address, memory.bytes, rights) };
+                let made =
+                    unsafe { MemoryRegion::by_address(&self.domain, base, memory.address, memory.bytes, rights) };
                 made.map_err(|e| refuse(host_hint(&e, memory.bytes)))?
             }
             (None, None) => return Err(refuse("GPU memory, but kernels run on CPU threads".to_owned())),
@@ -215,7 +221,12 @@ impl Registrar {
         Ok(Box::new(VerbsRegistration { region, address: memory.address, keys: self.keys.clone() }))
     }
 
-    fn gpu(&self, gpu: &Arc<cuda::Context>, memory: MemoryRange, rights: Rights) -> Result<(MemoryRegion, Way), String> {
+    fn gpu(
+        &self,
+        gpu: &Arc<cuda::Context>,
+        memory: MemoryRange,
+        rights: Rights,
+    ) -> Result<(MemoryRegion, Way), String> {
         let no_dma_buf = match self.dma_buf(gpu, memory, rights) {
             Ok(region) => return Ok((region, Way::DmaBuf)),
             Err(why) => why,
@@ -246,7 +257,9 @@ fn host_hint(e: &io::Error, bytes: usize) -> String {
             "{e}: more than may be locked; `ulimit -l unlimited`, or `* - memlock unlimited` in /etc/security/limits.d (a container: \
              --ulimit memlock=-1), for {bytes} bytes"
         ),
-        Some(libc::EFAULT) => format!("{e}: the driver cannot pin this memory (a mapping of a device's registers, or read-only)"),
+        Some(libc::EFAULT) => {
+            format!("{e}: the driver cannot pin this memory (a mapping of a device's registers, or read-only)")
+        }
         _ => e.to_string(),
     }
 }

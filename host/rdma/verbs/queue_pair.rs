@@ -39,7 +39,8 @@ impl CompletionQueue {
         // SAFETY: an open device; no channel.
         let raw = unsafe { ibv_create_cq(context.raw(), entries as i32, null_mut(), null_mut(), 0) };
         let raw = NonNull::new(raw);
-        let raw = raw.ok_or_else(|| failed(format!("a completion queue of {entries} entries on {}", context.name())))?;
+        let raw =
+            raw.ok_or_else(|| failed(format!("a completion queue of {entries} entries on {}", context.name())))?;
         Ok(Self { raw, _domain: domain.clone() })
     }
 
@@ -142,7 +143,8 @@ impl VerbsQueue {
 
     /// Reset to initialised, with receives posted.
     fn initialise(&mut self) -> Result<(), RdmaError> {
-        let rights = access::IBV_ACCESS_REMOTE_WRITE.0 | access::IBV_ACCESS_REMOTE_READ.0 | access::IBV_ACCESS_REMOTE_ATOMIC.0;
+        let rights =
+            access::IBV_ACCESS_REMOTE_WRITE.0 | access::IBV_ACCESS_REMOTE_READ.0 | access::IBV_ACCESS_REMOTE_ATOMIC.0;
         let mut attr = blank();
         attr.qp_state = state::IBV_QPS_INIT;
         attr.port_num = self.port;
@@ -231,7 +233,8 @@ impl VerbsQueue {
 
     fn post_receives(&mut self) {
         while self.receives_posted < RECEIVES {
-            let mut piece = ibv_sge { addr: self.landing.address(), length: self.landing.len() as u32, lkey: self.landing.key() };
+            let mut piece =
+                ibv_sge { addr: self.landing.address(), length: self.landing.len() as u32, lkey: self.landing.key() };
             // SAFETY: integers and pointers, for which zero is a value.
             let mut request: ibv_recv_wr = unsafe { zeroed() };
             request.sg_list = &mut piece;
