@@ -35,8 +35,14 @@ const HOST_VARIABLE: &str = "WARPBELL_HOST_ID";
 impl HostId {
     /// This host.
     pub(crate) fn here() -> Self {
+        Self::called(None)
+    }
+
+    /// This host, called so by the program, or by the environment, or by itself.
+    pub(crate) fn called(name: Option<String>) -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        let called = std::env::var(HOST_VARIABLE).ok().filter(|name| !name.trim().is_empty());
+        let variable = || std::env::var(HOST_VARIABLE).ok().filter(|name| !name.trim().is_empty());
+        let called = name.or_else(variable);
         let net = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
         Self {
             boot: read("/proc/sys/kernel/random/boot_id"),

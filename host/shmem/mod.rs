@@ -21,7 +21,7 @@ mod world;
 pub use builder::WorldBuilder;
 pub use error::ShmemError;
 pub use heap::{HeapKind, NoSuchHeapKind};
-pub use network::{NetworkPlan, NetworkSettings, NoSuchTransport, Transport};
+pub use network::{NetworkPlan, NetworkSettings, NoSuchTransport, Transport, TransportFacts, transports};
 pub use path::{Handover, Link, NetworkPath, WorldPath};
 pub use sym::{Sym, SymSlice};
 pub use team::Team;

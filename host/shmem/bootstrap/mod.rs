@@ -83,6 +83,11 @@ pub struct Route {
     pub first: Option<std::net::IpAddr>,
 }
 
+/// A key that nobody else has.
+pub(super) fn random_key() -> Result<[u8; 32], BootstrapError> {
+    secret::random()
+}
+
 /// A rank that ended before its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

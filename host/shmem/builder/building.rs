@@ -8,7 +8,7 @@ use crate::memory::Place;
 use crate::rdma::Adapter;
 use crate::shmem::ShmemError;
 use crate::shmem::bootstrap::{Bootstrap, Environment, Route, Secret};
-use crate::shmem::card::{self, Card, HeapPlan};
+use crate::shmem::card::{self, Card, HeapPlan, HostId};
 use crate::shmem::heap::{Door, Heap, HeapKind, Links};
 use crate::shmem::network::{self, Available, Network, NetworkPlan, NetworkSettings, Opening, Prepared, Transport};
 use crate::shmem::path::{Handover, Link, NetworkPath, WorldPath};
@@ -36,6 +36,8 @@ pub(super) struct Asked {
     pub(super) address: Option<IpAddr>,
     /// One that the program brings.
     pub(super) adapter: Option<Box<dyn Adapter>>,
+    /// What it calls its host.
+    pub(super) host: Option<String>,
 }
 
 pub(super) struct Building<'a> {
@@ -50,6 +52,7 @@ impl Building<'_> {
         let door = Door::open().map_err(|e| format!("no Unix socket: {e}"));
         let card = match &door {
             Ok(door) => Card::of(self.engine, heap_bytes, asked.heap_kind).map(|card| Card {
+                host: HostId::called(asked.host.clone()),
                 door: door.name.clone(),
                 token: door.token.clone(),
                 transport: asked.transport,

@@ -40,6 +40,7 @@ pub struct WorldBuilder {
     transport: Option<Transport>,
     network: NetworkSettings,
     adapter: Option<Box<dyn Adapter>>,
+    host: Option<String>,
 }
 
 impl WorldBuilder {
@@ -54,6 +55,7 @@ impl WorldBuilder {
             transport: None,
             network: NetworkSettings::default(),
             adapter: None,
+            host: None,
         }
     }
 
@@ -123,6 +125,13 @@ impl WorldBuilder {
         self
     }
 
+    /// What this PE's host is called. PEs share memory only with PEs of the same machine that call it the same. Without it:
+    /// `WARPBELL_HOST_ID`, else its name.
+    pub fn host_id(mut self, name: impl Into<String>) -> Self {
+        self.host = Some(name.into());
+        self
+    }
+
     /// Builds the world. Collective.
     pub fn build(self) -> Result<World, ShmemError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
@@ -152,7 +161,7 @@ impl WorldBuilder {
             }
         };
         let ranks = Ranks { bootstrap: &*bootstrap, within: timeout };
-        let asked = Asked { heap_bytes, heap_kind: kind, transport, network, address, adapter: self.adapter };
+        let asked = Asked { heap_bytes, heap_kind: kind, transport, network, address, adapter: self.adapter, host: self.host };
         let built = Building { engine: &self.engine, ranks, checked: self.checked }.run(asked);
         match built {
             Ok(parts) => World::new(self.engine, parts, bootstrap, timeout),

@@ -6,6 +6,7 @@
 //! an adapter's atomics are not atomic to a processor's: so every PE has queue pairs to every PE, and to itself.
 
 mod exchange;
+mod facts;
 mod host_calls;
 mod interface;
 mod open;
@@ -14,6 +15,7 @@ mod tables;
 mod transport;
 
 pub(super) use exchange::Offer;
+pub use facts::{TransportFacts, transports};
 pub(super) use interface::{address_of_setting, reached_at};
 pub(super) use open::{Available, Opening, candidates, choose, open};
 pub use settings::{NetworkPlan, NetworkSettings};
@@ -21,9 +23,7 @@ pub use transport::{NoSuchTransport, Transport};
 
 use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
-use crate::rdma::{
-    Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
-};
+use crate::rdma::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights};
 use std::fmt;
 use tables::Tables;
 
@@ -122,11 +122,7 @@ impl Prepared {
         for (pe, queues) in self.queues.iter_mut().enumerate() {
             let theirs: &[QueueAddress] = offers[pe].queues.get(me).map_or(&[], Vec::as_slice);
             if theirs.len() != queues.len() {
-                return Err(format!(
-                    "PE {pe} has {} queue pairs for PE {me}, which has {}",
-                    theirs.len(),
-                    queues.len()
-                ));
+                return Err(format!("PE {pe} has {} queue pairs for PE {me}, which has {}", theirs.len(), queues.len()));
             }
             for (index, (mine, peer)) in queues.iter_mut().zip(theirs).enumerate() {
                 mine.connect(peer).map_err(|e| format!("queue pair {index} to PE {pe}: {e}"))?;
@@ -182,3 +178,6 @@ impl fmt::Debug for Network {
         write!(f, "Network({})", self.path)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Opening a PE's adapter, and the choice between them.
 
 use crate::memory::Space;
+use crate::soft::nic::{SoftNic, SoftNicConfig};
 use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv6Addr};
@@ -43,8 +44,17 @@ fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
         return Err(RdmaError::Unavailable { transport, reason });
     };
     let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
-    let _ = (key, SOFT_VARIABLE, Ipv6Addr::UNSPECIFIED);
-    Err(unavailable(String::new()))
+    let options = std::env::var(SOFT_VARIABLE).unwrap_or_default();
+    let mut config = SoftNicConfig::new(key);
+    config.space = opening.space.clone();
+    config.sharers = opening.sharers;
+    let mut config = config.options(&options).map_err(|e| unavailable(format!("{SOFT_VARIABLE}: {e}")))?;
+    if opening.across || !config.unix {
+        // By any of this host's addresses, if nothing says which.
+        config.listen = Some(opening.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
+        config.advertise = opening.address.into_iter().collect();
+    }
+    Ok(Box::new(SoftNic::start(config)?))
 }
 
 /// Which adapters one PE has: `None` for those it has, why not for the others.

@@ -406,9 +406,9 @@ class work_queue_ref : public send_core {
   }
   WB_FN outcome wait(request r) const { return wait(warp::active(), true, r); }
 
-  // Whether a wait would answer at once: then with `o`. Polls once if not. Collective; lanes without `mine` pass anything.
+  // Whether a wait would answer at once: then with `o`. Polls once if not. Collective; lanes without `mine` keep their `o`.
   WB_FN bool test(warp::mask_t mask, bool mine, request r, outcome& o) const {
-    o.word = r.word;
+    if (mine) o.word = r.word;
     bool waiting = mine && r.in_flight() && !is_settled(r.end, o.word);
     const warp::mask_t left = warp::ballot(mask, waiting);
     if (left != 0) {

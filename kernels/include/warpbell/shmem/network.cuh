@@ -46,9 +46,9 @@ WB_FN const wb_peer* peer_of(const wb_network* net, uint32_t pe) { return reinte
 WB_FN bool is_near(const wb_network* net, uint32_t pe) {
   return pe == net->pe || (peer_of(net, pe)->flags & WB_PEER_LOAD_STORE) != 0;
 }
-WB_FN mlx5::send_queue_ref queue_at(const wb_network* net, const wb_peer* peer, uint32_t lane) {
+WB_FN mlx5::work_queue_ref queue_at(const wb_network* net, const wb_peer* peer, uint32_t lane) {
   wb_send_queue* all = reinterpret_cast<wb_send_queue*>(peer->queues);
-  return mlx5::send_queue_ref(all + (lane & (peer->queue_count - 1)), reinterpret_cast<const wb_control*>(net->control));
+  return mlx5::work_queue_ref(all + (lane & (peer->queue_count - 1)), reinterpret_cast<const wb_control*>(net->control));
 }
 // Whether the adapter can name the bytes: memory of the heap.
 WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
@@ -58,88 +58,123 @@ WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
 
 // --- requests --------------------------------------------------------------------------------------------------------
 
-// An entry of one or two blocks but for its control segment; and for the landing place, which comes last, where it has one.
+// What is to be posted. `part` has the segments behind the control segment. Where something of the block's staging comes last, it is
+// put there when the block is known.
 struct entry {
+  enum staged : uint32_t { nothing, from, into };  // whether the last segment is the block's staging: what is sent, or where it lands
+
   uint32_t op, mod, segments;
+  uint32_t bytes;      // of the last segment
+  staged with;
+  uint64_t source;     // what is copied to the staging first
   order::quad part[4];
+
+  WB_FN bool is_long() const { return segments > mlx5::block_segments; }
 };
 
-WB_FN mlx5::block built(const entry& e, uint64_t index, mlx5::queue_word queue, uint32_t how) {
-  return mlx5::block{{mlx5::control_segment(e.op, e.mod, index, queue, e.segments, how), e.part[0], e.part[1], e.part[2]}};
+WB_FN mlx5::block built(const entry& e, uint64_t index, mlx5::queue_word queue, uint32_t how, const mlx5::staging& s) {
+  if (e.op == mlx5::op_dump) how |= mlx5::fenced;
+  if (e.with == entry::from) transfer::odd<transfer::put_words>(s.at, e.source, e.bytes, 0, 1);
+  const order::quad last = mlx5::data_segment(s.name, e.bytes);
+  const bool second = e.with != entry::nothing && e.segments == 3, third = e.with != entry::nothing && e.segments == 4;
+  return mlx5::block{{mlx5::control_segment(e.op, e.mod, index, queue, e.segments, how), e.part[0], second ? last : e.part[1],
+                      third ? last : e.part[2]}};
 }
-WB_FN mlx5::block2 built_of_two(const entry& e, uint64_t index, mlx5::queue_word queue, uint32_t how) {
-  return mlx5::block2{built(e, index, queue, how),
-                      {{e.part[3], mlx5::empty_segment(), mlx5::empty_segment(), mlx5::empty_segment()}}};
+
+// Three blocks: an entry of two with one behind it, as masked swaps of 64 bits are, which a completion that names the first block is
+// no end of; and an entry of one with a flush behind it, for what must have landed before it is looked at.
+using behind = mlx5::chain<mlx5::block2, mlx5::block>;
+WB_FN behind built_behind(const entry& e, uint64_t index, mlx5::queue_word queue, uint32_t how, const mlx5::staging& s, bool flush) {
+  behind all;
+  all.first.first = built(e, index, queue, mlx5::unsignalled, s);
+  all.first.second = e.is_long() ? mlx5::block{{mlx5::data_segment(s.name, e.bytes), mlx5::empty_segment(), mlx5::empty_segment(),
+                                                mlx5::empty_segment()}}
+                                 : mlx5::nop(index + 1, queue, mlx5::unsignalled);
+  all.second = flush ? mlx5::dump(index + 2, queue, how | mlx5::fenced, s.name, 1) : mlx5::nop(index + 2, queue, how);
+  return all;
 }
-// With the landing place as its last segment.
-WB_FN entry landing_in(entry e, mlx5::local at, uint32_t bytes) {
-  const order::quad last = mlx5::data_segment(at, bytes);
-  e.part[1] = e.segments == 3 ? last : e.part[1];
-  e.part[2] = e.segments == 4 ? last : e.part[2];
-  e.part[3] = last;
-  return e;
-}
-WB_FN bool has_two_blocks(const entry& e) { return e.segments > mlx5::block_segments; }
 
 // Few functions have the ring's code in them, each once.
-WB_FN_COLD mlx5::request post(mlx5::send_queue_ref queue, entry e) {
-  return queue.submit([&](uint64_t index, mlx5::queue_word q, uint32_t how) { return built(e, index, q, how); });
-}
-// What lands is nobody's; `bytes` of it.
-WB_FN_COLD mlx5::request post_atomic(mlx5::send_queue_ref queue, entry e, uint32_t bytes) {
-  if (has_two_blocks(e)) {
-    return queue.submit([&](uint64_t index, mlx5::queue_word q, uint32_t how) {
-      return built_of_two(landing_in(e, queue.staging_of(static_cast<uint32_t>(index)).name, bytes), index, q, how);
-    });
-  }
-  return queue.submit([&](uint64_t index, mlx5::queue_word q, uint32_t how) {
-    return built(landing_in(e, queue.staging_of(static_cast<uint32_t>(index)).name, bytes), index, q, how);
+WB_FN_COLD mlx5::request post_long(wb_send_queue* q, const wb_control* control, const entry* e) {
+  const mlx5::work_queue_ref queue(q, control);
+  return queue.submit([&](uint64_t index, mlx5::queue_word word, uint32_t how) {
+    return built_behind(*e, index, word, how, queue.staging_of(static_cast<uint32_t>(index)), false);
   });
 }
-// A write from the block's staging, where `bytes` of any memory are copied first.
-WB_FN_COLD mlx5::request post_staged(mlx5::send_queue_ref queue, entry e, uint64_t from, uint32_t bytes) {
-  return queue.submit([&](uint64_t index, mlx5::queue_word q, uint32_t how) {
-    const mlx5::staging s = queue.staging_of(static_cast<uint32_t>(index));
-    transfer::odd<transfer::put_words>(s.at, from, bytes, 0, 1);
-    return built(landing_in(e, s.name, bytes), index, q, how);
+WB_FN_COLD mlx5::request post_short(wb_send_queue* q, const wb_control* control, const entry* e) {
+  const mlx5::work_queue_ref queue(q, control);
+  return queue.submit([&](uint64_t index, mlx5::queue_word word, uint32_t how) {
+    return built(*e, index, word, how, queue.staging_of(static_cast<uint32_t>(index)));
   });
 }
-// What `bytes` that land in staging are copied to any memory for, or looked at: up to 16 of them.
-struct landed_value {
-  uint32_t word;
-  order::detail::pair value;
-};
-WB_FN_COLD landed_value fetch(mlx5::send_queue_ref queue, entry e, uint32_t bytes) {
-  landed_value v{WB_DONE, {0, 0}};
-  const auto take = [&](uint64_t at) { v.value = order::load_remote(reinterpret_cast<const order::detail::pair*>(at)); };
-  if (has_two_blocks(e)) {
-    v.word = queue.exchange(warp::active(), true, [&](uint64_t index, mlx5::queue_word q, uint32_t how, mlx5::local at) {
-      return built_of_two(landing_in(e, at, bytes), index, q, how);
-    }, take).word;
-  } else {
-    v.word = queue.exchange(warp::active(), true, [&](uint64_t index, mlx5::queue_word q, uint32_t how, mlx5::local at) {
-      return built(landing_in(e, at, bytes), index, q, how);
-    }, take).word;
-  }
-  return v;
-}
-WB_FN_COLD uint32_t fetch_to(mlx5::send_queue_ref queue, entry e, uint64_t to, uint32_t bytes) {
-  return queue.exchange(warp::active(), true, [&](uint64_t index, mlx5::queue_word q, uint32_t how, mlx5::local at) {
-    return built(landing_in(e, at, bytes), index, q, how);
-  }, [&](uint64_t at) { transfer::odd<transfer::get_words>(to, at, bytes, 0, 1); }).word;
+WB_FN mlx5::request post(const mlx5::work_queue_ref& queue, const entry& e) {
+  return e.is_long() ? post_long(queue.q, queue.control(), &e) : post_short(queue.q, queue.control(), &e);
 }
 
+// Posts what lands in staging, waits, and copies it to `to`: any memory, or 0: up to 16 bytes to `value`.
+struct taker {
+  uint64_t to;
+  uint32_t bytes;
+  order::detail::pair* value;
+  WB_FN void operator()(uint64_t at) const {
+    if (to) transfer::odd<transfer::get_words>(to, at, bytes, 0, 1);
+    else *value = order::load_remote(reinterpret_cast<const order::detail::pair*>(at));
+  }
+};
+WB_FN_COLD uint32_t fetch_long(wb_send_queue* q, const wb_control* control, const entry* e, uint64_t to, order::detail::pair* value) {
+  const mlx5::work_queue_ref queue(q, control);
+  return queue
+      .exchange(warp::active(), true,
+                [&](uint64_t index, mlx5::queue_word word, uint32_t how, mlx5::local at) {
+                  return built_behind(*e, index, word, how, mlx5::staging{0, at}, (q->flags & WB_SEND_CONSISTENCY) != 0);
+                },
+                taker{to, e->bytes, value})
+      .word;
+}
+WB_FN_COLD uint32_t fetch_short(wb_send_queue* q, const wb_control* control, const entry* e, uint64_t to, order::detail::pair* value) {
+  const mlx5::work_queue_ref queue(q, control);
+  return queue
+      .exchange(warp::active(), true,
+                [&](uint64_t index, mlx5::queue_word word, uint32_t how, mlx5::local at) {
+                  return built(*e, index, word, how, mlx5::staging{0, at});
+                },
+                taker{to, e->bytes, value})
+      .word;
+}
+WB_FN uint32_t fetch(const mlx5::work_queue_ref& queue, const entry& e, uint64_t to, order::detail::pair* value) {
+  const bool flush = (queue.q->flags & WB_SEND_CONSISTENCY) != 0;
+  return e.is_long() || flush ? fetch_long(queue.q, queue.control(), &e, to, value)
+                              : fetch_short(queue.q, queue.control(), &e, to, value);
+}
+
+WB_FN_COLD uint32_t wait_until_done(wb_send_queue* q, const wb_control* control, mlx5::request r) {
+  return mlx5::work_queue_ref(q, control).wait(r).word;
+}
+WB_FN uint32_t completed(const mlx5::work_queue_ref& queue, const mlx5::request& r) { return wait_until_done(queue.q, queue.control(), r); }
+
 WB_FN entry inline_write(mlx5::remote to, const mlx5::write_payload& p, uint32_t bytes) {
-  return entry{mlx5::op_write, mlx5::opmod_none, mlx5::inline_write_segments(bytes),
+  return entry{mlx5::op_write, mlx5::opmod_none, mlx5::inline_write_segments(bytes), bytes, entry::nothing, 0,
                {mlx5::remote_segment(to), mlx5::inline_segment(bytes, p.w[0], p.w[1], p.w[2]),
                 order::quad{p.w[3], p.w[4], p.w[5], p.w[6]}, mlx5::empty_segment()}};
 }
-// A write or a read, of memory that the adapter knows; or of what lands.
-WB_FN entry moving(uint32_t op, mlx5::remote there) {
-  return entry{op, mlx5::opmod_none, 3, {mlx5::remote_segment(there), mlx5::empty_segment(), mlx5::empty_segment(), mlx5::empty_segment()}};
-}
+// A write or a read, of memory that the adapter knows.
 WB_FN entry moving(uint32_t op, mlx5::remote there, mlx5::local here, uint32_t bytes) {
-  return landing_in(moving(op, there), here, bytes);
+  return entry{op, mlx5::opmod_none, 3, bytes, entry::nothing, 0,
+               {mlx5::remote_segment(there), mlx5::data_segment(here, bytes), mlx5::empty_segment(), mlx5::empty_segment()}};
+}
+// Of any memory: a write that takes a copy of it along; and a read to be copied from.
+WB_FN entry copying(mlx5::remote there, uint64_t source, uint32_t bytes) {
+  return entry{mlx5::op_write, mlx5::opmod_none, 3, bytes, entry::from, source,
+               {mlx5::remote_segment(there), mlx5::empty_segment(), mlx5::empty_segment(), mlx5::empty_segment()}};
+}
+WB_FN entry reading(mlx5::remote there, uint32_t bytes) {
+  return entry{mlx5::op_read, mlx5::opmod_none, 3, bytes, entry::into, 0,
+               {mlx5::remote_segment(there), mlx5::empty_segment(), mlx5::empty_segment(), mlx5::empty_segment()}};
+}
+// What has landed before, in the heap, is there behind this, where it takes that.
+WB_FN entry flushing(mlx5::local at) {
+  return entry{mlx5::op_dump, mlx5::opmod_none, 2, 1, entry::nothing, 0,
+               {mlx5::data_segment(at, 1), mlx5::empty_segment(), mlx5::empty_segment(), mlx5::empty_segment()}};
 }
 
 // What became of a request so far: posted is as good as done.
@@ -149,7 +184,7 @@ WB_FN uint32_t so_far(const mlx5::request& r) { return r.in_flight() ? static_ca
 struct way {
   const wb_network* net;
   const wb_peer* peer;
-  mlx5::send_queue_ref queue;
+  mlx5::work_queue_ref queue;
   uint32_t call, pe, lane;
 
   WB_FN way(const wb_network* n, uint32_t c, uint32_t p, uint32_t l)
@@ -161,6 +196,16 @@ struct way {
     return mlx5::remote{here - net->local + peer->heap, mlx5::be32{bytes <= strict_bytes ? peer->strict_key : peer->key}};
   }
   WB_FN mlx5::local own(uint64_t here) const { return mlx5::local{here - net->local + net->heap, mlx5::be32{net->key}}; }
+
+  // Whether nothing is on its way.
+  WB_FN bool is_idle() const {
+    return order::load_acquire(&queue.q->completed) == order::load_relaxed(&queue.q->ticket) && order::load_relaxed(&queue.q->failed) == 0;
+  }
+  // Waits for what it has read into the heap, and everything else of the queue pair before it.
+  WB_FN uint32_t landed(mlx5::request last) const {
+    if (queue.q->flags & WB_SEND_CONSISTENCY) last = post(queue, flushing(own(net->local)));
+    return completed(queue, last);
+  }
 
   // What has become of it; enters it if it is an error.
   WB_FN uint32_t ended(uint32_t word, uint64_t at, uint64_t bytes) const {
@@ -212,12 +257,12 @@ WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint6
       last = post(w.queue, moving(mlx5::op_write, w.data(to + done, bytes), w.own(from + done), static_cast<uint32_t>(some)));
       word = so_far(last);
     }
-    if (finish && word == WB_DONE) word = w.queue.wait(last).word;
+    if (finish && word == WB_DONE) word = completed(w.queue, last);
   } else {
     const uint64_t piece = w.queue.q->staging_bytes;
     for (uint64_t done = rank * piece; done < bytes && word == WB_DONE; done += count * piece) {
       const uint64_t left = bytes - done, some = left < piece ? left : piece;
-      word = so_far(post_staged(w.queue, moving(mlx5::op_write, w.data(to + done, bytes)), from + done, static_cast<uint32_t>(some)));
+      word = so_far(post(w.queue, copying(w.data(to + done, bytes), from + done, static_cast<uint32_t>(some))));
     }
   }
   return w.ended(word, to, bytes);
@@ -260,12 +305,12 @@ WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint6
       last = post(w.queue, moving(mlx5::op_read, w.data(from + done, bytes), w.own(to + done), static_cast<uint32_t>(some)));
       word = so_far(last);
     }
-    if (finish && word == WB_DONE) word = w.queue.wait(last).word;
+    if (finish && word == WB_DONE) word = w.landed(last);
   } else {
     const uint64_t piece = w.queue.q->staging_bytes;
     for (uint64_t done = rank * piece; done < bytes && word == WB_DONE; done += count * piece) {
       const uint64_t left = bytes - done, some = left < piece ? left : piece;
-      word = fetch_to(w.queue, moving(mlx5::op_read, w.data(from + done, bytes)), to + done, static_cast<uint32_t>(some));
+      word = fetch(w.queue, reading(w.data(from + done, bytes), static_cast<uint32_t>(some)), to + done, nullptr);
     }
   }
   return w.ended(word, from, bytes);
@@ -274,9 +319,9 @@ WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint6
 // One value of up to 16 bytes; what is beyond it is anything.
 WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, uint32_t bytes, uint32_t pe, uint32_t lane) {
   const way w(net, WB_CALL_GET, pe, lane);
-  const landed_value v = fetch(w.queue, moving(mlx5::op_read, w.strict(from)), bytes);
-  w.ended(v.word, from, bytes);
-  return v.value;
+  order::detail::pair value{0, 0};
+  w.ended(fetch(w.queue, reading(w.strict(from), bytes), 0, &value), from, bytes);
+  return value;
 }
 
 // Elements as of `put_strided`. Into the heap, all of a thread's requests are under way at once.
@@ -292,11 +337,11 @@ WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t fro
       last = post(w.queue, moving(mlx5::op_read, w.strict(from + e * from_gap), w.own(to + e * to_gap), bytes));
       word = so_far(last);
     }
-    if (word == WB_DONE) word = w.queue.wait(last).word;
+    if (word == WB_DONE) word = w.landed(last);
   } else {
     for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
       const int64_t e = static_cast<int64_t>(i);
-      word = fetch_to(w.queue, moving(mlx5::op_read, w.strict(from + e * from_gap)), to + e * to_gap, bytes);
+      word = fetch(w.queue, reading(w.strict(from + e * from_gap), bytes), to + e * to_gap, nullptr);
     }
   }
   return w.ended(word, from, bytes);
@@ -304,7 +349,7 @@ WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t fro
 
 // --- completion and order --------------------------------------------------------------------------------------------
 
-// Waits for what has been posted to all PEs in a lane; with `lanes` as all_lanes, in every lane. The threads share the PEs.
+// Waits for what has been posted to all PEs in a lane; or, for all_lanes, in every lane. The threads share the PEs.
 constexpr uint32_t all_lanes = 0xffffffffu;
 WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, uint32_t rank, uint32_t count) {
   uint32_t word = WB_DONE;
@@ -313,7 +358,7 @@ WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, u
     const uint32_t queues = peer->queues == 0 ? 0 : lane == all_lanes ? peer->queue_count : 1;
     for (uint32_t i = 0; i < queues; ++i) {
       const way w(net, call, pe, lane == all_lanes ? i : lane);
-      const uint32_t one = w.ended(w.queue.quiet().word, net->local, 0);
+      const uint32_t one = w.ended(w.is_idle() ? static_cast<uint32_t>(WB_DONE) : w.landed(w.queue.everything()), net->local, 0);
       if (one != WB_DONE) word = one;
     }
   }
@@ -328,7 +373,7 @@ WB_FN_COLD uint32_t settle(const wb_network* net, uint32_t call, uint32_t lane, 
   for (uint32_t pe = all ? 0 : only; pe < (all ? net->size : only + 1); ++pe) {
     if (!is_near(net, pe) || peer_of(net, pe)->queues == 0) continue;
     const way w(net, call, pe, lane);
-    const uint32_t one = w.ended(w.queue.quiet().word, net->local, 0);
+    const uint32_t one = w.ended(w.is_idle() ? static_cast<uint32_t>(WB_DONE) : completed(w.queue, w.queue.everything()), net->local, 0);
     if (one != WB_DONE) word = one;
   }
   return word;
