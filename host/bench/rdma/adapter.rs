@@ -6,7 +6,7 @@ use crate::rdma::{self, Adapter, DeviceChoice, RdmaError, Transport};
 use crate::shmem::bootstrap::Bootstrap;
 use crate::soft::nic::{SoftNic, SoftNicConfig};
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 /// The adapters, best first.
 const ORDER: [Transport; 3] = [Transport::Mlx5, Transport::Verbs, Transport::Soft];
@@ -104,10 +104,13 @@ impl AdapterChoice {
         let mut config = SoftNicConfig::new(ranks.key(PURPOSE).ok_or_else(no_key)?);
         config.space = space.clone();
         config.sharers = 2;
+        let mut config = config.options(&self.soft).map_err(unavailable)?;
         if self.across {
-            config.listen = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            // By any of this host's addresses, if nothing says which.
+            let own = ranks.route().own;
+            config.listen = Some(own.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
+            config.advertise = own.into_iter().collect();
         }
-        let config = config.options(&self.soft).map_err(unavailable)?;
         Ok(Box::new(SoftNic::start(config)?))
     }
 }
