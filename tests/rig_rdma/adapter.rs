@@ -123,7 +123,11 @@ fn atomics(poster: &mut Poster, near: &Memory, far: &Memory) {
     each(Atomic::MaskedSwap64 { swap: 5, compare: 0, swap_mask: all, compare_mask: 0 }, 8, 5);
     let low = 0xffff_ffff;
     each(Atomic::MaskedSwap64 { swap: 5, compare: 1, swap_mask: low, compare_mask: low }, 8, (BEFORE & !low) | 5);
-    each(Atomic::MaskedSwap32 { swap: 8, compare: 1, swap_mask: u32::MAX, compare_mask: u32::MAX }, 4, (BEFORE & !low) | 8);
+    each(
+        Atomic::MaskedSwap32 { swap: 8, compare: 1, swap_mask: u32::MAX, compare_mask: u32::MAX },
+        4,
+        (BEFORE & !low) | 8,
+    );
 }
 
 #[test]
@@ -139,7 +143,11 @@ fn the_ring_goes_round_and_keeps_its_order() {
         let data = turn.to_ne_bytes();
         let write = Operation::Write { remote: far.there(0), payload: Payload::Inline(&data), immediate: None };
         poster.post(write, false).unwrap();
-        let add = Operation::Atomic { remote: far.there(8), action: Atomic::FetchAdd { add: turn }, landing: near.here(0, 8) };
+        let add = Operation::Atomic {
+            remote: far.there(8),
+            action: Atomic::FetchAdd { add: turn },
+            landing: near.here(0, 8),
+        };
         let end = poster.post(add, true).unwrap();
         poster.ring();
         // A few rounds in flight.
@@ -165,7 +173,12 @@ fn what_the_device_refuses_comes_back_as_its_syndrome() {
         ("a wrong remote key", wrong_key, near.here(0, 64), Syndrome::REMOTE_ACCESS),
         ("past the end", past, near.here(0, 64), Syndrome::REMOTE_ACCESS),
         ("no right to write", only_reads.there(0), near.here(0, 64), Syndrome::REMOTE_ACCESS),
-        ("a wrong local key", far.there(0), DataSegment::new(near.registration.address(), 0x1234_5678, 64), Syndrome::LOCAL_PROTECTION),
+        (
+            "a wrong local key",
+            far.there(0),
+            DataSegment::new(near.registration.address(), 0x1234_5678, 64),
+            Syndrome::LOCAL_PROTECTION,
+        ),
     ] {
         let (mut poster, _peer) = connected(&*adapter, false);
         far.region.fill(0, BYTES, 0x11).unwrap();

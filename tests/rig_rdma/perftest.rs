@@ -1,13 +1,13 @@
 //! perftest's programs and `bench rdma`, one after the other on one device: the same tables, so that one may be held against the other.
 
-use super::setting::{self, ADDRESS, DEVICE, GID_INDEX, LONG, two_ranks};
+use super::setting::{self, ADDRESS, DEVICE, GID_INDEX, LONG, warpbell};
 use super::tables::{Table, of_perftest};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Messages of each test.
 const MESSAGES: &str = "200";
-/// Where perftest's server listens (perftest(1), `-p`).
+/// Where servers listen, perftest's (perftest(1), `-p`) and ours.
 const PORT: u16 = 18515;
 
 /// Whether a program on this machine listens at a port (proc(5), `/proc/net/tcp`: local address, state 0A).
@@ -19,25 +19,43 @@ fn listens(port: u16) -> bool {
     })
 }
 
-/// A test of perftest's, between a server and a client: the client's table.
+/// A test between a server and a client: what the client printed.
 #[track_caller]
-fn perftest(program: &str, options: &[&str]) -> Table {
-    let side = || {
-        let mut command = Command::new(program);
-        command.args(["-d", DEVICE, "-x", GID_INDEX, "-F", "-n", MESSAGES]).args(options);
-        command
-    };
-    let server = side().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut server = Server(server);
+fn between(side: impl Fn() -> Command, server: &[&str], port: u16) -> Vec<Table> {
+    let mut command = side();
+    command.args(server).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    setting::show(&command);
+    let mut server = Server(command.spawn().unwrap());
     let started = Instant::now();
-    while !listens(PORT) {
-        assert!(server.0.try_wait().unwrap().is_none(), "the server of {program} ended");
-        assert!(started.elapsed() < LONG, "the server of {program} does not listen");
+    while !listens(port) {
+        assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
+        assert!(started.elapsed() < LONG, "the server does not listen");
         std::thread::sleep(Duration::from_millis(50));
     }
     let client = setting::run(side().arg(ADDRESS));
-    assert!(client.well && server.0.wait().unwrap().success(), "{program}");
-    of_perftest(&client.out).unwrap_or_else(|| panic!("{program} printed no table"))
+    assert!(client.well && server.0.wait().unwrap().success());
+    assert!(!client.out.contains("wrong") || client.out.contains("wrong 0"));
+    of_perftest(&client.out)
+}
+
+/// perftest's, between two processes.
+#[track_caller]
+fn theirs(test: &str, options: &[&str]) -> Table {
+    let side = || {
+        let mut command = Command::new(format!("ib_{test}"));
+        command.args(["-d", DEVICE, "-x", GID_INDEX, "-F", "-n", MESSAGES]).args(options);
+        command
+    };
+    let mut tables = between(side, &[], PORT);
+    assert_eq!(tables.len(), 1, "{tables:?}");
+    tables.remove(0)
+}
+
+/// Ours, by kernels and by the CPU.
+fn ours(test: &str, options: &[&str]) -> Command {
+    let mut command = warpbell(&["bench", "rdma", test, "--transport", "verbs", "--engine", "cpu", "--threads", "1"]);
+    command.args(["-d", DEVICE, "-x", GID_INDEX, "-F", "-n", MESSAGES, "--deadline", "60s"]).args(options);
+    command
 }
 
 /// Ended with the test, whatever that comes to.
@@ -50,20 +68,18 @@ impl Drop for Server {
     }
 }
 
-/// Kernel-initiated and CPU-initiated tables of the same test.
+/// The same columns, sizes and messages; figures in all of them.
 #[track_caller]
-fn ours(test: &str, options: &[&str]) -> Vec<Table> {
-    ["gpu", "cpu"]
-        .into_iter()
-        .map(|initiator| {
-            let mut arguments = vec!["warpbell", "bench", "rdma", test, "--engine", "cpu", "-n", MESSAGES];
-            arguments.extend(options);
-            arguments.extend(["--initiator", initiator]);
-            let done = setting::run(&mut two_ranks("verbs", &arguments));
-            assert!(done.well, "{test}");
-            of_perftest(&done.out).unwrap_or_else(|| panic!("{test} printed no table"))
-        })
-        .collect()
+fn comparable(ours: &[Table], theirs: &Table) {
+    let [kernels, cpu] = ours else { panic!("not two tables: {ours:?}") };
+    for ours in [kernels, cpu] {
+        assert_eq!((&ours.head, ours.rows.len()), (&theirs.head, theirs.rows.len()));
+        for (ours, theirs) in ours.rows.iter().zip(&theirs.rows) {
+            assert_eq!((&ours[..2], ours.len()), (&theirs[..2], theirs.len()));
+            let figures = ours[2..].iter().map(|f| f.parse::<f64>().unwrap());
+            assert!(figures.clone().all(f64::is_finite) && figures.sum::<f64>() > 0.0, "{ours:?}");
+        }
+    }
 }
 
 #[test]
@@ -79,16 +95,21 @@ fn tables_are_those_of_perftest() {
         ("atomic_bw", &[]),
         ("atomic_lat", &[]),
     ] {
-        let theirs = perftest(&format!("ib_{test}"), options);
-        for ours in ours(test, options) {
-            assert_eq!(ours.head, theirs.head, "{test}");
-            assert_eq!(ours.rows.len(), theirs.rows.len(), "{test}");
-            for (ours, theirs) in ours.rows.iter().zip(&theirs.rows) {
-                // Bytes and messages are the same, figures are as many.
-                assert_eq!((&ours[..2], ours.len()), (&theirs[..2], theirs.len()), "{test}");
-                let figures = ours[2..].iter().map(|f| f.parse::<f64>().unwrap());
-                assert!(figures.clone().all(f64::is_finite) && figures.sum::<f64>() > 0.0, "{test}: {ours:?}");
-            }
-        }
+        let theirs = theirs(test, options);
+        // Both sides in one process.
+        let done = setting::run(&mut ours(test, options));
+        assert!(done.well && done.out.contains("wrong 0"), "{test}");
+        comparable(&of_perftest(&done.out), &theirs);
+    }
+}
+
+#[test]
+fn two_processes_measure_as_perftest_does() {
+    if !setting::inside() {
+        return;
+    }
+    for (test, options) in [("write_bw", &["-s", "4096"][..]), ("read_lat", &["-s", "64"])] {
+        let theirs = theirs(test, options);
+        comparable(&between(|| ours(test, options), &["--server"], PORT), &theirs);
     }
 }
