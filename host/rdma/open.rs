@@ -25,7 +25,7 @@ fn open_device(transport: Transport, choice: &DeviceChoice, space: &Space) -> Re
     let gpu = space.gpu_context().and_then(|c| c.info().bdf);
     let chosen = choice.choose(transport, &sysfs, &Topology::read(&sysfs), gpu)?;
     match transport {
-        Transport::Mlx5 => Err(RdmaError::Unavailable { transport, reason: chosen.to_string() }),
+        Transport::Mlx5 => Ok(Box::new(super::mlx5::Mlx5Adapter::open(&chosen, choice, space)?)),
         _ => Ok(Box::new(super::proxy::VerbsProxy::open(&chosen, choice, space)?)),
     }
 }

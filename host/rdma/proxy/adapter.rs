@@ -1,6 +1,6 @@
 //! The proxy as an adapter: a device, its thread, its queue pairs.
 
-use super::{Bounce, Engine, Landing, Piece, SendQueue, Served, Service, engine::INLINE_BYTES};
+use super::{Bounce, Engine, Landing, Piece, Served, Service, engine::INLINE_BYTES};
 use crate::memory::{Place, Space};
 use crate::rdma::connection::random_psn;
 use crate::rdma::served::ServedRing;

@@ -9,7 +9,7 @@ mod service;
 mod tests;
 
 #[cfg(feature = "rdma")]
-pub(super) use adapter::VerbsProxy;
+pub(super) use adapter::{VerbsProxy, link};
 pub(super) use engine::{Bounce, Engine, Landing};
 pub(super) use service::{Served, Service};
 

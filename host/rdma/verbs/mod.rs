@@ -8,8 +8,8 @@ mod memory;
 mod queue_pair;
 
 pub(super) use context::{Context, DeviceLimits, ProtectionDomain};
-pub(super) use memory::{Buffer, MemoryKeys, Registrar, Way};
-pub(super) use queue_pair::{CompletionQueue, VerbsQueue};
+pub(super) use memory::{Buffer, MemoryKeys, Registrar};
+pub(super) use queue_pair::VerbsQueue;
 
 use super::{RdmaError, Route};
 use rdma_sys::ibv_ah_attr;
@@ -31,7 +31,7 @@ fn answer(code: i32, what: impl FnOnce() -> String) -> Result<(), RdmaError> {
 }
 
 /// The address of a route's other end. All of it is set: what is left over from before is read by drivers.
-fn address_handle(route: &Route) -> ibv_ah_attr {
+pub(super) fn address_handle(route: &Route) -> ibv_ah_attr {
     // SAFETY: integers and bytes, for which zero is a value.
     let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
     attr.dlid = route.lid;
