@@ -201,6 +201,7 @@ void locked(uint32_t n, uint32_t threads, uint32_t turns) {
       w.fence();
       w.atomic_set(word, 0, 0);
     }
+    w.quiet();
   });
   for (uint32_t k = 0; k < 8; ++k) CHECK(s.here<uint64_t>(0, data)[k] == uint64_t{n} * threads * turns);
 }

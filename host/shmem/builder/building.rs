@@ -177,7 +177,7 @@ impl Building<'_> {
         let none = |reason: String| ShmemError::Transport { transport, pes, reason };
         let size = NetworkPlan::new(cards[0].network, pes, cards.iter().any(|c| c.gpu.is_some()));
         let place = if heap.is_on_device() { Place::Device } else { Place::Host };
-        let prepared = Prepared::new(adapter, heap.range(), self.engine.space(), place, size, pes);
+        let mut prepared = Prepared::new(adapter, heap.range(), self.engine.space(), place, size, pes);
         let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
         let offers = self.ranks.vote(&mine)?.map_err(|f| none(failed(&f)))?;
         let own = abi::Network {
@@ -190,10 +190,14 @@ impl Building<'_> {
             ..abi::Network::zeroed()
         };
         let near: Vec<bool> = (0..pes).map(|pe| group.members.contains(&pe)).collect();
-        let connected = prepared.map_err(|e| e.to_string()).and_then(|p| p.connect(me, &offers, &near, own));
-        let all = self.ranks.vote(&connected.as_ref().map(drop).map_err(String::clone))?;
+        let tables = match &mut prepared {
+            Ok(prepared) => prepared.connect(me, &offers, &near, own),
+            Err(e) => Err(e.to_string()),
+        };
+        let all = self.ranks.vote(&tables.as_ref().map(drop).map_err(String::clone))?;
         all.map_err(|f| none(failed(&f)))?;
-        connected.map_err(none)
+        let tables = tables.map_err(&none)?;
+        Ok(prepared.map_err(|e| none(e.to_string()))?.connected(tables))
     }
 
     fn finish(

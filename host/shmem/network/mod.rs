@@ -110,15 +110,17 @@ impl Prepared {
         }
     }
 
-    /// Connects the queue pairs of PE `me` with those that each PE has for it. `near` says whose heaps loads and stores reach too; `own` is
-    /// `wb_network` but for what is known only here.
+    /// Connects the queue pairs of PE `me` with those that each PE has for it, and makes the tables of its kernels. `near` says whose
+    /// heaps loads and stores reach too; `own` is `wb_network` but for what is known only here.
+    ///
+    /// What there is stays when it fails: others may be connecting with it.
     pub(super) fn connect(
-        mut self,
+        &mut self,
         me: usize,
         offers: &[Offer],
         near: &[bool],
         own: abi::Network,
-    ) -> Result<Network, String> {
+    ) -> Result<Tables, String> {
         for (pe, queues) in self.queues.iter_mut().enumerate() {
             let theirs: &[QueueAddress] = offers[pe].queues.get(me).map_or(&[], Vec::as_slice);
             if theirs.len() != queues.len() {
@@ -128,12 +130,16 @@ impl Prepared {
                 mine.connect(peer).map_err(|e| format!("queue pair {index} to PE {pe}: {e}"))?;
             }
         }
+        let Self { plan, space, queues, registered, staging, .. } = self;
+        Tables::new(space, *plan, queues, registered, staging, offers, near, own).map_err(|e| e.to_string())
+    }
+
+    /// The network, once every PE is connected.
+    pub(super) fn connected(self, tables: Tables) -> Network {
         let Self { plan, space, queues, registered, staging, adapter } = self;
-        let tables = Tables::new(&space, plan, &queues, &registered, &staging, offers, near, own);
-        let tables = tables.map_err(|e| e.to_string())?;
         let path = adapter.path();
         let parts = Parts { queues, tables, _registered: registered, _staging: staging, _adapter: adapter };
-        Ok(Network { parts: Some(parts), space, path, plan })
+        Network { parts: Some(parts), space, path, plan }
     }
 }
 

@@ -69,7 +69,7 @@ fn everything(world: &World) {
     assert_eq!(all.read(0, 4 * n).unwrap(), (0..n as u64).flat_map(|pe| [pe; 4]).collect::<Vec<_>>());
 
     let signal = world.malloc::<u64>(1).unwrap();
-    world.put_signal(&to, &from.slice(..1).unwrap(), &signal, (5, SignalOp::Add), next).unwrap();
+    world.put_signal(&to, from.slice(..1).unwrap(), &signal, (5, SignalOp::Add), next).unwrap();
     world.signal_wait_until(&signal, Cmp::Ge, 5).unwrap();
     assert_eq!(to.read(0, 1).unwrap(), [before as u64]);
     if let Some(some) = team.split_strided(0, 2, n.div_ceil(2)).unwrap() {
@@ -98,7 +98,8 @@ fn everything_works_over_software_nics() {
 #[test]
 fn pes_of_two_hosts_use_both_ways() {
     each(4, |rank, builder| {
-        let world = builder.host_id(if rank < 2 { "one" } else { "two" }).build().unwrap();
+        let builder = builder.host_id(if rank < 2 { "one" } else { "two" }).heap_bytes(16 << 20);
+        let world = builder.build().unwrap();
         let sym = world.malloc::<u32>(1).unwrap();
         for pe in 0..4 {
             assert_eq!(sym.ptr(pe).is_some(), (pe < 2) == (rank < 2), "PE {rank} and PE {pe}");
