@@ -101,7 +101,10 @@ fn the_report_has_what_the_table_has() {
     let table = &report["results"][0];
     assert_eq!((&table["initiator"], &table["path"]["transport"]), (&Value::from("host"), &Value::from("soft")));
     let row = &table["rows"][0];
-    assert_eq!((row["bytes"].as_u64(), row["iterations"].as_u64(), row["wrong"].as_u64()), (Some(8), Some(64), Some(0)));
+    assert_eq!(
+        (row["bytes"].as_u64(), row["iterations"].as_u64(), row["wrong"].as_u64()),
+        (Some(8), Some(64), Some(0))
+    );
     assert!(row["average_bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
 }
 
@@ -171,13 +174,18 @@ fn wrong_flags_say_what_to_write() {
 #[test]
 fn an_injected_fault_is_named() {
     for initiator in ["cpu-engine", "host"] {
-        let (text, code) = fails(&["write_bw", "-n", "50", "--initiator", initiator, "--soft", "fault=syndrome:0x13/0x88@nth:20"]);
+        let (text, code) =
+            fails(&["write_bw", "-n", "50", "--initiator", initiator, "--soft", "fault=syndrome:0x13/0x88@nth:20"]);
         assert!(text.contains("remote access error (syndrome 0x13"), "{text}");
         assert!(text.contains("messages of 65536 bytes"), "{text}");
         assert_eq!((code, text.lines().count()), (Some(1), 1), "{text}");
-        let lost = ["read_lat", "-n", "50", "--initiator", initiator, "--deadline", "200ms", "--soft", "fault=lose@nth:20"];
+        let lost =
+            ["read_lat", "-n", "50", "--initiator", initiator, "--deadline", "200ms", "--soft", "fault=lose@nth:20"];
         let (text, code) = fails(&lost);
-        assert!(text.contains("after 19 of them") && (text.contains("timed out") || text.contains("no completion")), "{text}");
+        assert!(
+            text.contains("after 19 of them") && (text.contains("timed out") || text.contains("no completion")),
+            "{text}"
+        );
         assert_eq!(code, Some(1));
     }
 }
