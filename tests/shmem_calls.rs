@@ -292,6 +292,11 @@ fn waits_end_when_the_run_is_stopped() {
     assert_eq!(first(&error).0, Outcome::Stopped);
 }
 
+/// A type that the call takes at every scope, also in the image for GPUs.
+fn scalar(kind: Kind) -> Type {
+    if kind.is_block() { Type::U32 } else { Type::U64 }
+}
+
 #[test]
 fn every_call_refuses_a_pe_that_is_not_there() {
     for kind in &Kind::ALL[..=Kind::FetchXor as usize] {
@@ -304,7 +309,7 @@ fn every_call_refuses_a_pe_that_is_not_there() {
                 from: at,
                 sig: at,
                 n: 1,
-                ty: Type::U64 as u32,
+                ty: scalar(*kind) as u32,
                 pe: 2,
                 value: 3,
                 how: 9,
@@ -330,8 +335,11 @@ fn a_checked_call_refuses_what_is_not_symmetric_memory() {
         ("misaligned", Op { to: 4, ..Op::new(Kind::FetchAdd) }),
         ("misaligned", Op { to: 1, ..Op::new(Kind::Wait) }),
     ] {
-        let error =
-            failed(|at| Op { to: call.to + at, from: call.from + at, ty: Type::U64 as u32, ..call }, LONG, false);
+        let error = failed(
+            |at| Op { to: call.to + at, from: call.from + at, ty: scalar(call.kind()) as u32, ..call },
+            LONG,
+            false,
+        );
         assert_eq!(first(&error).0, Outcome::BadArgument, "{what}: {call:?}");
     }
 }
