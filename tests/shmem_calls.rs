@@ -77,6 +77,10 @@ fn every_call_does_what_the_model_says() {
 #[test]
 fn the_list_of_every_call_leaves_none_out() {
     let place = Place::new(2, 1, 1);
+    // The image for GPUs has not every type at every scope: nvcc would take minutes.
+    if !place.limits(0).all_types {
+        return;
+    }
     let program = every_call(&place, 5);
     let made: Vec<&Op> = program.calls[0].iter().collect();
     for kind in &Kind::ALL[..Kind::Fence as usize] {
