@@ -37,7 +37,10 @@ fn benchmarks_find_nothing_wrong() {
     ] {
         let mut arguments = vec!["warpbell", "bench", "shmem", test, "--engine", "cpu", "--threads", "1"];
         arguments.extend(sizes);
-        arguments.extend(["-w", "2", "--window", "4k", "--runs", "1", "--deadline", "60s"]);
+        arguments.extend(["-w", "2", "--runs", "1", "--deadline", "60s"]);
+        if test.ends_with("_rate") {
+            arguments.extend(["--window", "4k"]);
+        }
         let done = setting::run(&mut two_ranks(TRANSPORT, &arguments));
         assert!(done.well, "{test}");
         assert!(done.out.contains(TRANSPORT) && done.out.contains(setting::DEVICE), "{test} does not name its way");
