@@ -12,6 +12,10 @@
 // whoever has seen the first mark may go by the others, and by all that was written. An entry must not be rung for by halves: the
 // mark of its first block says that it has a second, over which the tail then moves, whether that one's mark has been seen or not.
 //
+// At once. Most posts find the tail right before them and nobody at the lock. They take it by a compare-and-swap of both and ring for
+// what they have posted, without marks: nobody looks at marks before the tail. That spares waiting for the entry to reach memory
+// twice. Who posted behind it and found it missing has marked and left, so the mark behind it is looked at.
+//
 // Completion. A completion names the first block of its entry. The poller, one warp at a time under `head_lock`, stores the
 // number of the block behind that one in `completed`, which is all that waiters look at; and then moves it over the entry's
 // second block, if its mark says that it has one. A waiter therefore waits for the block behind the *first* of its last entry.
@@ -65,17 +69,20 @@ template <class First, class Second> struct chain {
   Second second;
 };
 
-// Blocks of an entry or a chain; and where in it the last entry begins.
+// Blocks of an entry or a chain; where in it the last entry begins; and whether an entry of it has two blocks.
 template <class Entry> struct extent;
 template <> struct extent<block> {
   static constexpr uint32_t blocks = 1, last = 0;
+  static constexpr bool has_two = false;
 };
 template <> struct extent<block2> {
   static constexpr uint32_t blocks = 2, last = 0;
+  static constexpr bool has_two = true;
 };
 template <class First, class Second> struct extent<chain<First, Second>> {
   static constexpr uint32_t blocks = extent<First>::blocks + extent<Second>::blocks;
   static constexpr uint32_t last = extent<First>::blocks + extent<Second>::last;
+  static constexpr bool has_two = extent<First>::has_two || extent<Second>::has_two;
 };
 
 // A block's own piece of registered memory: as kernels see it, and as work requests name it.
@@ -93,10 +100,28 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN uint32_t index(uint32_t ticket) const { return ticket & (blocks() - 1); }
   WB_FN queue_word word() const { return queue_word{q->queue_word}; }
 
-  // Writes entries and marks their blocks. Only for tickets that `take` gave out, which all must be written; `publish` must follow.
-  template <class Entry> WB_FN void put(uint32_t ticket, const Entry& e) const {
-    store(ticket, e);
-    mark_all(ticket, e, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
+  // Writes entries, of tickets that `take` gave out; all of those must be written, and `publish_run` must follow.
+  WB_FN void store(uint32_t ticket, const block& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
+  WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
+  template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
+    store(ticket, c.first);
+    store(ticket + extent<First>::blocks, c.second);
+  }
+
+  // Rings for the entries that the lanes with `got` have written at their `ticket`s, which are consecutive; or leaves that to who is at it.
+  // `Entry` is what each has written. Collective; `in` names the lanes with `got`.
+  template <class Entry> WB_FN void publish_run(warp::mask_t mask, warp::mask_t in, bool got, uint32_t ticket) const {
+    uint32_t way = not_rung;
+    // The poller has to know of second blocks, from marks.
+    if constexpr (!extent<Entry>::has_two) {
+      const uint32_t first = warp::shuffle(mask, ticket, warp::first(in));
+      way = ring_at_once(*this, mask, first, first + warp::popcount(in) * extent<Entry>::blocks);
+      if (way == all_rung) return;
+    }
+    if (way == not_rung && got) {
+      mark_all<Entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
+    }
+    publish(mask);
   }
 
   // Takes what completions have come off the ring, unless somebody else is at it. Collective. The number of blocks that
@@ -148,24 +173,27 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     return k >= n;
   }
 
-  WB_FN void store(uint32_t ticket, const block& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
-  WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
-  template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
-    store(ticket, c.first);
-    store(ticket + extent<First>::blocks, c.second);
-  }
-
   // Marks the blocks of an entry or chain, the first one last and by `set`.
-  template <class Set> WB_FN void mark_all(uint32_t ticket, const block&, Set set) const { set(ticket, only_block); }
-  template <class Set> WB_FN void mark_all(uint32_t ticket, const block2&, Set set) const {
-    order::store_relaxed(mark(ticket + 1), marked(ticket + 1, second_of_two));
-    set(ticket, first_of_two);
-  }
-  template <class First, class Second, class Set>
-  WB_FN void mark_all(uint32_t ticket, const chain<First, Second>& c, Set set) const {
-    mark_all(ticket + extent<First>::blocks, c.second,
-             [this](uint32_t t, uint32_t kind) { order::store_relaxed(mark(t), marked(t, kind)); });
-    mark_all(ticket, c.first, set);
+  template <class Entry, class Set> WB_FN void mark_all(uint32_t ticket, Set set) const { marker<Entry>::mark(*this, ticket, set); }
+  template <class Entry> struct marker;
+
+  enum : uint32_t { not_rung, some_rung, all_rung };
+
+  // Rings for the blocks from `first` to `end`, all written, if the tail is at `first` and the lock free. `some_rung`: there may be more
+  // behind them.
+  static WB_FN_COLD uint32_t ring_at_once(send_core r, warp::mask_t mask, uint32_t first, uint32_t end) {
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->tail_lock);
+    const uint64_t free = static_cast<uint64_t>(first) << 32;
+    uint32_t way = not_rung;
+    warp::sync(mask);
+    if (warp::is_leader(mask) && order::compare_exchange(lock, free, free | 1) == free) {
+      // Under way while the doorbell waits for the entries; what it tells of is looked at properly by `publish`.
+      const uint32_t behind = order::load_relaxed(r.mark(end)) ^ r.marked(end, only_block);
+      r.ring(end);
+      const uint64_t held = order::exchange(lock, static_cast<uint64_t>(end) << 32);
+      way = static_cast<uint32_t>(held) > 1 || behind <= kinds ? some_rung : all_rung;
+    }
+    return warp::shuffle(mask, way, warp::leader(mask));
   }
 
   WB_FN bool is_complete(uint32_t end) const { return static_cast<int32_t>(order::load_acquire(&q->completed) - end) >= 0; }
@@ -307,6 +335,23 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 };
 
+template <> struct send_core::marker<block> {
+  template <class Set> WB_FN static void mark(const send_core&, uint32_t ticket, Set set) { set(ticket, only_block); }
+};
+template <> struct send_core::marker<block2> {
+  template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
+    order::store_relaxed(c.mark(ticket + 1), c.marked(ticket + 1, second_of_two));
+    set(ticket, first_of_two);
+  }
+};
+template <class First, class Second> struct send_core::marker<chain<First, Second>> {
+  template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
+    marker<Second>::mark(c, ticket + extent<First>::blocks,
+                         [&c](uint32_t t, uint32_t kind) { order::store_relaxed(c.mark(t), c.marked(t, kind)); });
+    marker<First>::mark(c, ticket, set);
+  }
+};
+
 // A send queue, by value. "Collective" functions take a mask, and every lane in it makes the call; lanes may be on different
 // queues. Those without a mask are for the lanes that happen to be together.
 class work_queue_ref : public send_core {
@@ -321,15 +366,15 @@ class work_queue_ref : public send_core {
   // The request has ended at once when there was no room in time (WB_TIMED_OUT, WB_STOPPED), when the queue pair has failed, or with
   // WB_BAD_ARGUMENT where the ring is smaller than the chain.
   template <class Build> WB_FN request submit(warp::mask_t mask, bool wants, Build build) const {
-    using size = extent<decltype(build(uint64_t{}, queue_word{}, uint32_t{}))>;
+    using entry = decltype(build(uint64_t{}, queue_word{}, uint32_t{}));
     patience p(control_);
     request r;
     while (warp::any(mask, wants)) {
-      if (submit_now<size>(mask, wants, r, build)) wants = false;
+      if (submit_now<entry>(mask, wants, r, build)) wants = false;
       const warp::mask_t left = warp::ballot(mask, wants);
       if (left == 0) break;
       uint32_t word = 0;
-      if (wants && cannot_post<size>(word)) {
+      if (wants && cannot_post<entry>(word)) {
         r = request::ended(word);
         wants = false;
       }
@@ -354,10 +399,10 @@ class work_queue_ref : public send_core {
       hold(static_cast<uint32_t>(index));
       return build(index, queue, how, staging_of(static_cast<uint32_t>(index)).name);
     };
-    using size = extent<decltype(held(uint64_t{}, queue_word{}, uint32_t{}))>;
+    using entry = decltype(held(uint64_t{}, queue_word{}, uint32_t{}));
     while (warp::any(mask, wants)) {
       request r;
-      const bool posted = submit_now<size>(mask, wants, r, held);
+      const bool posted = submit_now<entry>(mask, wants, r, held);
       if (warp::any(mask, posted)) {
         const outcome ended = wait(mask, posted, r);
         if (posted) {
@@ -369,7 +414,7 @@ class work_queue_ref : public send_core {
         continue;
       }
       uint32_t word = 0;
-      if (wants && cannot_post<size>(word)) {
+      if (wants && cannot_post<entry>(word)) {
         o = outcome{word};
         wants = false;
       }
@@ -434,23 +479,23 @@ class work_queue_ref : public send_core {
   const wb_control* control_;
 
   // Posts for as many lanes as there is room for. Collective; lanes may be on different queues. True in those that got in.
-  template <class Size, class Build> WB_FN bool submit_now(warp::mask_t mask, bool wants, request& r, const Build& build) const {
+  template <class Entry, class Build> WB_FN bool submit_now(warp::mask_t mask, bool wants, request& r, const Build& build) const {
     bool posted = false;
     for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
       const work_queue_ref group = shared(mask, warp::first(untried));
       const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
       uint32_t t;
       bool low;
-      const bool got = group.template take<Size::blocks>(mask, members, t, low);
+      const bool got = group.template take<extent<Entry>::blocks>(mask, members, t, low);
       const warp::mask_t in = warp::ballot(mask, got);
       if (in != 0) {
         if (got) {
           // The last of a run of tickets is the one with a completion.
-          put(t, build(t, word(), in >> warp::lane() == 1u ? signalled : unsignalled));
-          r = request::posted(t, t + Size::last + 1);
+          store(t, build(t, word(), in >> warp::lane() == 1u ? signalled : unsignalled));
+          r = request::posted(t, t + extent<Entry>::last + 1);
           posted = true;
         }
-        group.publish(mask);
+        group.template publish_run<Entry>(mask, in, got, t);
         // While the device is busy with these.
         if (low) group.replenish(mask);
       }
@@ -460,8 +505,8 @@ class work_queue_ref : public send_core {
   }
 
   // Whether a chain will never find room; why.
-  template <class Size> WB_FN bool cannot_post(uint32_t& word) const {
-    word = Size::blocks > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load_acquire(&q->failed);
+  template <class Entry> WB_FN bool cannot_post(uint32_t& word) const {
+    word = extent<Entry>::blocks > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load_acquire(&q->failed);
     return word != 0;
   }
 
