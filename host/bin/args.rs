@@ -300,7 +300,7 @@ pub struct PostArgs {
     pub blocks: Vec<u32>,
     /// Threads in each block [default: 256 on gpu, one warp on cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: Option<u32>,
+    pub threads_per_block: Option<u32>,
     /// Queue pairs, which blocks and their warps take in turn [default: 4 for each block on gpu, 1 on cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: Option<u32>,
