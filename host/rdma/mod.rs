@@ -1,6 +1,7 @@
 //! RDMA devices as the kernel shows them: ports, addresses, and what decides how their packets travel.
 //!
-//! [`Adapter`] is what all adapters look like to the rest; [`QueueMemory`] is what kernels share with them.
+//! [`Adapter`] is what all adapters look like to the rest; [`QueueMemory`] is what kernels share with them; [`served`] is
+//! how a CPU thread takes an adapter's place at those rings.
 //!
 //! What describes devices reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs), so it works on a recorded tree; on the
 //! machine itself [`Bridging`] asks the kernel as well. No device is opened and no library is loaded: no rights are needed.
@@ -16,6 +17,7 @@ mod queue_memory;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
+pub mod served;
 mod tclass;
 
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
