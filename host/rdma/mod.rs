@@ -7,25 +7,37 @@
 //! machine itself [`Bridging`] asks the kernel as well. No device is opened and no library is loaded: no rights are needed.
 
 mod adapter;
+mod choice;
 mod congestion;
+mod connection;
 mod dcb;
 mod error;
 mod gid;
 mod library;
+#[cfg(any(feature = "rdma", test))]
+mod mlx5;
+mod open;
 mod port;
+#[cfg(any(feature = "rdma", test))]
+mod proxy;
 mod queue_memory;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
 pub mod served;
 mod tclass;
+#[cfg(feature = "rdma")]
+mod verbs;
 
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
+pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, DoorbellChoice, QueueChoice};
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
+pub use connection::{Endpoint, PathMtu, PortFacts, Route};
 pub use dcb::Bridging;
 pub use error::RdmaError;
 pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, choose_gid};
 pub use library::VerbsLibrary;
+pub use open::open;
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};
 pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
 pub use scan::{RdmaDevice, mlx5_model};
