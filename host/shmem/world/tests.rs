@@ -1,4 +1,5 @@
 use super::*;
+use crate::shmem::bootstrap::LocalBootstrap;
 use crate::engine::Grid;
 
 /// Runs `work` on every PE of a world of threads.

@@ -475,7 +475,7 @@ class work_queue_ref : public send_core {
 
   WB_FN const wb_control* control() const { return control_; }
 
- private:
+ protected:
   const wb_control* control_;
 
   // Posts for as many lanes as there is room for. Collective; lanes may be on different queues. True in those that got in.
