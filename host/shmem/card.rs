@@ -1,7 +1,7 @@
 //! What each PE tells the others about itself when a world is built, and what all make of it.
 
-use super::heap::{HEAP_ALIGN, HeapKind};
 use super::bootstrap::Route;
+use super::heap::{HEAP_ALIGN, HeapKind};
 use super::network::{BOUNCE_BYTES, NetworkSettings, Transport};
 use super::{ShmemError, world};
 use crate::cuda::{PhysicalMemory, Sharing};

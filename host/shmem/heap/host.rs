@@ -115,7 +115,10 @@ impl HostMemory {
             let outside = part.start > part.end || part.end > bytes;
             let place = libc::off_t::try_from(in_file).map_err(|_| io::ErrorKind::OutOfMemory)?;
             if outside || !part.start.is_multiple_of(HEAP_ALIGN) {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{part:?} is no part of {bytes} bytes")));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("{part:?} is no part of {bytes} bytes"),
+                ));
             }
             let at = base.as_ptr().wrapping_add(part.start);
             let offset = if file.is_some() { place } else { 0 };
