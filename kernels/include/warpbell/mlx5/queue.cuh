@@ -72,14 +72,17 @@ template <class First, class Second> struct chain {
 // Blocks of an entry or a chain; where in it the last entry begins; and whether an entry of it has two blocks.
 template <class Entry> struct extent;
 template <> struct extent<block> {
+  using entry = block;
   static constexpr uint32_t blocks = 1, last = 0;
   static constexpr bool has_two = false;
 };
 template <> struct extent<block2> {
+  using entry = block2;
   static constexpr uint32_t blocks = 2, last = 0;
   static constexpr bool has_two = true;
 };
 template <class First, class Second> struct extent<chain<First, Second>> {
+  using entry = chain<First, Second>;
   static constexpr uint32_t blocks = extent<First>::blocks + extent<Second>::blocks;
   static constexpr uint32_t last = extent<First>::blocks + extent<Second>::last;
   static constexpr bool has_two = extent<First>::has_two || extent<Second>::has_two;
@@ -109,17 +112,17 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 
   // Rings for the entries that the lanes with `got` have written at their `ticket`s, which are consecutive; or leaves that to who is at it.
-  // `Entry` is what each has written. Collective; `in` names the lanes with `got`.
-  template <class Entry> WB_FN void publish_run(warp::mask_t mask, warp::mask_t in, bool got, uint32_t ticket) const {
+  // `Size` is the extent of what each has written. Collective; `in` names the lanes with `got`.
+  template <class Size> WB_FN void publish_run(warp::mask_t mask, warp::mask_t in, bool got, uint32_t ticket) const {
     uint32_t way = not_rung;
     // The poller has to know of second blocks, from marks.
-    if constexpr (!extent<Entry>::has_two) {
+    if constexpr (!Size::has_two) {
       const uint32_t first = warp::shuffle(mask, ticket, warp::first(in));
-      way = ring_at_once(*this, mask, first, first + warp::popcount(in) * extent<Entry>::blocks);
+      way = ring_at_once(*this, mask, first, first + warp::popcount(in) * Size::blocks);
       if (way == all_rung) return;
     }
     if (way == not_rung && got) {
-      mark_all<Entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
+      mark_all<typename Size::entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
     }
     publish(mask);
   }
@@ -366,15 +369,15 @@ class work_queue_ref : public send_core {
   // The request has ended at once when there was no room in time (WB_TIMED_OUT, WB_STOPPED), when the queue pair has failed, or with
   // WB_BAD_ARGUMENT where the ring is smaller than the chain.
   template <class Build> WB_FN request submit(warp::mask_t mask, bool wants, Build build) const {
-    using entry = decltype(build(uint64_t{}, queue_word{}, uint32_t{}));
+    using size = extent<decltype(build(uint64_t{}, queue_word{}, uint32_t{}))>;
     patience p(control_);
     request r;
     while (warp::any(mask, wants)) {
-      if (submit_now<entry>(mask, wants, r, build)) wants = false;
+      if (submit_now<size>(mask, wants, r, build)) wants = false;
       const warp::mask_t left = warp::ballot(mask, wants);
       if (left == 0) break;
       uint32_t word = 0;
-      if (wants && cannot_post<entry>(word)) {
+      if (wants && cannot_post<size>(word)) {
         r = request::ended(word);
         wants = false;
       }
@@ -399,10 +402,10 @@ class work_queue_ref : public send_core {
       hold(static_cast<uint32_t>(index));
       return build(index, queue, how, staging_of(static_cast<uint32_t>(index)).name);
     };
-    using entry = decltype(held(uint64_t{}, queue_word{}, uint32_t{}));
+    using size = extent<decltype(held(uint64_t{}, queue_word{}, uint32_t{}))>;
     while (warp::any(mask, wants)) {
       request r;
-      const bool posted = submit_now<entry>(mask, wants, r, held);
+      const bool posted = submit_now<size>(mask, wants, r, held);
       if (warp::any(mask, posted)) {
         const outcome ended = wait(mask, posted, r);
         if (posted) {
@@ -414,7 +417,7 @@ class work_queue_ref : public send_core {
         continue;
       }
       uint32_t word = 0;
-      if (wants && cannot_post<entry>(word)) {
+      if (wants && cannot_post<size>(word)) {
         o = outcome{word};
         wants = false;
       }
@@ -479,23 +482,23 @@ class work_queue_ref : public send_core {
   const wb_control* control_;
 
   // Posts for as many lanes as there is room for. Collective; lanes may be on different queues. True in those that got in.
-  template <class Entry, class Build> WB_FN bool submit_now(warp::mask_t mask, bool wants, request& r, const Build& build) const {
+  template <class Size, class Build> WB_FN bool submit_now(warp::mask_t mask, bool wants, request& r, const Build& build) const {
     bool posted = false;
     for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
       const work_queue_ref group = shared(mask, warp::first(untried));
       const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
       uint32_t t;
       bool low;
-      const bool got = group.template take<extent<Entry>::blocks>(mask, members, t, low);
+      const bool got = group.template take<Size::blocks>(mask, members, t, low);
       const warp::mask_t in = warp::ballot(mask, got);
       if (in != 0) {
         if (got) {
           // The last of a run of tickets is the one with a completion.
           store(t, build(t, word(), in >> warp::lane() == 1u ? signalled : unsignalled));
-          r = request::posted(t, t + extent<Entry>::last + 1);
+          r = request::posted(t, t + Size::last + 1);
           posted = true;
         }
-        group.template publish_run<Entry>(mask, in, got, t);
+        group.template publish_run<Size>(mask, in, got, t);
         // While the device is busy with these.
         if (low) group.replenish(mask);
       }
@@ -505,8 +508,8 @@ class work_queue_ref : public send_core {
   }
 
   // Whether a chain will never find room; why.
-  template <class Entry> WB_FN bool cannot_post(uint32_t& word) const {
-    word = extent<Entry>::blocks > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load_acquire(&q->failed);
+  template <class Size> WB_FN bool cannot_post(uint32_t& word) const {
+    word = Size::blocks > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load_acquire(&q->failed);
     return word != 0;
   }
 
