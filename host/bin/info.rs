@@ -8,8 +8,8 @@ use warpbell::bench::report::SCHEMA;
 use warpbell::bench::units::Bytes;
 use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
-use warpbell::pci::{NvmeFunction, nvme_functions};
 use warpbell::memory::Space;
+use warpbell::pci::{NvmeFunction, nvme_functions};
 use warpbell::shmem::bootstrap::Launched;
 use warpbell::shmem::{TransportFacts, transports};
 

@@ -1,7 +1,7 @@
 //! What each PE tells the others about itself when a world is built, and what all make of it.
 
-use super::heap::{HEAP_ALIGN, HeapKind};
 use super::bootstrap::Route;
+use super::heap::{HEAP_ALIGN, HeapKind};
 use super::network::{BOUNCE_BYTES, NetworkSettings, Transport};
 use super::{ShmemError, world};
 use crate::cuda::{PhysicalMemory, Sharing};
@@ -49,6 +49,13 @@ impl HostId {
             name: called.unwrap_or_else(|| read("/proc/sys/kernel/hostname")),
             net: net.to_string_lossy().into_owned(),
         }
+    }
+}
+
+impl HostId {
+    /// Whether both are on one machine and in one network namespace, whatever they call it: Unix sockets reach.
+    pub(super) fn is_machine_of(&self, other: &Self) -> bool {
+        (&self.boot, &self.net) == (&other.boot, &other.net)
     }
 }
 

@@ -264,7 +264,8 @@ impl Building<'_> {
 fn key(bootstrap: &dyn Bootstrap, purpose: &str) -> Option<[u8; 32]> {
     bootstrap.key(purpose).or_else(|| {
         let variable = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
-        let environment: Environment = ["WARPBELL_SECRET", "WARPBELL_SECRET_FILE"].into_iter().filter_map(variable).collect();
+        let environment: Environment =
+            ["WARPBELL_SECRET", "WARPBELL_SECRET_FILE"].into_iter().filter_map(variable).collect();
         Some(Secret::find(&environment).ok()??.key(purpose))
     })
 }

@@ -22,7 +22,10 @@ impl Ranks<'_> {
     }
 
     /// Tells everybody how this rank fared, and hears it of all: an answer from each, or who failed.
-    pub(super) fn vote<T: Serialize + DeserializeOwned>(&self, mine: &Result<T, String>) -> Result<Vote<T>, ShmemError> {
+    pub(super) fn vote<T: Serialize + DeserializeOwned>(
+        &self,
+        mine: &Result<T, String>,
+    ) -> Result<Vote<T>, ShmemError> {
         let bytes = serde_json::to_vec(mine).unwrap_or_default();
         let all = self.bootstrap.allgather(&bytes, self.within)?;
         let read = |bytes: &Vec<u8>| {
@@ -44,4 +47,3 @@ impl Ranks<'_> {
 pub(super) fn failed(failures: &[(usize, String)]) -> String {
     super::super::error::by_rank(failures.iter().map(|(rank, reason)| (*rank, reason.as_str())))
 }
-

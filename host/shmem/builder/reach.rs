@@ -112,4 +112,3 @@ pub(super) fn reach(cards: &[Card], me: usize, group: &Group) -> Result<bool, St
     }
     Ok(atomics)
 }
-

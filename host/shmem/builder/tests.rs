@@ -4,10 +4,10 @@ use super::heaps::Group;
 use super::reach::{one_host, reach, source};
 use super::*;
 use crate::cuda::FABRIC_HANDLE_BYTES;
+use crate::memory::Place;
 use crate::shmem::bootstrap::LocalBootstrap;
 use crate::shmem::card::Card;
 use crate::shmem::heap::Source;
-use crate::memory::Place;
 
 fn settings(world: LocalBootstrap) -> WorldBuilder {
     World::builder(&Engine::cpu().unwrap()).bootstrap(Box::new(world)).timeout(Duration::from_secs(30))

@@ -73,7 +73,7 @@ fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
 impl HostMemory {
     /// Memory of this process alone.
     pub(in super::super) fn private(bytes: usize) -> io::Result<Self> {
-        Self::map(bytes, None, &[0..bytes])
+        Self::map(bytes, None, std::slice::from_ref(&(0..bytes)))
     }
 
     /// `bytes` bytes of addresses, of which only `parts` are memory, in ascending order: the parts of a file that [`file`] made, one
@@ -115,7 +115,10 @@ impl HostMemory {
             let outside = part.start > part.end || part.end > bytes;
             let place = libc::off_t::try_from(in_file).map_err(|_| io::ErrorKind::OutOfMemory)?;
             if outside || !part.start.is_multiple_of(HEAP_ALIGN) {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{part:?} is no part of {bytes} bytes")));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("{part:?} is no part of {bytes} bytes"),
+                ));
             }
             let at = base.as_ptr().wrapping_add(part.start);
             let offset = if file.is_some() { place } else { 0 };
@@ -159,7 +162,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn whole(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<HostMemory> {
-        HostMemory::placed(Some(fd), bytes, &[0..bytes])
+        HostMemory::placed(Some(fd), bytes, std::slice::from_ref(&(0..bytes)))
     }
 
     #[test]

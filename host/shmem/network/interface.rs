@@ -27,7 +27,9 @@ pub(in super::super) fn address_of_setting() -> Result<Option<IpAddr>, ShmemErro
 fn named(text: &str, all: &[Found]) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         let is_here = all.iter().any(|f| f.address == address);
-        return is_here.then_some(address).ok_or_else(|| format!("{address} is no address of this host: {}", listed(all)));
+        return is_here
+            .then_some(address)
+            .ok_or_else(|| format!("{address} is no address of this host: {}", listed(all)));
     }
     let of_it = || all.iter().filter(|f| f.interface == text).map(|f| f.address);
     let usable = |a: &IpAddr| !matches!(a, IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -57,7 +59,8 @@ fn addresses() -> io::Result<Vec<Found>> {
             continue;
         }
         // SAFETY: the name is a string, and the address has the length of its family's structure.
-        let (name, family) = unsafe { (CStr::from_ptr(entry.ifa_name), libc::c_int::from((*entry.ifa_addr).sa_family)) };
+        let (name, family) =
+            unsafe { (CStr::from_ptr(entry.ifa_name), libc::c_int::from((*entry.ifa_addr).sa_family)) };
         let address = match family {
             libc::AF_INET => {
                 // SAFETY: as above.
@@ -101,7 +104,8 @@ mod tests {
 
     #[test]
     fn interfaces_are_found_by_name_and_by_address() {
-        let all = [found("lo", "127.0.0.1"), found("ib0", "fe80::1"), found("ib0", "fd00::2"), found("eth0", "10.0.0.5")];
+        let all =
+            [found("lo", "127.0.0.1"), found("ib0", "fe80::1"), found("ib0", "fd00::2"), found("eth0", "10.0.0.5")];
         assert_eq!(named("eth0", &all), Ok("10.0.0.5".parse().unwrap()));
         assert_eq!(named("ib0", &all), Ok("fd00::2".parse().unwrap()), "no address that needs a scope");
         assert_eq!(named("fd00::2", &all), Ok("fd00::2".parse().unwrap()));

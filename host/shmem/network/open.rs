@@ -1,8 +1,8 @@
 //! Opening a PE's adapter, and the choice between them.
 
 use crate::memory::Space;
-use crate::soft::nic::{SoftNic, SoftNicConfig};
 use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
+use crate::soft::nic::{SoftNic, SoftNicConfig};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -75,7 +75,8 @@ pub(in super::super) fn candidates(asked: Option<rdma::Transport>) -> Vec<rdma::
 /// The first that every PE has, and why not a better one; or why there is none.
 pub(in super::super) fn choose(all: &[Available]) -> Result<(rdma::Transport, Option<String>), String> {
     let mut notes = Vec::new();
-    let tried: Vec<rdma::Transport> = ORDER.into_iter().filter(|t| all.iter().any(|a| a.0.iter().any(|(x, _)| x == t))).collect();
+    let tried: Vec<rdma::Transport> =
+        ORDER.into_iter().filter(|t| all.iter().any(|a| a.0.iter().any(|(x, _)| x == t))).collect();
     for transport in tried {
         let answer = |a: &Available| match a.0.iter().find(|(t, _)| *t == transport) {
             Some((_, why)) => why.clone(),

@@ -46,8 +46,7 @@ impl NetworkSettings {
     fn or_from(self, variable: impl Fn(&'static str) -> Option<String>) -> Result<Self, ShmemError> {
         let read = |name: &'static str| -> Result<Option<u64>, ShmemError> {
             let Some(text) = variable(name).filter(|t| !t.trim().is_empty()) else { return Ok(None) };
-            let value: Bytes =
-                text.parse().map_err(|e| ShmemError::Setting { name, reason: format!("{e}") })?;
+            let value: Bytes = text.parse().map_err(|e| ShmemError::Setting { name, reason: format!("{e}") })?;
             Ok(Some(value.0))
         };
         let queues = self.queues_per_peer.map(|n| n as u64).or(read(QUEUES_VARIABLE)?);

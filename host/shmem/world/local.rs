@@ -83,7 +83,8 @@ impl World {
         let one = |(engine, bootstrap): (Engine, LocalBootstrap)| {
             let heap = Heap::in_host_memory(engine.space(), all.clone(), bootstrap.rank(), bytes, stride)?;
             let own = Own::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), cfg!(debug_assertions), 0)?;
-            let parts = Parts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes], network: None };
+            let parts =
+                Parts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes], network: None };
             Self::new(engine, parts, Box::new(bootstrap), DEFAULT_TIMEOUT)
         };
         engines.into_iter().zip(LocalBootstrap::all(pes)).map(one).collect()
