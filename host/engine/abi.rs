@@ -47,7 +47,8 @@ pub struct ErrorEntry {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct ErrorLog {
     pub count: u32,
-    pub reserved: [u32; 7],
+    pub stop: u32,
+    pub reserved: [u32; 6],
     pub entry: [ErrorEntry; ERROR_LOG_ENTRIES],
     pub ready: [u32; ERROR_LOG_ENTRIES],
 }
@@ -59,7 +60,8 @@ pub struct Control {
     pub abort: u64,
     pub error_log: u64,
     pub deadline_ns: u64,
-    pub reserved: [u64; 4],
+    pub host_stop: u64,
+    pub reserved: [u64; 3],
 }
 
 #[repr(C)]
@@ -277,7 +279,12 @@ pub struct Network {
     pub heap: u64,
     pub key: u32,
     pub reserved0: u32,
-    pub reserved: [u64; 5],
+    pub control: u64,
+    pub local: u64,
+    pub heap_bytes: u64,
+    pub stride: u64,
+    pub pe: u32,
+    pub size: u32,
 }
 
 #[repr(C)]
@@ -338,6 +345,7 @@ pub const fn fingerprint() -> u64 {
         offset_of!(ErrorLog, ready),
         size_of::<Control>(),
         offset_of!(Control, deadline_ns),
+        offset_of!(Control, host_stop),
         size_of::<Record>(),
         offset_of!(Record, bytes),
         size_of::<Queue>(),
@@ -380,6 +388,8 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Peer, strict_key),
         size_of::<Network>(),
         offset_of!(Network, key),
+        offset_of!(Network, local),
+        offset_of!(Network, pe),
         size_of::<World>(),
         offset_of!(World, network),
         offset_of!(World, allocated),

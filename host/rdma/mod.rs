@@ -18,6 +18,7 @@ mod library;
 mod mlx5;
 mod open;
 mod port;
+mod poster;
 #[cfg(any(feature = "rdma", test))]
 mod proxy;
 mod queue_memory;
@@ -39,6 +40,7 @@ pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, ch
 pub use library::VerbsLibrary;
 pub use open::open;
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};
+pub use poster::{PostError, Poster};
 pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
 pub use scan::{RdmaDevice, mlx5_model};
 pub use tclass::{ClassOverride, TrafficClass};

@@ -1,5 +1,8 @@
 //! How the PEs of a world reach each other, in words.
 
+use super::card::Card;
+use super::network::{Network, NetworkPlan, Transport};
+use crate::rdma::{self, AdapterPath};
 use crate::units::Bytes;
 use serde::Serialize;
 use std::fmt;
@@ -40,17 +43,64 @@ pub enum Handover {
     Fabric,
 }
 
+/// How PEs reach those that loads and stores do not reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NetworkPath {
+    /// This PE's adapter.
+    pub adapter: AdapterPath,
+    /// Queue pairs and rings.
+    pub size: NetworkPlan,
+    /// PEs that reach each other by loads and stores, group by group; all other pairs go through the adapter.
+    pub within_reach: Vec<Vec<usize>>,
+}
+
+impl NetworkPath {
+    pub(super) fn new(network: &Network, cards: &[Card], group: impl Fn(usize) -> Vec<usize>) -> Self {
+        let mut within_reach: Vec<Vec<usize>> = Vec::new();
+        for pe in 0..cards.len() {
+            if !within_reach.iter().any(|g| g.contains(&pe)) {
+                within_reach.push(group(pe));
+            }
+        }
+        Self { adapter: network.path().clone(), size: network.plan(), within_reach }
+    }
+
+    /// `soft`; `peer+soft` where some pairs reach each other by loads and stores.
+    pub(super) fn transport(&self) -> &'static str {
+        use rdma::Transport::{Mlx5, Soft, Verbs};
+        match (self.is_mixed(), self.adapter.transport) {
+            (false, Mlx5) => "mlx5",
+            (false, Verbs) => "verbs",
+            (false, Soft) => "soft",
+            (true, Mlx5) => "peer+mlx5",
+            (true, Verbs) => "peer+verbs",
+            (true, Soft) => "peer+soft",
+        }
+    }
+
+    fn is_mixed(&self) -> bool {
+        self.within_reach.iter().any(|g| g.len() > 1)
+    }
+
+    /// The way between two PEs of these.
+    pub fn between(&self, a: usize, b: usize) -> Transport {
+        let together = self.within_reach.iter().any(|g| g.contains(&a) && g.contains(&b));
+        if together { Transport::Peer } else { self.adapter.transport.into() }
+    }
+}
+
 /// The way between the PEs of a world: what was chosen, and why if there was a choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorldPath {
-    /// The transport between all pairs of PEs.
+    /// The transport between all pairs of PEs: `peer`, `mlx5`, `verbs`, `soft`; `peer+soft` where pairs differ.
     pub transport: &'static str,
     /// How many PEs there are.
     pub pes: usize,
     /// On how many hosts.
     pub hosts: usize,
-    /// How they reach each other.
+    /// How those reach each other that do so by loads and stores.
     pub link: Link,
     /// How memory was handed over.
     pub handover: Handover,
@@ -58,8 +108,10 @@ pub struct WorldPath {
     pub heap_bytes: usize,
     /// Whether heaps are in GPU memory.
     pub on_device: bool,
-    /// Whether atomic operations work between all PEs.
+    /// Whether atomic instructions work between all PEs; through an adapter atomic operations always do.
     pub atomics: bool,
+    /// How PEs reach the others, where loads and stores do not reach all.
+    pub network: Option<NetworkPath>,
     /// Why the first choice was not to be had.
     pub note: Option<String>,
     /// How the ranks were found.
@@ -79,9 +131,27 @@ impl fmt::Display for WorldPath {
             Link::HostMemory => "host memory",
         };
         let s = if self.pes == 1 { "" } else { "s" };
-        write!(f, "{} {} PE{s} ({link}", self.transport, self.pes)?;
-        if self.hosts > 1 {
-            write!(f, ", {} hosts", self.hosts)?;
+        let (pes, hosts) = (self.pes, self.hosts);
+        let by_adapter = |n: &NetworkPath| match n.adapter.link.as_str() {
+            "" => n.adapter.device.clone(),
+            _ if n.adapter.transport == rdma::Transport::Soft => n.adapter.link.clone(),
+            link => format!("{}, {link}", n.adapter.device),
+        };
+        match &self.network {
+            None => write!(f, "{} {pes} PE{s} ({link}", self.transport)?,
+            Some(n) if n.is_mixed() => {
+                let (within, between) = if hosts > 1 {
+                    ("within hosts", format!("between {hosts} hosts"))
+                } else {
+                    ("within groups", "elsewhere".to_owned())
+                };
+                let (adapter, way) = (n.adapter.transport, by_adapter(n));
+                write!(f, "peer {within} ({link}), {adapter} {between} ({way}), {pes} PE{s} (mixed")?;
+            }
+            Some(n) => write!(f, "{} {pes} PE{s} ({}", self.transport, by_adapter(n))?,
+        }
+        if hosts > 1 {
+            write!(f, ", {hosts} hosts")?;
         }
         match self.handover {
             Handover::VirtualMemory => f.write_str(", VMM")?,
@@ -89,7 +159,11 @@ impl fmt::Display for WorldPath {
             Handover::OneMapping | Handover::MemoryFile => {}
         }
         let place = if self.on_device { "device" } else { "host" };
-        let atomics = if self.atomics { "native" } else { "none" };
+        let atomics = match (&self.network, self.atomics) {
+            (Some(_), _) => "by adapter",
+            (None, true) => "native",
+            (None, false) => "none",
+        };
         write!(f, "), heap {} {place}, atomics {atomics}", Bytes(self.heap_bytes as u64))?;
         match &self.note {
             Some(note) => write!(f, " ({note})"),
@@ -113,6 +187,7 @@ mod tests {
             heap_bytes: 1 << 30,
             on_device: true,
             atomics: true,
+            network: None,
             note: None,
             via: "torchrun".into(),
         };

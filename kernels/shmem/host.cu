@@ -4,14 +4,27 @@
 
 #include "part.cuh"
 
-WB_KERNEL void wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
+namespace warpbell {
+namespace host_calls {
+
+// A call of the host is complete when its kernel has ended: by stores it is so; what the network has still to do is waited for. By
+// all threads of a block.
+WB_FN void complete(const world_ref& world) {
+  if (world.raw().network != 0) world.quiet_all(by_block);
+}
+
+}  // namespace host_calls
+}  // namespace warpbell
+
+WB_CALL_KERNEL void wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
   world.put(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
             reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
+  warpbell::host_calls::complete(world);
 }
 WB_EXPORT(wb_shmem_put)
 
-WB_KERNEL void wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
+WB_CALL_KERNEL wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
   world.get(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
             reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
@@ -19,29 +32,33 @@ WB_KERNEL void wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, u
 WB_EXPORT(wb_shmem_get)
 
 // By one block: the signal is that of the whole.
-WB_KERNEL void wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes,
+WB_CALL_KERNEL wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes,
                                    WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value, uint32_t how, uint32_t pe) {
   world.put_signal(warpbell::by_block, reinterpret_cast<uint8_t*>(dest), reinterpret_cast<const uint8_t*>(source), bytes, sig, value,
                    static_cast<warpbell::signal>(how), pe);
+  warpbell::host_calls::complete(world);
 }
 WB_EXPORT(wb_shmem_put_signal)
 
 // What the stream did before it is there before the signal.
-WB_KERNEL void wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value,
+WB_CALL_KERNEL wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value,
                                uint32_t how, uint32_t pe) {
-  if (threadIdx.x != 0) return;
-  world.fence();
-  world.signal_op(sig, value, static_cast<warpbell::signal>(how), pe);
+  if (threadIdx.x == 0) {
+    world.fence();
+    world.signal_op(sig, value, static_cast<warpbell::signal>(how), pe);
+  }
+  warpbell::host_calls::complete(world);
 }
 WB_EXPORT(wb_shmem_signal)
 
-WB_KERNEL void wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint32_t how,
+WB_CALL_KERNEL wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint32_t how,
                                     uint64_t value) {
   if (threadIdx.x == 0) world.signal_wait_until(sig, static_cast<warpbell::cmp>(how), value);
 }
 WB_EXPORT(wb_shmem_signal_wait)
 
-WB_KERNEL void wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet(); }
+// All that this PE's kernels have put.
+WB_CALL_KERNEL void wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet_all(warpbell::by_block); }
 WB_EXPORT(wb_shmem_quiet)
 
 namespace warpbell {
@@ -75,22 +92,24 @@ template <class T> WB_FN T perform(const world_ref& world, uint32_t what, sym<T>
 
 template <class T>
 WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T expected, uint32_t pe, T* before) {
-  if (threadIdx.x != 0) return;
-  const T word = perform(world, what, at, value, expected, pe);
-  if (before) *before = word;
+  if (threadIdx.x == 0) {
+    const T word = perform(world, what, at, value, expected, pe);
+    if (before) *before = word;
+  }
+  complete(world);
 }
 
 }  // namespace host_calls
 }  // namespace warpbell
 
 // An atomic operation on one word; `before` may be null.
-WB_KERNEL void wb_shmem_atomic_u32(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint32_t> at,
+WB_CALL_KERNEL wb_shmem_atomic_u32(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint32_t> at,
                                    uint32_t value, uint32_t expected, uint32_t pe, uint32_t* before) {
   warpbell::host_calls::answer(world, what, at, value, expected, pe, before);
 }
 WB_EXPORT(wb_shmem_atomic_u32)
 
-WB_KERNEL void wb_shmem_atomic_u64(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint64_t> at,
+WB_CALL_KERNEL wb_shmem_atomic_u64(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint64_t> at,
                                    uint64_t value, uint64_t expected, uint32_t pe, uint64_t* before) {
   warpbell::host_calls::answer(world, what, at, value, expected, pe, before);
 }

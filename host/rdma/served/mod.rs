@@ -31,6 +31,8 @@
 
 mod refusal;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod words;
 

@@ -35,7 +35,8 @@ typedef struct wb_error {
 // Host memory that kernels write errors to, and the host reads at any time.
 typedef struct wb_error_log {
   uint32_t count;  // errors raised, also beyond the log's length
-  uint32_t reserved[7];
+  uint32_t stop;   // wb_control.host_stop
+  uint32_t reserved[6];
   wb_error entry[WB_ERROR_LOG_ENTRIES];  // entry i is complete once ready[i] is 1
   uint32_t ready[WB_ERROR_LOG_ENTRIES];
 } wb_error_log;
@@ -46,7 +47,8 @@ typedef struct wb_control {
   uint64_t abort;        // address of a u32 near the kernels: not 0 once the run has failed
   uint64_t error_log;    // address of a wb_error_log in host memory
   uint64_t deadline_ns;  // how long one wait may last
-  uint64_t reserved[4];
+  uint64_t host_stop;    // address of a u32 in host memory that says the same as `stop`, or 0: long waits look at it now and then
+  uint64_t reserved[3];
 } wb_control;
 
 // --- NVMe queue pair -------------------------------------------------------------------------------------------------
@@ -253,13 +255,13 @@ typedef struct wb_team_rounds {
 // free-running. Completions of one queue pair come in the order of its work requests.
 #define WB_SEND_COLLAPSED 0x1u    // all completions overwrite one entry
 #define WB_SEND_CONSISTENCY 0x2u  // what a read or a fetch has landed is there only after a flush behind it
-#define WB_SEND_NEAR 0x4u         // rings and records are in the memory of the GPU that writes them
+#define WB_SEND_NEAR 0x4u         // rings, records and all data to be sent are in the memory of the GPU that posts
 typedef struct wb_send_queue {
   uint64_t ring;             // 64 bytes << log_blocks
   uint64_t completions;      // 64 bytes << log_completions
   uint64_t record;           // the doorbell record: two big-endian words, receive and send
   uint64_t doorbell;         // a u64: the adapter's register, or a mailbox that a host thread reads
-  uint64_t mark;             // u32[blocks]: lap + 1 once the block of that lap is written
+  uint64_t mark;             // u32[blocks]: 4 * (lap + 1) once the block of that lap is written, and what kind of block (mlx5/queue.cuh)
   uint64_t hold;             // u32[blocks]: not 0 while somebody still needs the block's staging
   uint64_t staging;          // block 0's staging, staging_bytes for each: registered memory, as kernels see it
   uint64_t staging_address;  // and as work requests name it
@@ -306,7 +308,13 @@ typedef struct wb_network {
   uint64_t heap;         // this PE's heap, as work requests name it
   uint32_t key;          // of it, for local use; big-endian
   uint32_t reserved0;
-  uint64_t reserved[5];
+  // As in wb_world, so that one address says everything to a function that is called.
+  uint64_t control;
+  uint64_t local;        // this PE's heap, as kernels see it
+  uint64_t heap_bytes;
+  uint64_t stride;
+  uint32_t pe;
+  uint32_t size;
 } wb_network;
 
 // What a kernel takes as its parameter: the world as one PE sees it, with constants that are read from parameter memory.
@@ -377,6 +385,7 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_error_log, ready));
   h = fold(h, sizeof(wb_control));
   h = fold(h, offsetof(wb_control, deadline_ns));
+  h = fold(h, offsetof(wb_control, host_stop));
   h = fold(h, sizeof(wb_record));
   h = fold(h, offsetof(wb_record, bytes));
   h = fold(h, sizeof(wb_queue));
@@ -419,6 +428,8 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_peer, strict_key));
   h = fold(h, sizeof(wb_network));
   h = fold(h, offsetof(wb_network, key));
+  h = fold(h, offsetof(wb_network, local));
+  h = fold(h, offsetof(wb_network, pe));
   h = fold(h, sizeof(wb_world));
   h = fold(h, offsetof(wb_world, network));
   h = fold(h, offsetof(wb_world, allocated));

@@ -122,7 +122,8 @@ WB_FN void fence_acquire_sys() { WB_ORDER_FENCE("acquire", "sys"); }
 // The other half: a store after it tells of the loads and stores in front of it. Leaves the L1 alone.
 WB_FN void fence_release_sys() { WB_ORDER_FENCE("release", "sys"); }
 #undef WB_ORDER_FENCE
-// A system-scope release+acquire fence.
+// A release+acquire fence among the threads of this GPU, and for devices that read its memory; and one for the whole system.
+WB_FN void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 WB_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // And no load after it is served before the stores in front of it are visible to all.
 WB_FN void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }
@@ -130,6 +131,9 @@ WB_FN void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }
 // A store to a device register. The MMIO form is never merged, split or repeated (PTX ISA 8.2, st.mmio).
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) {
   asm volatile("st.mmio.relaxed.sys.global.u32 [%0], %1;" ::"l"(reg), "r"(v) : "memory");
+}
+WB_FN void mmio_store(uint64_t* reg, uint64_t v) {
+  asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(reg), "l"(v) : "memory");
 }
 
 // 16 bytes in one access: a completion entry's phase and identifier must come from the same read.
@@ -218,6 +222,11 @@ WB_FN void fence_release_sys() {
   __atomic_thread_fence(__ATOMIC_RELEASE);
 #endif
 }
+WB_FN void fence() {
+#if !defined(__SANITIZE_THREAD__)
+  __atomic_thread_fence(__ATOMIC_ACQ_REL);
+#endif
+}
 // Sequentially consistent so that a store before it is visible before a load after it, on every CPU.
 WB_FN void fence_sys() {
 #if !defined(__SANITIZE_THREAD__)
@@ -228,6 +237,7 @@ WB_FN void fence_sys() {
 WB_FN void fence_sc_sys() { fence_sys(); }
 
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
+WB_FN void mmio_store(uint64_t* reg, uint64_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
 
 // The last word carries phase and identifier; a controller writes it last, so acquiring it first is the same guarantee as
 // one 16-byte access.

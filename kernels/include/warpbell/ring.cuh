@@ -1,17 +1,14 @@
-// The ring under a queue pair: who may use which slot, publishing entries in order, and what a slot's word says.
+// The ring under a queue pair, NVMe's or an RDMA adapter's: who may write which entry, and publishing entries in order.
 //
-// A ticket is a number of a free-running 32-bit counter. Ticket t goes into ring entry (slot) t mod depth on lap t / depth,
-// and the command identifier is the slot. Nobody holds a ticket without the right to write its entry at once, so a thread
-// that gives up (deadline, stop flag) leaves no hole that others would have to wait behind:
+// A ticket is a number of a free-running 32-bit counter, and stands for one entry of the ring: t mod depth, on lap t / depth.
+// Nobody holds a ticket without the right to write its entry at once, so a thread that gives up (deadline, stop flag) leaves no
+// hole that others would have to wait behind:
 //
-//   * `frontier` is the first ticket whose slot has not been found free. Whoever runs short looks at the slots from there,
-//     moves it over the free ones with one compare-and-swap and adds their number to `credit`.
 //   * `credit` is a counting semaphore; the lanes of a warp take theirs with one atomic, then their tickets with another.
-//   * A ring of depth D holds D - 1 entries (a full ring and an empty one would look the same to the device), so ticket t
-//     also needs ticket t + 1 - D to have completed. A device fetches in order, hence one completed means all before it
-//     were fetched.
+//   * Who runs short looks for entries that may be used again, and adds their number to `credit`. What that takes is the
+//     ring's own business (`replenish`).
 //
-// Publishing. After its entry is written, a lane release-stores the slot's mark; then the warp tries the tail lock. The
+// Publishing. After its entry is written, a lane release-stores the entry's mark; then the warp tries the tail lock. The
 // winner reads marks a warp at a time, and rings the doorbell once for the whole run. A loser leaves at once: the lock counts
 // who tried, and the winner looks at the next mark again if anybody did. Both are read-modify-writes of one word, so one of
 // the two sees the other; no fence is needed for that.
@@ -71,60 +68,45 @@ constexpr uint32_t states = 7;
 constexpr uint32_t lap_shift = 3;
 }  // namespace slot
 
-// The parts of a wb_queue that do not depend on what its entries mean.
-class ring_ref {
+// What rings of any kind share. `Queue` has the words ticket, credit and tail_lock; `Ring`, which derives from this, says
+//
+//   is_marked(ticket)        whether what stands at exactly this ticket has been written
+//   walk(mask, tail)         moves the tail over what is marked, a lane each; collective; whether there may be more
+//   ring(tail)               tells the device that the entries before this ticket are there: what a doorbell is
+//   replenish_on(ring, mask) looks for free entries and turns them into credit; collective; whether there was any
+template <class Queue, class Ring> class ring_core {
  public:
-  WB_FN explicit ring_ref(wb_queue* queue) : q(queue) {}
+  WB_FN explicit ring_core(Queue* queue) : q(queue) {}
 
-  wb_queue* q;
+  Queue* q;
 
-  WB_FN uint32_t index(uint32_t ticket) const { return ticket & (q->depth - 1); }
-  WB_FN uint32_t lap(uint32_t ticket) const { return ticket >> q->log2_depth; }
-  // The slot word while the ticket's command is in flight (or its slot free for it), and once it has been finished.
-  WB_FN uint32_t own_word(uint32_t ticket) const { return lap(ticket) << slot::lap_shift; }
-  WB_FN uint32_t next_word(uint32_t ticket) const { return lap(ticket + q->depth) << slot::lap_shift; }
-  WB_FN uint32_t* word(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->slot) + index(ticket); }
-  WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
-  WB_FN uint32_t* outcome(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->outcome) + index(ticket); }
-  WB_FN wb_record* record(uint32_t ticket) const { return reinterpret_cast<wb_record*>(q->record) + index(ticket); }
-
-  // Takes tickets for as many lanes of `want` as there is room for, lowest lanes first; never waits. Collective over `mask`,
-  // of which `want` is a part. True in the lanes that got one; they must publish it without waiting for anything. `low` says
-  // that credit runs short, so that it is time to `replenish`, after publishing.
+  // Takes tickets for as many lanes of `want` as there is room for, lowest lanes first; never waits. `unit` consecutive tickets
+  // for each; `ticket` is a lane's first. Collective over `mask`, of which `want` is a part. True in the lanes that got theirs;
+  // they must publish them without waiting for anything. `low` says that credit runs short, so that it is time to `replenish`,
+  // after publishing.
+  template <uint32_t unit = 1>
   WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, bool& low) const {
     const uint32_t wanted = warp::popcount(want);
-    uint64_t got = draw(mask, wanted);
+    uint64_t got = draw<unit>(mask, wanted);
     // What came in two parts would hardly be consecutive, so there is a second try only after nothing at all.
-    if (count_of(got) == 0 && replenish(mask)) got = draw(mask, wanted);
+    if (count_of(got) == 0 && replenish(mask)) got = draw<unit>(mask, wanted);
     low = (got & low_bit) != 0;
     const uint32_t rank = warp::popcount(want & ((1u << warp::lane()) - 1u));
-    ticket = static_cast<uint32_t>(got) + rank;
+    ticket = static_cast<uint32_t>(got) + rank * unit;
     return (want >> warp::lane() & 1u) != 0 && rank < count_of(got);
   }
 
-  // Says that the ticket's entry (and all that belongs to it) is written. Follow with `publish`.
-  WB_FN void set_mark(uint32_t ticket) const { order::store_release(mark(ticket), lap(ticket) + 1); }
-
   // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
   // Collective; every lane of the mask that has set marks takes part. Answers the number of doorbells rung.
-  WB_FN uint32_t publish(warp::mask_t mask) const { return publish_on(*this, mask); }
+  WB_FN uint32_t publish(warp::mask_t mask) const { return publish_on(self(), mask); }
 
-  // Looks for free slots from the frontier on and turns them into credit. Collective; whether there was any.
-  WB_FN bool replenish(warp::mask_t mask) const { return replenish_on(*this, mask); }
+  // Looks for free entries and turns them into credit. Collective; whether there was any.
+  WB_FN bool replenish(warp::mask_t mask) const { return Ring::replenish_on(self(), mask); }
 
  private:
-  static constexpr uint32_t groups = 4;  // slots looked at by one lane, so a warp grants up to 128 tickets at once
+  WB_FN const Ring& self() const { return static_cast<const Ring&>(*this); }
 
-  // Whether a slot word says that the ticket's command has completed, or been finished, or never was. (Where a warp has more
-  // lanes than the ring has slots, lanes read the same word at different times, so it may also be of the lap before.)
-  WB_FN bool has_completed(uint32_t w, uint32_t ticket) const {
-    uint32_t state = w ^ own_word(ticket);
-    return (state <= slot::states && (state & slot::completed) != 0) || (w ^ next_word(ticket)) <= slot::states;
-  }
-
-  WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
-
-  static WB_FN_COLD uint32_t publish_on(ring_ref r, warp::mask_t mask) {
+  static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask) {
     uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->tail_lock);
     uint32_t rung = 0;
     bool again = true;
@@ -136,14 +118,11 @@ class ring_ref {
       if (static_cast<uint32_t>(before) != 0) break;
       const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
       uint32_t tail = old_tail;
-      const uint32_t n = warp::count(mask), rank = warp::rank(mask);
-      for (uint32_t k = n; k == n; tail += k) k = warp::prefix(mask, r.is_marked(tail + rank));
+      while (r.walk(mask, tail)) {
+      }
       uint32_t more = 0;
       if (warp::is_leader(mask)) {
-        if (tail != old_tail) {
-          order::fence_sys();
-          order::mmio_store(reinterpret_cast<uint32_t*>(r.q->sq_doorbell), r.index(tail));
-        }
+        if (tail != old_tail) r.ring(tail);
         uint64_t held = order::exchange(lock, static_cast<uint64_t>(tail) << 32);
         more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);
       }
@@ -151,6 +130,74 @@ class ring_ref {
       again = warp::shuffle(mask, more, warp::leader(mask)) != 0;
     }
     return rung;
+  }
+
+  static constexpr uint64_t low_bit = uint64_t{1} << 63;
+  static constexpr uint32_t low_water = 2 * warp::width;
+  WB_FN static uint32_t count_of(uint64_t drawn) { return static_cast<uint32_t>((drawn & ~low_bit) >> 32); }
+
+  // Low bit, lanes << 32, first ticket; the same in all lanes.
+  template <uint32_t unit> WB_FN uint64_t draw(warp::mask_t mask, uint32_t lanes) const {
+    uint64_t got = 0;
+    if (warp::is_leader(mask)) {
+      const uint32_t wanted = lanes * unit;
+      int32_t had = static_cast<int32_t>(order::fetch_add_acquire(&q->credit, 0u - wanted));
+      uint32_t n = had <= 0 ? 0u : static_cast<uint32_t>(had) < wanted ? static_cast<uint32_t>(had) : wanted;
+      n -= n % unit;
+      if (n < wanted) order::fetch_add(&q->credit, wanted - n);
+      // Release and acquire: who takes a later ticket has seen, through this one, all entries that were free before.
+      if (n) got = static_cast<uint64_t>(n / unit) << 32 | order::fetch_add(&q->ticket, n);
+      if (had < static_cast<int32_t>(wanted + low_water)) got |= low_bit;
+    }
+    return warp::shuffle(mask, got, warp::leader(mask));
+  }
+};
+
+// The ring of a wb_queue, as far as it does not depend on what its entries mean. A ticket's entry is its slot, and the command
+// identifier is the slot. `frontier` is the first ticket whose slot has not been found free; who runs short of credit looks at
+// the slots from there and moves it over the free ones with one compare-and-swap. A ring of depth D holds D - 1 entries (a full
+// ring and an empty one would look the same to the device), so ticket t also needs ticket t + 1 - D to have completed. A device
+// fetches in order, hence one completed means all before it were fetched.
+class ring_ref : public ring_core<wb_queue, ring_ref> {
+ public:
+  WB_FN explicit ring_ref(wb_queue* queue) : ring_core(queue) {}
+
+  WB_FN uint32_t index(uint32_t ticket) const { return ticket & (q->depth - 1); }
+  WB_FN uint32_t lap(uint32_t ticket) const { return ticket >> q->log2_depth; }
+  // The slot word while the ticket's command is in flight (or its slot free for it), and once it has been finished.
+  WB_FN uint32_t own_word(uint32_t ticket) const { return lap(ticket) << slot::lap_shift; }
+  WB_FN uint32_t next_word(uint32_t ticket) const { return lap(ticket + q->depth) << slot::lap_shift; }
+  WB_FN uint32_t* word(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->slot) + index(ticket); }
+  WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
+  WB_FN uint32_t* outcome(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->outcome) + index(ticket); }
+  WB_FN wb_record* record(uint32_t ticket) const { return reinterpret_cast<wb_record*>(q->record) + index(ticket); }
+
+  // Says that the ticket's entry (and all that belongs to it) is written. Follow with `publish`.
+  WB_FN void set_mark(uint32_t ticket) const { order::store_release(mark(ticket), lap(ticket) + 1); }
+
+ private:
+  friend class ring_core<wb_queue, ring_ref>;
+
+  static constexpr uint32_t groups = 4;  // slots looked at by one lane, so a warp grants up to 128 tickets at once
+
+  // Whether a slot word says that the ticket's command has completed, or been finished, or never was. (Where a warp has more
+  // lanes than the ring has slots, lanes read the same word at different times, so it may also be of the lap before.)
+  WB_FN bool has_completed(uint32_t w, uint32_t ticket) const {
+    uint32_t state = w ^ own_word(ticket);
+    return (state <= slot::states && (state & slot::completed) != 0) || (w ^ next_word(ticket)) <= slot::states;
+  }
+
+  WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
+
+  WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
+    const uint32_t k = warp::prefix(mask, is_marked(tail + warp::rank(mask)));
+    tail += k;
+    return k == warp::count(mask);
+  }
+
+  WB_FN void ring(uint32_t tail) const {
+    order::fence_sys();
+    order::mmio_store(reinterpret_cast<uint32_t*>(q->sq_doorbell), index(tail));
   }
 
   static WB_FN_COLD bool replenish_on(ring_ref r, warp::mask_t mask) {
@@ -181,24 +228,6 @@ class ring_ref {
       if (moved) order::fetch_add(&r.q->credit, to - from);
     }
     return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
-  }
-
-  static constexpr uint64_t low_bit = uint64_t{1} << 63;
-  static constexpr uint32_t low_water = 2 * warp::width;
-  WB_FN static uint32_t count_of(uint64_t drawn) { return static_cast<uint32_t>((drawn & ~low_bit) >> 32); }
-
-  // Low bit, count << 32, first ticket; the same in all lanes.
-  WB_FN uint64_t draw(warp::mask_t mask, uint32_t wanted) const {
-    uint64_t got = 0;
-    if (warp::is_leader(mask)) {
-      int32_t had = static_cast<int32_t>(order::fetch_add_acquire(&q->credit, 0u - wanted));
-      uint32_t n = had <= 0 ? 0u : static_cast<uint32_t>(had) < wanted ? static_cast<uint32_t>(had) : wanted;
-      if (n < wanted) order::fetch_add(&q->credit, wanted - n);
-      // Release and acquire: who takes a later ticket has seen, through this one, all slots that were free before.
-      if (n) got = static_cast<uint64_t>(n) << 32 | order::fetch_add(&q->ticket, n);
-      if (had < static_cast<int32_t>(wanted + low_water)) got |= low_bit;
-    }
-    return warp::shuffle(mask, got, warp::leader(mask));
   }
 };
 

@@ -34,6 +34,7 @@ template <class T> WB_FN T shuffle(mask_t m, T v, uint32_t from) { return __shfl
 template <class T> WB_FN mask_t match(mask_t m, T v) { return __match_any_sync(m, v); }
 WB_FN uint32_t popcount(uint32_t v) { return __popc(v); }
 WB_FN uint32_t first(mask_t m) { return __ffs(m) - 1; }
+WB_FN uint32_t last(mask_t m) { return 31 - __clz(m); }
 // A number that differs between multiprocessors: spreads queues and counters.
 WB_FN uint32_t processor() {
   uint32_t s;
@@ -49,12 +50,14 @@ template <class T> WB_FN T shuffle(mask_t m, T v, uint32_t from) { return cpu::s
 template <class T> WB_FN mask_t match(mask_t m, T v) { return cpu::match(m, v); }
 WB_FN uint32_t popcount(uint32_t v) { return static_cast<uint32_t>(__builtin_popcount(v)); }
 WB_FN uint32_t first(mask_t m) { return static_cast<uint32_t>(__builtin_ctz(m)); }
+WB_FN uint32_t last(mask_t m) { return 31u - static_cast<uint32_t>(__builtin_clz(m)); }
 WB_FN uint32_t processor() { return cpu::here().block; }
 #endif
 
 WB_FN bool any(mask_t m, bool p) { return ballot(m, p) != 0; }
 WB_FN bool all(mask_t m, bool p) { return ballot(m, p) == m; }
-// How many lanes of the mask come before this one; and how many there are.
+// How many lanes of the mask come before a lane, and before this one; and how many there are.
+WB_FN uint32_t rank_of(mask_t m, uint32_t lane) { return popcount(m & ((1u << lane) - 1u)); }
 WB_FN uint32_t rank(mask_t m) { return popcount(m & ((1u << lane()) - 1u)); }
 WB_FN uint32_t count(mask_t m) { return popcount(m); }
 // The lane that acts for the others.

@@ -1,0 +1,525 @@
+// A send queue as kernels use it: post work requests, poll for completions, wait. post.cuh has the operations themselves.
+//
+// Tickets count blocks of 64 bytes (ring.cuh). An entry of two blocks, or several entries that belong together, take consecutive
+// tickets in one go; each block has its place in the ring by itself, so they may go across the ring's end. All blocks of the
+// ring can be in use at once: what the device sees are indices of 16 bits, and a ring has at most half as many blocks.
+//
+// Signals. Of the entries that lanes post together, the last one asks for a completion, the others only have one if they fail:
+// completions of a queue pair come in order, so the last one's speaks for all. Lanes that post together get consecutive tickets or
+// none, hence every run of tickets ends with a signalled entry, and nobody waits for a completion that was never asked for.
+//
+// Marks. One release store tells of everything that a lane has posted: that of its first block's mark, after all others. So
+// whoever has seen the first mark may go by the others, and by all that was written. An entry must not be rung for by halves: the
+// mark of its first block says that it has a second, over which the tail then moves, whether that one's mark has been seen or not.
+//
+// At once. Most posts find the tail right before them and nobody at the lock. They take it by a compare-and-swap of both and ring for
+// what they have posted, without marks: nobody looks at marks before the tail. That spares waiting for the entry to reach memory
+// twice. Who posted behind it and found it missing has marked and left, so the mark behind it is looked at.
+//
+// Completion. A completion names the first block of its entry. The poller, one warp at a time under `head_lock`, stores the
+// number of the block behind that one in `completed`, which is all that waiters look at; and then moves it over the entry's
+// second block, if its mark says that it has one. A waiter therefore waits for the block behind the *first* of its last entry.
+//
+// Failure. A queue pair that fails completes nothing any more. The first error in ring order is its cause; behind it come flush
+// errors for everything that was posted, which are not looked at. What had completed before is done, the rest has failed.
+//
+// Free blocks. `granted` is the first ticket whose block is not known free. Whoever runs short walks from there to `completed` over
+// blocks that are not held, and turns them into credit. A held block is one whose staging somebody still reads.
+#pragma once
+
+#include <warpbell/mlx5/cqe.cuh>
+#include <warpbell/mlx5/send_ring.cuh>
+#include <warpbell/ring.cuh>
+
+namespace warpbell {
+namespace mlx5 {
+
+// How work requests ended: status.h.
+struct outcome {
+  uint32_t word = WB_DONE;
+
+  WB_FN explicit operator bool() const { return word == WB_DONE; }
+  WB_FN wb_kind kind() const { return static_cast<wb_kind>(word >> WB_STATUS_KIND_SHIFT); }
+  // Of a WB_NETWORK_ERROR.
+  WB_FN uint32_t syndrome() const { return word & 0xffu; }
+  WB_FN uint32_t vendor_syndrome() const { return word >> 8 & 0xffu; }
+};
+
+WB_FN uint32_t network_error(uint32_t syndrome, uint32_t vendor) {
+  return static_cast<uint32_t>(WB_NETWORK_ERROR) << WB_STATUS_KIND_SHIFT | ((vendor << 8 | syndrome) & WB_STATUS_SYNDROME_MASK);
+}
+
+// Work requests that were posted; or why they were not. Plain data: any thread may wait for it, any number of times. One that is
+// posted later on the same queue speaks for it too.
+struct request {
+  uint32_t end = 0;          // done when so many blocks are complete
+  uint32_t block = 0;        // the first block
+  uint32_t word = WB_DONE;   // WB_PENDING: posted. Anything else: how it ended without
+
+  WB_FN bool in_flight() const { return word == static_cast<uint32_t>(WB_PENDING) << WB_STATUS_KIND_SHIFT; }
+  WB_FN static request posted(uint32_t block, uint32_t end) {
+    return request{end, block, static_cast<uint32_t>(WB_PENDING) << WB_STATUS_KIND_SHIFT};
+  }
+  WB_FN static request ended(uint32_t word) { return request{0, 0, word}; }
+};
+
+// Two entries, one behind the other, in one reservation. Only the second one may be signalled.
+template <class First, class Second> struct chain {
+  First first;
+  Second second;
+};
+
+// Blocks of an entry or a chain; where in it the last entry begins; and whether an entry of it has two blocks.
+template <class Entry> struct extent;
+template <> struct extent<block> {
+  static constexpr uint32_t blocks = 1, last = 0;
+  static constexpr bool has_two = false;
+};
+template <> struct extent<block2> {
+  static constexpr uint32_t blocks = 2, last = 0;
+  static constexpr bool has_two = true;
+};
+template <class First, class Second> struct extent<chain<First, Second>> {
+  static constexpr uint32_t blocks = extent<First>::blocks + extent<Second>::blocks;
+  static constexpr uint32_t last = extent<First>::blocks + extent<Second>::last;
+  static constexpr bool has_two = extent<First>::has_two || extent<Second>::has_two;
+};
+
+// A block's own piece of registered memory: as kernels see it, and as work requests name it.
+struct staging {
+  uint64_t at;
+  local name;
+};
+
+// The parts of a wb_send_queue that do not wait.
+class send_core : public ring_core<wb_send_queue, send_core> {
+ public:
+  WB_FN explicit send_core(wb_send_queue* queue) : ring_core(queue) {}
+
+  WB_FN uint32_t blocks() const { return 1u << q->log_blocks; }
+  WB_FN uint32_t index(uint32_t ticket) const { return ticket & (blocks() - 1); }
+  WB_FN queue_word word() const { return queue_word{q->queue_word}; }
+
+  // Writes entries, of tickets that `take` gave out; all of those must be written, and `publish_run` must follow.
+  WB_FN void store(uint32_t ticket, const block& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
+  WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
+  template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
+    store(ticket, c.first);
+    store(ticket + extent<First>::blocks, c.second);
+  }
+
+  // Rings for the entries that the lanes with `got` have written at their `ticket`s, which are consecutive; or leaves that to who is at it.
+  // `Entry` is what each has written. Collective; `in` names the lanes with `got`.
+  template <class Entry> WB_FN void publish_run(warp::mask_t mask, warp::mask_t in, bool got, uint32_t ticket) const {
+    uint32_t way = not_rung;
+    // The poller has to know of second blocks, from marks.
+    if constexpr (!extent<Entry>::has_two) {
+      const uint32_t first = warp::shuffle(mask, ticket, warp::first(in));
+      way = ring_at_once(*this, mask, first, first + warp::popcount(in) * extent<Entry>::blocks);
+      if (way == all_rung) return;
+    }
+    if (way == not_rung && got) {
+      mark_all<Entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
+    }
+    publish(mask);
+  }
+
+  // Takes what completions have come off the ring, unless somebody else is at it. Collective. The number of blocks that
+  // became complete.
+  WB_FN uint32_t poll(warp::mask_t mask) const { return poll_on(*this, mask); }
+
+  // Whether `end` blocks are complete, or will never be: `word` says how it ended.
+  WB_FN bool is_settled(uint32_t end, uint32_t& word) const {
+    word = WB_DONE;
+    if (is_complete(end)) return true;
+    word = order::load_acquire(&q->failed);
+    if (word == 0) return false;
+    // The poller tells of completions before it tells of the failure behind them.
+    if (is_complete(end)) word = WB_DONE;
+    return true;
+  }
+
+  WB_FN staging staging_of(uint32_t ticket) const {
+    const uint64_t offset = uint64_t{index(ticket)} * q->staging_bytes;
+    return staging{q->staging + offset, local{q->staging_address + offset, be32{q->staging_key}}};
+  }
+  // Keeps a block from being used again after it has completed. By who posts it, before it is marked.
+  WB_FN void hold(uint32_t ticket) const { order::store_relaxed(hold_word(ticket), 1u); }
+  // Ends that, by the same thread or another. A block that has not completed yet may be let go too: what lands in it then is
+  // nobody's, and it is free once it has.
+  WB_FN void let_go(uint32_t ticket) const { order::store_release(hold_word(ticket), 0u); }
+
+ private:
+  friend class ring_core<wb_send_queue, send_core>;
+
+  // Low bits of a mark; lap + 1 above them.
+  static constexpr uint32_t only_block = 0, first_of_two = 1, second_of_two = 2, kinds = 3, kind_bits = 2;
+  static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
+  static constexpr uint32_t groups = 4;  // blocks looked at by one lane
+
+  WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
+  WB_FN uint32_t* hold_word(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->hold) + index(ticket); }
+  WB_FN uint32_t marked(uint32_t ticket, uint32_t kind) const { return ((ticket >> q->log_blocks) + 1) << kind_bits | kind; }
+  WB_FN bool is_marked(uint32_t ticket) const {
+    return ((order::load_acquire(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
+  }
+  // Moves the tail over what is marked, never to the second half of an entry.
+  WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
+    const uint32_t t = tail + warp::rank(mask), n = warp::count(mask);
+    const uint32_t difference = order::load_acquire(mark(t)) ^ marked(t, only_block);
+    uint32_t k = warp::prefix(mask, difference <= kinds);
+    if (warp::any(mask, difference == first_of_two && warp::rank(mask) + 1 == k)) ++k;
+    tail += k;
+    return k >= n;
+  }
+
+  // Marks the blocks of an entry or chain, the first one last and by `set`.
+  template <class Entry, class Set> WB_FN void mark_all(uint32_t ticket, Set set) const { marker<Entry>::mark(*this, ticket, set); }
+  template <class Entry> struct marker;
+
+  enum : uint32_t { not_rung, some_rung, all_rung };
+
+  // Rings for the blocks from `first` to `end`, all written, if the tail is at `first` and the lock free. `some_rung`: there may be more
+  // behind them.
+  static WB_FN_COLD uint32_t ring_at_once(send_core r, warp::mask_t mask, uint32_t first, uint32_t end) {
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->tail_lock);
+    const uint64_t free = static_cast<uint64_t>(first) << 32;
+    uint32_t way = not_rung;
+    warp::sync(mask);
+    if (warp::is_leader(mask) && order::compare_exchange(lock, free, free | 1) == free) {
+      // Under way while the doorbell waits for the entries; what it tells of is looked at properly by `publish`.
+      const uint32_t behind = order::load_relaxed(r.mark(end)) ^ r.marked(end, only_block);
+      r.ring(end);
+      const uint64_t held = order::exchange(lock, static_cast<uint64_t>(end) << 32);
+      way = static_cast<uint32_t>(held) > 1 || behind <= kinds ? some_rung : all_rung;
+    }
+    return warp::shuffle(mask, way, warp::leader(mask));
+  }
+
+  WB_FN bool is_complete(uint32_t end) const { return static_cast<int32_t>(order::load_acquire(&q->completed) - end) >= 0; }
+
+  // The device reads the ring and, when the queue pair fails, the record; it must find the entries there that either tells of.
+  // Both in the memory of this GPU: what is visible to the GPU is what the device finds, as it reads through the same L2.
+  // In host memory stores may still be on their way over the bus, which only a fence of the whole system waits for; it takes
+  // several times as long.
+  WB_FN void ring(uint32_t tail) const {
+    const bool near = (q->flags & WB_SEND_NEAR) != 0;
+    if (near) order::fence();
+    else order::fence_sys();
+    order::store_relaxed_sys(&reinterpret_cast<qp_record*>(q->record)->send, send_record(tail));
+    if (near) order::fence();
+    else order::fence_sys();
+    order::mmio_store(reinterpret_cast<uint64_t*>(q->doorbell), doorbell(tail, word()));
+  }
+
+  static WB_FN_COLD bool replenish_on(send_core r, warp::mask_t mask) {
+    uint32_t from = 0, end = 0;
+    if (warp::is_leader(mask)) {
+      from = order::load_relaxed(&r.q->granted);
+      end = order::load_acquire(&r.q->completed);
+    }
+    from = warp::shuffle(mask, from, warp::leader(mask));
+    end = warp::shuffle(mask, end, warp::leader(mask));
+    const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+    uint32_t to = from;
+    for (uint32_t turn = 0; turn < groups; ++turn) {
+      const uint32_t t = to + rank;
+      const bool there = static_cast<int32_t>(end - t) > 0;
+      const uint32_t k = warp::prefix(mask, there && order::load_acquire(r.hold_word(t)) == 0);
+      to += k;
+      if (k != n) break;
+    }
+    uint32_t moved = 0;
+    if (to != from && warp::is_leader(mask)) {
+      moved = order::compare_exchange(&r.q->granted, from, to) == from;
+      if (moved) order::fetch_add(&r.q->credit, to - from);
+    }
+    return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
+  }
+
+  // What the poller has found so far.
+  struct progress {
+    uint32_t head;       // completions taken
+    uint32_t completed;  // blocks
+    uint32_t failed;
+  };
+
+  static WB_FN_COLD uint32_t poll_on(send_core r, warp::mask_t mask) {
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->head_lock);
+    uint64_t before = 1;
+    if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load_relaxed(lock)) & 1u) == 0) {
+      before = order::fetch_or(lock, uint64_t{1});
+    }
+    before = warp::shuffle(mask, before, warp::leader(mask));
+    if (static_cast<uint32_t>(before) != 0) return 0;
+    progress p = {static_cast<uint32_t>(before >> 32), order::load_relaxed(&r.q->completed), order::load_relaxed(&r.q->failed)};
+    const uint32_t old_completed = p.completed;
+    if (p.failed == 0) {
+      // Empty-handed, look again at once: the lock's other users only watch `completed` meanwhile.
+      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) {
+        if (r.q->flags & WB_SEND_COLLAPSED) r.look_at_latest(p);
+        else r.look_at_ring(mask, p);
+      }
+    }
+    // Everything that lanes have acquired from the device, the leader passes on.
+    warp::sync(mask);
+    if (warp::is_leader(mask)) {
+      if (p.completed != old_completed) r.tell(p);
+      if (p.failed != 0) order::store_release(&r.q->failed, p.failed);
+      order::store_release(lock, static_cast<uint64_t>(p.head) << 32);
+    }
+    return p.completed - old_completed;
+  }
+
+  // Stores `completed`, over the last entry's second block if it has one.
+  WB_FN void tell(const progress& p) const {
+    order::store_release(&q->completed, p.completed);
+    if (p.failed == 0 && order::load_relaxed(mark(p.completed - 1)) == marked(p.completed - 1, first_of_two)) {
+      order::store_release(&q->completed, p.completed + 1);
+    }
+  }
+
+  WB_FN order::quad entry_tail(uint32_t at) const {
+    return order::load_quad_acquire_sys(reinterpret_cast<const char*>(q->completions) + uint64_t{at} * cqe_bytes + cqe_tail_at);
+  }
+  // The ticket that 16 bits of an index stand for. No more blocks than the ring has are outstanding behind `completed`.
+  WB_FN static uint32_t ticket_of(uint32_t completed, uint32_t wire) {
+    return completed + ((wire - completed) & index_mask);
+  }
+
+  // One entry a lane, as many as are new; all lanes end up with the same.
+  WB_FN void look_at_ring(warp::mask_t mask, progress& p) const {
+    const uint32_t n = warp::count(mask), rank = warp::rank(mask);
+    const completion_ring ring(q->completions, q->log_completions);
+    for (uint32_t k = n; k == n && p.failed == 0;) {
+      const uint32_t at = p.head + rank;
+      const cqe_tail tail(entry_tail(at & ((1u << q->log_completions) - 1u)));
+      k = warp::prefix(mask, ring.is_written(at, tail.state()));
+      const bool fresh = rank < k;
+      const warp::mask_t wrong = warp::ballot(mask, fresh && tail.state().is_error());
+      if (wrong != 0) {
+        // In ring order: the lowest lane has the cause, and what comes behind it is flushed.
+        const uint32_t lane = warp::first(wrong);
+        fail(warp::shuffle(mask, tail.state().wqe_counter(), lane), warp::shuffle(mask, tail.syndrome(), lane),
+             warp::shuffle(mask, tail.vendor_syndrome(), lane), warp::shuffle(mask, tail.state().opcode(), lane), p);
+        p.head += warp::rank_of(mask, lane) + 1;
+        return;
+      }
+      // Completions of receives, where both kinds share the queue, say nothing about what was sent.
+      const warp::mask_t sent = warp::ballot(mask, fresh && tail.state().opcode() == cqe_requester);
+      p.head += k;
+      if (sent != 0) p.completed = ticket_of(p.completed, warp::shuffle(mask, tail.state().wqe_counter(), warp::last(sent))) + 1;
+    }
+  }
+
+  // The one entry of a collapsed queue. An entry seen before is of `completed` - 1, or of the block before that.
+  WB_FN void look_at_latest(progress& p) const {
+    const cqe_tail tail(entry_tail(0));
+    if (tail.state().opcode() == cqe_invalid) return;
+    const uint32_t counter = tail.state().wqe_counter();
+    if (tail.state().is_error()) {
+      // Flush errors overwrite their cause, and tell nothing about what had completed before it.
+      if (tail.is_flush()) fail(p.completed, tail.syndrome(), tail.vendor_syndrome(), tail.state().opcode(), p);
+      else fail(counter, tail.syndrome(), tail.vendor_syndrome(), tail.state().opcode(), p);
+      return;
+    }
+    const uint32_t ahead = (counter + 1 - p.completed) & index_mask;
+    if (tail.state().opcode() == cqe_requester && ahead <= blocks()) p.completed += ahead;
+  }
+
+  // An error completion: all before the entry that it names are done. (That of a receive names none that was sent.)
+  WB_FN void fail(uint32_t counter, uint32_t syndrome, uint32_t vendor, uint32_t opcode, progress& p) const {
+    if (opcode == cqe_requester_error) p.completed = ticket_of(p.completed, counter);
+    p.failed = network_error(syndrome, vendor);
+    order::store_relaxed(&q->failed_at, p.completed);
+  }
+};
+
+template <> struct send_core::marker<block> {
+  template <class Set> WB_FN static void mark(const send_core&, uint32_t ticket, Set set) { set(ticket, only_block); }
+};
+template <> struct send_core::marker<block2> {
+  template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
+    order::store_relaxed(c.mark(ticket + 1), c.marked(ticket + 1, second_of_two));
+    set(ticket, first_of_two);
+  }
+};
+template <class First, class Second> struct send_core::marker<chain<First, Second>> {
+  template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
+    marker<Second>::mark(c, ticket + extent<First>::blocks,
+                         [&c](uint32_t t, uint32_t kind) { order::store_relaxed(c.mark(t), c.marked(t, kind)); });
+    marker<First>::mark(c, ticket, set);
+  }
+};
+
+// A send queue, by value. "Collective" functions take a mask, and every lane in it makes the call; lanes may be on different
+// queues. Those without a mask are for the lanes that happen to be together.
+class work_queue_ref : public send_core {
+ public:
+  WB_FN work_queue_ref(wb_send_queue* queue, const wb_control* control) : send_core(queue), control_(control) {}
+
+  // Posts an entry, or a chain of them, for each lane with `wants`, and waits for room as long as one wait may last. Lanes on the
+  // same queue share one reservation and one doorbell. `build(index, queue, how)` answers a `block`, `block2` or `chain`: `index` and
+  // `queue` are for its control segments, `how` for that of its last entry (`signalled` or not); earlier ones of a chain are
+  // `unsignalled`. It must not wait for anything. Collective.
+  //
+  // The request has ended at once when there was no room in time (WB_TIMED_OUT, WB_STOPPED), when the queue pair has failed, or with
+  // WB_BAD_ARGUMENT where the ring is smaller than the chain.
+  template <class Build> WB_FN request submit(warp::mask_t mask, bool wants, Build build) const {
+    using entry = decltype(build(uint64_t{}, queue_word{}, uint32_t{}));
+    patience p(control_);
+    request r;
+    while (warp::any(mask, wants)) {
+      if (submit_now<entry>(mask, wants, r, build)) wants = false;
+      const warp::mask_t left = warp::ballot(mask, wants);
+      if (left == 0) break;
+      uint32_t word = 0;
+      if (wants && cannot_post<entry>(word)) {
+        r = request::ended(word);
+        wants = false;
+      }
+      shared(mask, nth_of(left, p.turns())).poll(mask);
+      const verdict v = p.spent(mask);
+      if (v == verdict::go_on) continue;
+      if (wants) r = request::ended(status_word(v));
+      break;
+    }
+    return r;
+  }
+  template <class Build> WB_FN request submit(Build build) const { return submit(warp::active(), true, build); }
+
+  // Posts requests whose answers land in their blocks' staging, waits for them, and has them taken, for each lane with `wants`.
+  // `build` is as for `submit` and takes the staging's name besides; `take(at)` gets its address, if the request is done. Where the
+  // ring has no room for all lanes they go in turns: none waits for room while it holds what others wait for. Collective.
+  template <class Build, class Take>
+  WB_FN outcome exchange(warp::mask_t mask, bool wants, Build build, Take take) const {
+    patience p(control_);
+    outcome o;
+    auto held = [&](uint64_t index, queue_word queue, uint32_t how) {
+      hold(static_cast<uint32_t>(index));
+      return build(index, queue, how, staging_of(static_cast<uint32_t>(index)).name);
+    };
+    using entry = decltype(held(uint64_t{}, queue_word{}, uint32_t{}));
+    while (warp::any(mask, wants)) {
+      request r;
+      const bool posted = submit_now<entry>(mask, wants, r, held);
+      if (warp::any(mask, posted)) {
+        const outcome ended = wait(mask, posted, r);
+        if (posted) {
+          o = ended;
+          if (ended) take(staging_of(r.block).at);
+          let_go(r.block);
+          wants = false;
+        }
+        continue;
+      }
+      uint32_t word = 0;
+      if (wants && cannot_post<entry>(word)) {
+        o = outcome{word};
+        wants = false;
+      }
+      const warp::mask_t left = warp::ballot(mask, wants);
+      if (left == 0) break;
+      shared(mask, nth_of(left, p.turns())).poll(mask);
+      const verdict v = p.spent(mask);
+      if (v == verdict::go_on) continue;
+      if (wants) o = outcome{status_word(v)};
+      break;
+    }
+    return o;
+  }
+
+  // --- completion ----------------------------------------------------------------------------------------------------
+
+  // Waits for the requests of the lanes with `mine`, as long as one wait may last. A request that takes longer stays posted.
+  // Collective.
+  WB_FN outcome wait(warp::mask_t mask, bool mine, request r) const {
+    patience p(control_);
+    outcome o{r.word};
+    bool waiting = mine && r.in_flight();
+    for (;;) {
+      if (waiting && is_settled(r.end, o.word)) waiting = false;
+      const warp::mask_t left = warp::ballot(mask, waiting);
+      if (left == 0) return o;
+      const verdict v = p.spent(mask);
+      if (v != verdict::go_on) {
+        if (waiting) o.word = status_word(v);
+        return o;
+      }
+      shared(mask, nth_of(left, p.turns())).poll(mask);
+    }
+  }
+  WB_FN outcome wait(request r) const { return wait(warp::active(), true, r); }
+
+  // Whether a wait would answer at once: then with `o`. Polls once if not. Collective; lanes without `mine` keep their `o`.
+  WB_FN bool test(warp::mask_t mask, bool mine, request r, outcome& o) const {
+    if (mine) o.word = r.word;
+    bool waiting = mine && r.in_flight() && !is_settled(r.end, o.word);
+    const warp::mask_t left = warp::ballot(mask, waiting);
+    if (left != 0) {
+      shared(mask, warp::first(left)).poll(mask);
+      if (waiting && is_settled(r.end, o.word)) waiting = false;
+    }
+    return !waiting;
+  }
+  WB_FN bool test(request r, outcome& o) const { return test(warp::active(), true, r, o); }
+
+  // Everything that anybody has posted on this queue so far, as one request: what this thread has posted, or has been told of.
+  WB_FN request everything() const {
+    const uint32_t t = order::load_relaxed(&q->ticket);
+    return request::posted(t, t);
+  }
+  // Waits for it.
+  WB_FN outcome quiet() const { return wait(everything()); }
+  WB_FN outcome quiet(warp::mask_t mask, bool mine) const { return wait(mask, mine, mine ? everything() : request{}); }
+
+  WB_FN const wb_control* control() const { return control_; }
+
+ protected:
+  const wb_control* control_;
+
+  // Posts for as many lanes as there is room for. Collective; lanes may be on different queues. True in those that got in.
+  template <class Entry, class Build> WB_FN bool submit_now(warp::mask_t mask, bool wants, request& r, const Build& build) const {
+    bool posted = false;
+    for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
+      const work_queue_ref group = shared(mask, warp::first(untried));
+      const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
+      uint32_t t;
+      bool low;
+      const bool got = group.template take<extent<Entry>::blocks>(mask, members, t, low);
+      const warp::mask_t in = warp::ballot(mask, got);
+      if (in != 0) {
+        if (got) {
+          // The last of a run of tickets is the one with a completion.
+          store(t, build(t, word(), in >> warp::lane() == 1u ? signalled : unsignalled));
+          r = request::posted(t, t + extent<Entry>::last + 1);
+          posted = true;
+        }
+        group.template publish_run<Entry>(mask, in, got, t);
+        // While the device is busy with these.
+        if (low) group.replenish(mask);
+      }
+      untried &= ~members;
+    }
+    return posted;
+  }
+
+  // Whether a chain will never find room; why.
+  template <class Entry> WB_FN bool cannot_post(uint32_t& word) const {
+    word = extent<Entry>::blocks > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load_acquire(&q->failed);
+    return word != 0;
+  }
+
+  // Another lane's queue, the same in all lanes.
+  WB_FN work_queue_ref shared(warp::mask_t mask, uint32_t lane) const {
+    return work_queue_ref(reinterpret_cast<wb_send_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_);
+  }
+  // One of the mask's lanes, a different one each turn.
+  WB_FN static uint32_t nth_of(warp::mask_t m, uint32_t turn) {
+    const warp::mask_t later = m & ~((1u << (turn & (warp::width - 1))) - 1u);
+    return warp::first(later ? later : m);
+  }
+};
+
+}  // namespace mlx5
+}  // namespace warpbell
