@@ -16,7 +16,7 @@ WB_FN void complete(const world_ref& world) {
 }  // namespace host_calls
 }  // namespace warpbell
 
-WB_CALL_KERNEL void wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
+WB_CALL_KERNEL wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
   world.put(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
             reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
@@ -58,7 +58,7 @@ WB_CALL_KERNEL wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM
 WB_EXPORT(wb_shmem_signal_wait)
 
 // All that this PE's kernels have put.
-WB_CALL_KERNEL void wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet_all(warpbell::by_block); }
+WB_CALL_KERNEL wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet_all(warpbell::by_block); }
 WB_EXPORT(wb_shmem_quiet)
 
 namespace warpbell {
