@@ -436,6 +436,9 @@ fn a_transport_that_one_rank_lacks_is_said_by_all() {
     for rank in [0, 1].map(one) {
         let (code, text) = finish(rank);
         assert_eq!(code, Some(1), "{text}");
-        mentions(&text, &["the transport (WARPBELL_TRANSPORT) must be the same on all ranks: rank 0: soft; rank 1: peer"]);
+        mentions(
+            &text,
+            &["the transport (WARPBELL_TRANSPORT) must be the same on all ranks: rank 0: soft; rank 1: peer"],
+        );
     }
 }

@@ -32,7 +32,9 @@ pub enum PostBenchError {
     #[error("a send ring of {0} blocks: choose a power of two from 4 to 32768")]
     Depth(u32),
     /// More than 63 bits count.
-    #[error("{threads} threads with {posts} posts each are too many: give fewer --blocks, --threads or --posts")]
+    #[error(
+        "{threads} threads with {posts} posts each are too many: give fewer --blocks, --threads-per-block or --posts"
+    )]
     TooMany {
         /// Threads.
         threads: u64,

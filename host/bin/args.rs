@@ -29,7 +29,7 @@ pub enum Command {
     /// Run a graph algorithm whose edges live on NVMe and are read by the kernels themselves
     #[command(subcommand)]
     Graph(GraphCommand),
-    /// Measure devices, the queue core, posting to RDMA adapters, the adapters, the cache, and what PEs do with each other's memory
+    /// Measure devices, the queue core, RDMA adapters and posting to them, the cache, and what PEs do with each other's memory
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Start a program as the ranks of a world on this host
@@ -303,7 +303,7 @@ pub struct PostArgs {
     pub blocks: Vec<u32>,
     /// Threads in each block [default: 256 on gpu, one warp on cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: Option<u32>,
+    pub threads_per_block: Option<u32>,
     /// Queue pairs, which blocks and their warps take in turn [default: 4 for each block on gpu, 1 on cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: Option<u32>,
@@ -477,7 +477,7 @@ pub struct RdmaArgs {
     /// Options of the software NIC (docs/measuring-rdma.md) [default: $WARPBELL_SOFT_NIC]
     #[arg(long, value_name = "OPTIONS")]
     pub soft: Option<String>,
-    /// Who posts: kernels on the engine, the CPU, or one after the other
+    /// Who posts: kernels on the engine, the CPU on the same rings, the CPU by verbs calls, or one after the other
     #[arg(long, value_enum, default_value_t = InitiatorChoice::Both)]
     pub initiator: InitiatorChoice,
     /// Write the report as JSON to this file, or to standard output with -
@@ -512,7 +512,7 @@ pub enum AdapterKind {
 /// Who posts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum InitiatorChoice {
-    /// Kernels, then the CPU
+    /// Kernels, then the CPU; over verbs then the CPU by verbs calls
     Both,
     /// Kernels, on the engine
     Kernel,
@@ -522,6 +522,9 @@ pub enum InitiatorChoice {
     CpuEngine,
     /// The CPU, to the same kind of queue pair over the same adapter
     Host,
+    /// The CPU, by verbs calls to the device (transport verbs)
+    #[value(alias = "cpu")]
+    Verbs,
 }
 
 /// One test, or all.

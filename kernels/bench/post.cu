@@ -11,7 +11,7 @@ struct adapter_saw {
   uint64_t entries;
   uint64_t sum;        // of the remote addresses, which the posters make all different
   uint64_t wrong;      // entries with another index than their place, another queue pair, or another operation
-  uint64_t doorbells;  // looks at the doorbell that found new entries
+  uint64_t doorbells;  // looks at the doorbell that found another one
 };
 
 // What one warp of posters did.
@@ -33,6 +33,7 @@ static_assert(sizeof(adapter_saw) == 32 && sizeof(warp_posted) == 24 && sizeof(p
 struct adapter_at {
   uint32_t next;       // block
   uint32_t completed;  // completion entries written
+  uint64_t rung;       // the doorbell as last seen
 };
 
 WB_FN uint64_t post_ticks() {
@@ -90,7 +91,8 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, adapter_saw&
     }
     at.completed += warp::popcount(asking);
   }
-  if (warp::is_leader(all)) ++saw.doorbells;
+  if (warp::is_leader(all) && rung != at.rung) ++saw.doorbells;
+  at.rung = rung;
   at.next += n;
   return n;
 }
@@ -118,7 +120,7 @@ WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint
   if (mine >= count) return;
   const uint64_t started = now_ns();
   bench::adapter_saw saw = {0, 0, 0, 0};
-  bench::adapter_at at = {0, 0};
+  bench::adapter_at at = {0, 0, 0};
   uint32_t idle = 0;
   for (;;) {
     if (bench::take_entries(&queues[mine], at, saw) != 0) {

@@ -31,7 +31,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let settings = counts.into_iter().map(|blocks| {
         let suited = PostSetting::suited(&engine, blocks, args.depth);
         PostSetting {
-            threads: args.threads.unwrap_or(suited.threads),
+            threads: args.threads_per_block.unwrap_or(suited.threads),
             queues: args.queues.unwrap_or(suited.queues),
             posts_each: args.posts.unwrap_or(suited.posts_each),
             inline: args.inline,
