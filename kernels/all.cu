@@ -4,6 +4,7 @@
 #include "basic.cu"
 #include "bench/array.cu"
 #include "bench/nvme.cu"
+#include "bench/post.cu"
 #include "bench/queue.cu"
 #include "bench/rdma.cu"
 #include "bench/shmem.cu"

@@ -5,6 +5,7 @@ pub mod fio;
 pub mod graph;
 pub mod histogram;
 pub mod nvme;
+pub mod post;
 pub mod queue;
 pub mod rdma;
 pub mod report;

@@ -30,7 +30,7 @@ pub enum Command {
     /// Run a graph algorithm whose edges live on NVMe and are read by the kernels themselves
     #[command(subcommand)]
     Graph(GraphCommand),
-    /// Measure devices, the queue core, the cache, RDMA adapters, and what PEs do with each other's memory
+    /// Measure devices, the queue core, RDMA adapters and posting to them, the cache, and what PEs do with each other's memory
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Start a program as the ranks of a world on this host
@@ -232,6 +232,8 @@ pub enum BenchCommand {
     Nvme(NvmeArgs),
     /// The queue core alone, against an ideal controller made of kernels
     Queue(QueueArgs),
+    /// Posting RDMA work requests, against an ideal adapter made of kernels
+    Post(PostArgs),
     /// Element loads through the cache, hits only, against plain loads
     Array(ArrayArgs),
     /// Puts, gets, atomics, signals and barriers between PEs, timed inside kernels and verified
@@ -292,6 +294,42 @@ pub struct QueueArgs {
     /// Commands of each submitting thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub commands: Option<u32>,
+    /// Times to measure; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Write the report as JSON to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct PostArgs {
+    /// Blocks of threads that post, several with commas [default: 1,2,4,8,16,32,64 on gpu, 1,2 on cpu]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub blocks: Vec<u32>,
+    /// Threads in each block [default: 256 on gpu, one warp on cpu]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads_per_block: Option<u32>,
+    /// Queue pairs, which blocks and their warps take in turn [default: 4 for each block on gpu, 1 on cpu]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub queues: Option<u32>,
+    /// Blocks of 64 bytes in each send ring, a power of two from 4 to 32768
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub depth: u32,
+    /// Posts of each thread
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub posts: Option<u32>,
+    /// The 8 bytes to write are in the work request, which names them otherwise
+    #[arg(long)]
+    pub inline: bool,
+    /// All completions in one entry, instead of a ring of them
+    #[arg(long)]
+    pub collapsed: bool,
+    /// Posts in the timed part of a latency
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub iters: u32,
     /// Times to measure; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,

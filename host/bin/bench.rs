@@ -1,5 +1,6 @@
 //! `warpbell bench`: measure and print.
 
+mod post;
 mod rdma;
 mod shmem;
 
@@ -20,6 +21,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     match command {
         BenchCommand::Nvme(args) => nvme(&args, interrupt),
         BenchCommand::Queue(args) => queue(&args, interrupt),
+        BenchCommand::Post(args) => post::run(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
         BenchCommand::Shmem(args) => shmem::run(&args, interrupt),
         BenchCommand::Rdma(args) => rdma::run(&args, interrupt),

@@ -47,7 +47,8 @@ pub struct ErrorEntry {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct ErrorLog {
     pub count: u32,
-    pub reserved: [u32; 7],
+    pub stop: u32,
+    pub reserved: [u32; 6],
     pub entry: [ErrorEntry; ERROR_LOG_ENTRIES],
     pub ready: [u32; ERROR_LOG_ENTRIES],
 }
@@ -59,7 +60,8 @@ pub struct Control {
     pub abort: u64,
     pub error_log: u64,
     pub deadline_ns: u64,
-    pub reserved: [u64; 4],
+    pub host_stop: u64,
+    pub reserved: [u64; 3],
 }
 
 #[repr(C)]
@@ -343,6 +345,7 @@ pub const fn fingerprint() -> u64 {
         offset_of!(ErrorLog, ready),
         size_of::<Control>(),
         offset_of!(Control, deadline_ns),
+        offset_of!(Control, host_stop),
         size_of::<Record>(),
         offset_of!(Record, bytes),
         size_of::<Queue>(),

@@ -8,6 +8,8 @@ mod error;
 mod gpu;
 mod run;
 mod stream;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use args::{Args, KernelArg};
 pub use cpu::CpuImage;

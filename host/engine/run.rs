@@ -50,7 +50,8 @@ impl Control {
         let deadline_ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
         let (abort, stop) = (self.flags.address() + ABORT as u64, self.flags.address() + STOP as u64);
         let error_log = self.log.address();
-        self.control.set(0, abi::Control { stop, abort, error_log, deadline_ns, reserved: [0; 4] })
+        let host_stop = error_log + offset_of!(abi::ErrorLog, stop) as u64;
+        self.control.set(0, abi::Control { stop, abort, error_log, deadline_ns, host_stop, reserved: [0; 3] })
     }
 
     /// Makes the flags and the log ready for a run that is alone. Nearly always they are so already, and looking costs only reads
@@ -68,6 +69,9 @@ impl Control {
 
     pub(super) fn stop(&self) -> Result<(), MemoryError> {
         self.stopped.store(true, Ordering::Release);
+        // A store, which always gets there, and then the copy, which gets there at once if the driver is free. It is not while another
+        // thread is in a call that waits for the very kernel that is to be stopped, such as freeing memory.
+        self.log.set(offset_of!(abi::ErrorLog, stop), 1u32)?;
         self.flags.set(STOP, 1u32)
     }
 

@@ -9,6 +9,8 @@
 mod adapter;
 mod choice;
 mod congestion;
+// Without the feature nothing connects.
+#[cfg_attr(not(any(feature = "rdma", test)), allow(dead_code))]
 mod connection;
 mod dcb;
 mod error;
@@ -28,6 +30,7 @@ pub(crate) mod recorded;
 mod scan;
 pub mod served;
 mod tclass;
+mod trial;
 #[cfg(feature = "rdma")]
 mod verbs;
 
@@ -46,3 +49,4 @@ pub use posting::{DirectPosting, Posting};
 pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
 pub use scan::{RdmaDevice, mlx5_model};
 pub use tclass::{ClassOverride, TrafficClass};
+pub use trial::{Trial, TrialStep, try_device, untried};

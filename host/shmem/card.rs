@@ -52,6 +52,13 @@ impl HostId {
     }
 }
 
+impl HostId {
+    /// Whether both are on one machine and in one network namespace, whatever they call it: Unix sockets reach.
+    pub(super) fn is_machine_of(&self, other: &Self) -> bool {
+        (&self.boot, &self.net) == (&other.boot, &other.net)
+    }
+}
+
 impl fmt::Display for HostId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.name.is_empty() { "a host without a name" } else { &self.name })

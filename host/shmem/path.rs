@@ -49,6 +49,8 @@ pub enum Handover {
 pub struct NetworkPath {
     /// This PE's adapter.
     pub adapter: AdapterPath,
+    /// The way that its data takes between these PEs: `Unix sockets`, `tcp 10.0.0.1:40123`, `mlx5_0 port 1, RoCE v2 ...`.
+    pub way: String,
     /// Queue pairs and rings.
     pub size: NetworkPlan,
     /// PEs that reach each other by loads and stores, group by group; all other pairs go through the adapter.
@@ -63,7 +65,8 @@ impl NetworkPath {
                 within_reach.push(group(pe));
             }
         }
-        Self { adapter: network.path().clone(), size: network.plan(), within_reach }
+        let (adapter, size) = (network.path().clone(), network.plan());
+        Self { way: way(&adapter, cards), adapter, size, within_reach }
     }
 
     /// `soft`; `peer+soft` where some pairs reach each other by loads and stores.
@@ -88,6 +91,32 @@ impl NetworkPath {
         let together = self.within_reach.iter().any(|g| g.contains(&a) && g.contains(&b));
         if together { Transport::Peer } else { self.adapter.transport.into() }
     }
+}
+
+/// Which of an adapter's links are used between these PEs: a software NIC has one for each distance.
+fn way(adapter: &AdapterPath, cards: &[Card]) -> String {
+    let (device, link) = (&adapter.device, &adapter.link);
+    if adapter.transport != rdma::Transport::Soft {
+        return if link.is_empty() { device.clone() } else { format!("{device}, {link}") };
+    }
+    let has = |name: &str| link.split(", ").find(|l| l.starts_with(name));
+    let over_tcp = has("tcp").unwrap_or("tcp").to_owned();
+    let between = |a: &Card, b: &Card| match (has("one process"), has("Unix")) {
+        (Some(_), _) if a.process == b.process => "one process".to_owned(),
+        (_, Some(_)) if a.host.is_machine_of(&b.host) => "Unix sockets".to_owned(),
+        _ => over_tcp.clone(),
+    };
+    // Distances are alike in both directions, and machines few: the first PE of each is enough.
+    let mut ways: Vec<String> = Vec::new();
+    for (i, a) in cards.iter().enumerate() {
+        let others = cards[i + 1..].iter().filter(|b| a.host != b.host || a.transport.adapter().is_some());
+        for found in others.map(|b| between(a, b)) {
+            if !ways.contains(&found) {
+                ways.push(found);
+            }
+        }
+    }
+    if ways.is_empty() { "one process".to_owned() } else { ways.join(", ") }
 }
 
 /// The way between the PEs of a world: what was chosen, and why if there was a choice.
@@ -132,31 +161,29 @@ impl fmt::Display for WorldPath {
         };
         let s = if self.pes == 1 { "" } else { "s" };
         let (pes, hosts) = (self.pes, self.hosts);
-        let by_adapter = |n: &NetworkPath| match n.adapter.link.as_str() {
-            "" => n.adapter.device.clone(),
-            _ if n.adapter.transport == rdma::Transport::Soft => n.adapter.link.clone(),
-            link => format!("{}, {link}", n.adapter.device),
-        };
+        let is_mixed = self.network.as_ref().is_some_and(NetworkPath::is_mixed);
         match &self.network {
             None => write!(f, "{} {pes} PE{s} ({link}", self.transport)?,
-            Some(n) if n.is_mixed() => {
+            Some(n) if is_mixed => {
                 let (within, between) = if hosts > 1 {
                     ("within hosts", format!("between {hosts} hosts"))
                 } else {
                     ("within groups", "elsewhere".to_owned())
                 };
-                let (adapter, way) = (n.adapter.transport, by_adapter(n));
-                write!(f, "peer {within} ({link}), {adapter} {between} ({way}), {pes} PE{s} (mixed")?;
+                write!(f, "peer {within} ({link}), {} {between} ({}), {pes} PE{s}", n.adapter.transport, n.way)?;
             }
-            Some(n) => write!(f, "{} {pes} PE{s} ({}", self.transport, by_adapter(n))?,
+            Some(n) => write!(f, "{} {pes} PE{s} ({}", self.transport, n.way)?,
         }
-        if hosts > 1 {
-            write!(f, ", {hosts} hosts")?;
-        }
-        match self.handover {
-            Handover::VirtualMemory => f.write_str(", VMM")?,
-            Handover::Fabric => f.write_str(", fabric handles")?,
-            Handover::OneMapping | Handover::MemoryFile => {}
+        if !is_mixed {
+            if hosts > 1 {
+                write!(f, ", {hosts} hosts")?;
+            }
+            match self.handover {
+                Handover::VirtualMemory => f.write_str(", VMM")?,
+                Handover::Fabric => f.write_str(", fabric handles")?,
+                Handover::OneMapping | Handover::MemoryFile => {}
+            }
+            f.write_str(")")?;
         }
         let place = if self.on_device { "device" } else { "host" };
         let atomics = match (&self.network, self.atomics) {
@@ -164,7 +191,7 @@ impl fmt::Display for WorldPath {
             (None, true) => "native",
             (None, false) => "none",
         };
-        write!(f, "), heap {} {place}, atomics {atomics}", Bytes(self.heap_bytes as u64))?;
+        write!(f, ", heap {} {place}, atomics {atomics}", Bytes(self.heap_bytes as u64))?;
         match &self.note {
             Some(note) => write!(f, " ({note})"),
             None => Ok(()),
@@ -201,6 +228,23 @@ mod tests {
             ..path
         };
         let text = host.to_string();
+        let adapter = AdapterPath::new(rdma::Transport::Soft, "soft nic");
+        let size = NetworkPlan { queues_per_peer: 1, queue_blocks: 256, staging_bytes: 4096 };
+        let groups = vec![vec![0, 1], vec![2, 3]];
+        let network = NetworkPath { adapter, way: "tcp 10.0.0.1:7".into(), size, within_reach: groups };
+        let mixed = WorldPath {
+            network: Some(network.clone()),
+            hosts: 2,
+            link: Link::SharedMemory,
+            note: None,
+            ..host.clone()
+        };
+        let expected = "peer within hosts (shared memory), soft between 2 hosts (tcp 10.0.0.1:7), 4 PEs, heap 1 GiB host, atomics by adapter";
+        assert_eq!(mixed.to_string(), expected);
+        let alone =
+            NetworkPath { within_reach: (0..4).map(|pe| vec![pe]).collect(), way: "Unix sockets".into(), ..network };
+        let forced = WorldPath { transport: "soft", network: Some(alone), hosts: 1, ..mixed };
+        assert_eq!(forced.to_string(), "soft 4 PEs (Unix sockets), heap 1 GiB host, atomics by adapter");
         assert!(text.starts_with("peer 4 PEs (host memory), heap 1 GiB host, atomics none (rank 0"), "{text}");
     }
 }

@@ -120,13 +120,16 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
     const run r = run_of(queue[k], g.offset);
     if (!g.all_leads(queue[k].vertex)) edges.prefetch(r.first, r.count);
   };
-  const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
+  // Few items, long ones among them, as at the begin of most searches: several warps share each.
+  const uint32_t sharers = session_traits<decltype(edges)>::stored || warp::width == 1 ? 1 : warps_per_item(items);
+  const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn, end = items * sharers;
   if constexpr (ahead > 0) {
     for (uint64_t i = 0; i < ahead; ++i) prefetch(begin + i * stride);
   }
-  for (uint64_t at = begin; at < items; at += stride) {
+  for (uint64_t at = begin; at < end; at += stride) {
     if constexpr (ahead > 0) prefetch(at + ahead * stride);
-    const uint64_t k = at + warp::lane();
+    const uint64_t k = (at + warp::lane()) / sharers;
+    const uint32_t share = static_cast<uint32_t>((at + warp::lane()) % sharers);
     run r{0, 0};
     Id from = 0;
     if (warp::lane() < turn && k < items) {
@@ -138,10 +141,11 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
         const leads<Id> lead = g.lead[from];
 #pragma unroll
         for (uint32_t i = 0; i < lead_count; ++i) {
-          if (i < r.count && visit(from, lead.id[i])) ++counts.lead_hits;
+          if (share == 0 && i < r.count && visit(from, lead.id[i])) ++counts.lead_hits;
         }
         r.count = 0;
       }
+      r = share_of(r, share, sharers);
     }
     counts.scanned += r.count;
     for_each_edge(edges, r.first, r.count, from, [&](Id v, Id n) {

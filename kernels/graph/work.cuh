@@ -181,6 +181,23 @@ WB_FN uint32_t items_per_turn(uint64_t items) {
   return share > 1 ? static_cast<uint32_t>(share) : 1;
 }
 
+// How many warps share an item: more than one where there are more warps than items, so that the longest does not keep one warp busy
+// while the others have nothing. Each gets at least two rounds of a full piece.
+WB_FN uint32_t warps_per_item(uint64_t items) {
+  constexpr uint64_t most = piece_edges / (2 * warp::width);
+  const uint64_t spare = items ? warp::total() / items : 1;
+  return static_cast<uint32_t>(spare < 1 ? 1 : spare < most ? spare : most);
+}
+
+// The part of a run that the sharer of this number reads: whole lines.
+WB_FN run share_of(run r, uint32_t share, uint32_t sharers) {
+  if (sharers == 1) return r;
+  const uint32_t part = ((r.count + sharers - 1) / sharers + warp::width - 1) / warp::width * warp::width;
+  const uint32_t skipped = share * part < r.count ? share * part : r.count;
+  const uint32_t left = r.count - skipped;
+  return run{r.first + skipped, left < part ? left : part};
+}
+
 // --- many lists, one warp --------------------------------------------------------------------------------------------
 
 // The runs of a warp's lanes laid end to end, so that lanes read neighbouring edges whatever the lengths.

@@ -25,16 +25,16 @@ template <class Op, class T> WB_FN void reduce(const team_ref& team, sym<T> dest
 }  // namespace host_calls
 }  // namespace warpbell
 
-WB_KERNEL void wb_shmem_sync(WB_PARAM warpbell::world_ref world) { world.sync_all(warpbell::by_block); }
+WB_CALL_KERNEL wb_shmem_sync(WB_PARAM warpbell::world_ref world) { world.sync_all(warpbell::by_block); }
 WB_EXPORT(wb_shmem_sync)
 
-WB_KERNEL void wb_shmem_team_barrier(WB_PARAM warpbell::team_ref team) { team.barrier(warpbell::by_block, blockIdx.x); }
+WB_CALL_KERNEL wb_shmem_team_barrier(WB_PARAM warpbell::team_ref team) { team.barrier(warpbell::by_block, blockIdx.x); }
 WB_EXPORT(wb_shmem_team_barrier)
 
-WB_KERNEL void wb_shmem_team_sync(WB_PARAM warpbell::team_ref team) { team.sync(warpbell::by_block, blockIdx.x); }
+WB_CALL_KERNEL wb_shmem_team_sync(WB_PARAM warpbell::team_ref team) { team.sync(warpbell::by_block, blockIdx.x); }
 WB_EXPORT(wb_shmem_team_sync)
 
-WB_KERNEL void wb_shmem_broadcast(WB_PARAM warpbell::team_ref team, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t root) {
+WB_CALL_KERNEL wb_shmem_broadcast(WB_PARAM warpbell::team_ref team, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t root) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
   team.broadcast(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
                  reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, root, blockIdx.x);
@@ -42,7 +42,7 @@ WB_KERNEL void wb_shmem_broadcast(WB_PARAM warpbell::team_ref team, uint64_t des
 WB_EXPORT(wb_shmem_broadcast)
 
 // fcollect and alltoall: `call` is a wb_shmem_call, pitches and lengths are bytes.
-WB_KERNEL void wb_shmem_exchange(WB_PARAM warpbell::team_ref team, uint32_t call, uint64_t dest, uint64_t dest_pitch, uint64_t source,
+WB_CALL_KERNEL wb_shmem_exchange(WB_PARAM warpbell::team_ref team, uint32_t call, uint64_t dest, uint64_t dest_pitch, uint64_t source,
                                  uint64_t source_pitch, uint64_t bytes) {
   warpbell::host_calls::in_words(dest | dest_pitch | source | source_pitch | bytes, [&](auto word) {
     using T = decltype(word);
@@ -57,7 +57,7 @@ WB_EXPORT(wb_shmem_exchange)
 // Reductions of n elements: wb_shmem_reduce_OP_TYPE. Where signs make no difference there are unsigned types only; and, or, xor
 // take the bytes of any integers.
 #define WB_REDUCE(OP, NAME, T)                                                                                                    \
-  WB_KERNEL void wb_shmem_reduce_##OP##_##NAME(WB_PARAM warpbell::team_ref team, WB_PARAM warpbell::sym<T> dest,                  \
+  WB_CALL_KERNEL wb_shmem_reduce_##OP##_##NAME(WB_PARAM warpbell::team_ref team, WB_PARAM warpbell::sym<T> dest,                  \
                                                WB_PARAM warpbell::sym<T> source, uint64_t n) {                                    \
     warpbell::host_calls::reduce<warpbell::reduction::OP##_op>(team, dest, source, n);                                            \
   }                                                                                                                               \

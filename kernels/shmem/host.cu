@@ -16,7 +16,7 @@ WB_FN void complete(const world_ref& world) {
 }  // namespace host_calls
 }  // namespace warpbell
 
-WB_KERNEL void wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
+WB_CALL_KERNEL wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
   world.put(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
             reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
@@ -24,7 +24,7 @@ WB_KERNEL void wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, u
 }
 WB_EXPORT(wb_shmem_put)
 
-WB_KERNEL void wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
+WB_CALL_KERNEL wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
   world.get(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
             reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
@@ -32,7 +32,7 @@ WB_KERNEL void wb_shmem_get(WB_PARAM warpbell::world_ref world, uint64_t dest, u
 WB_EXPORT(wb_shmem_get)
 
 // By one block: the signal is that of the whole.
-WB_KERNEL void wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes,
+WB_CALL_KERNEL wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes,
                                    WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value, uint32_t how, uint32_t pe) {
   world.put_signal(warpbell::by_block, reinterpret_cast<uint8_t*>(dest), reinterpret_cast<const uint8_t*>(source), bytes, sig, value,
                    static_cast<warpbell::signal>(how), pe);
@@ -41,7 +41,7 @@ WB_KERNEL void wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t 
 WB_EXPORT(wb_shmem_put_signal)
 
 // What the stream did before it is there before the signal.
-WB_KERNEL void wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value,
+WB_CALL_KERNEL wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value,
                                uint32_t how, uint32_t pe) {
   if (threadIdx.x == 0) {
     world.fence();
@@ -51,14 +51,14 @@ WB_KERNEL void wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warp
 }
 WB_EXPORT(wb_shmem_signal)
 
-WB_KERNEL void wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint32_t how,
+WB_CALL_KERNEL wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint32_t how,
                                     uint64_t value) {
   if (threadIdx.x == 0) world.signal_wait_until(sig, static_cast<warpbell::cmp>(how), value);
 }
 WB_EXPORT(wb_shmem_signal_wait)
 
 // All that this PE's kernels have put.
-WB_KERNEL void wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet_all(warpbell::by_block); }
+WB_CALL_KERNEL wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet_all(warpbell::by_block); }
 WB_EXPORT(wb_shmem_quiet)
 
 namespace warpbell {
@@ -103,13 +103,13 @@ WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T e
 }  // namespace warpbell
 
 // An atomic operation on one word; `before` may be null.
-WB_KERNEL void wb_shmem_atomic_u32(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint32_t> at,
+WB_CALL_KERNEL wb_shmem_atomic_u32(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint32_t> at,
                                    uint32_t value, uint32_t expected, uint32_t pe, uint32_t* before) {
   warpbell::host_calls::answer(world, what, at, value, expected, pe, before);
 }
 WB_EXPORT(wb_shmem_atomic_u32)
 
-WB_KERNEL void wb_shmem_atomic_u64(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint64_t> at,
+WB_CALL_KERNEL wb_shmem_atomic_u64(WB_PARAM warpbell::world_ref world, uint32_t what, WB_PARAM warpbell::sym<uint64_t> at,
                                    uint64_t value, uint64_t expected, uint32_t pe, uint64_t* before) {
   warpbell::host_calls::answer(world, what, at, value, expected, pe, before);
 }

@@ -3,6 +3,9 @@
 
 #include <warpbell/warp.cuh>
 
+// The host launches blocks of up to 512 threads on a GPU (host/shmem/calls/mod.rs).
+#define WB_CALL_KERNEL WB_KERNEL void __launch_bounds__(512)
+
 namespace warpbell {
 namespace host_calls {
 

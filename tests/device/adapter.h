@@ -72,12 +72,13 @@ class adapter {
   }
   // Ends after everything that was rung for has been executed.
   void finish() {
+    if (!service.joinable()) return;
     order::store_release(&ended, 1u);
     service.join();
   }
   send_queue_ref queue(uint32_t i) { return send_queue_ref(&queues[i], &ctl); }
 
-  // Everything has completed, and no block is missing or held. (Fetch the last completions first: `quiet`.)
+  // After that: everything has completed, and no block is missing or held. (Fetch the last completions first: `quiet`.)
   void check_idle(const std::string& where) {
     for (uint32_t i = 0; i < opt.queues; ++i) {
       const wb_send_queue& q = queues[i];

@@ -1,4 +1,5 @@
-//! Where programs run: worlds of CPU engines, with the tests' own image at several warp widths.
+//! Where programs run: worlds of CPU engines, with the tests' own image at several warp widths; or of this machine's GPUs, where
+//! `SHMEM_CALLS_FATBIN` names the image of `device/shmem_calls.cu` that nvcc has made.
 
 use super::op::{Kind, OWN, Op};
 use super::program::Program;
@@ -9,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use warpbell::args;
+use warpbell::cuda::DeviceInfo;
 use warpbell::engine::{CpuImage, Engine, Grid};
 use warpbell::memory::Place as Memory;
 use warpbell::shmem::World;
@@ -30,7 +32,8 @@ fn compile(width: u32) -> CpuImage {
     load(&library)
 }
 
-fn compile_to(library: &Path, width: u32) {
+/// Compiles it to a library.
+pub fn compile_to(library: &Path, width: u32) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
     command.args(["-xc++", "-std=c++20", "-O0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
@@ -82,9 +85,21 @@ pub struct Place {
     pub grid: Grid,
 }
 
+/// Where the GPUs' image is; without it tests run on CPU threads.
+const FATBIN: &str = "SHMEM_CALLS_FATBIN";
+
 impl Place {
-    /// `n` PEs on CPU threads, each with blocks of `warps` warps.
-    pub fn cpu(n: usize, width: u32, warps: u32) -> Self {
+    /// `n` PEs on CPU threads, each with blocks of `warps` warps of `width`; on GPUs in turn, with warps as they are there, if there is
+    /// an image for them.
+    pub fn new(n: usize, width: u32, warps: u32) -> Self {
+        if let Some(path) = std::env::var_os(FATBIN) {
+            let image = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", Path::new(&path).display()));
+            let gpus = DeviceInfo::all().expect("GPUs").len();
+            let engine = |i: usize| Engine::gpu_with(i % gpus, &image).expect("a GPU engine");
+            let worlds = World::local_on((0..n).map(engine).collect(), HEAP).expect("a world");
+            let threads = warps * worlds[0].engine().warp_width();
+            return Self { worlds, grid: Grid { blocks: 1, threads } };
+        }
         let engine = |_| Engine::cpu_with(1, &image(width), None).expect("a CPU engine");
         let worlds = World::local_on((0..n).map(engine).collect(), HEAP).expect("a world");
         Self { worlds, grid: Grid { blocks: 1, threads: warps * width } }
@@ -104,7 +119,7 @@ impl Place {
     }
 
     pub fn limits(&self, arena: usize) -> Limits {
-        Limits { pes: self.pes(), arena, threads: self.grid.threads, all_types: true }
+        Limits { pes: self.pes(), arena, threads: self.grid.threads, all_types: std::env::var_os(FATBIN).is_none() }
     }
 
     /// Runs something on every PE at once.

@@ -161,7 +161,8 @@ impl WorldBuilder {
             }
         };
         let ranks = Ranks { bootstrap: &*bootstrap, within: timeout };
-        let asked = Asked { heap_bytes, heap_kind: kind, transport, network, address, adapter: self.adapter, host: self.host };
+        let asked =
+            Asked { heap_bytes, heap_kind: kind, transport, network, address, adapter: self.adapter, host: self.host };
         let built = Building { engine: &self.engine, ranks, checked: self.checked }.run(asked);
         match built {
             Ok(parts) => World::new(self.engine, parts, bootstrap, timeout),

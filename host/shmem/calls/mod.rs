@@ -15,7 +15,7 @@ pub use rma::{Cmp, LocalSlice, SignalOp};
 use super::{ShmemError, World};
 use crate::engine::{Args, Grid, Stream, abi};
 
-/// Threads of a block on a GPU.
+/// Threads of a block on a GPU: what the kernels are compiled for (kernels/shmem/part.cuh).
 const GPU_THREADS: u32 = 512;
 /// Threads of a block for a call that moves next to nothing.
 const GPU_SMALL_THREADS: u32 = 32;

@@ -271,7 +271,7 @@ fn atomics_of_every_type() {
 /// What goes wrong is an error before anything is launched, so that no PE waits for another.
 #[test]
 fn wrong_calls_are_refused() {
-    let other = World::local(1).unwrap().remove(0);
+    let other = super::super::testing::local(1).remove(0);
     let foreign = other.malloc::<u32>(4).unwrap();
     let region = other.engine().allocate(Place::Device, 8).unwrap();
     on_all(2, |world| {

@@ -73,7 +73,7 @@ fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
 impl HostMemory {
     /// Memory of this process alone.
     pub(in super::super) fn private(bytes: usize) -> io::Result<Self> {
-        Self::map(bytes, None, &[0..bytes])
+        Self::map(bytes, None, std::slice::from_ref(&(0..bytes)))
     }
 
     /// `bytes` bytes of addresses, of which only `parts` are memory, in ascending order: the parts of a file that [`file`] made, one
@@ -162,7 +162,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn whole(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<HostMemory> {
-        HostMemory::placed(Some(fd), bytes, &[0..bytes])
+        HostMemory::placed(Some(fd), bytes, std::slice::from_ref(&(0..bytes)))
     }
 
     #[test]

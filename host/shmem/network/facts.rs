@@ -1,7 +1,7 @@
 //! Which transports this machine has.
 
-use super::open::{Opening, candidates, open};
 use super::Transport;
+use super::open::{Opening, candidates, open};
 use crate::memory::Space;
 use crate::rdma::AdapterPath;
 use crate::shmem::bootstrap::random_key;
@@ -22,7 +22,8 @@ pub struct TransportFacts {
 /// Opens an adapter of each transport for kernels of this space, and closes it again.
 pub fn transports(space: &Space) -> Vec<TransportFacts> {
     let one = |adapter| {
-        let opening = Opening { space: space.clone(), key: random_key().ok(), address: None, across: false, sharers: 1 };
+        let opening =
+            Opening { space: space.clone(), key: random_key().ok(), address: None, across: false, sharers: 1 };
         let (path, reason) = match open(adapter, &opening) {
             Ok(adapter) => (Some(adapter.path()), None),
             Err(e) => (None, Some(e.to_string())),

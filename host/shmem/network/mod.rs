@@ -23,7 +23,9 @@ pub use transport::{NoSuchTransport, Transport};
 
 use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
-use crate::rdma::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights};
+use crate::rdma::{
+    Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
+};
 use std::fmt;
 use tables::Tables;
 
@@ -124,7 +126,11 @@ impl Prepared {
         for (pe, queues) in self.queues.iter_mut().enumerate() {
             let theirs: &[QueueAddress] = offers[pe].queues.get(me).map_or(&[], Vec::as_slice);
             if theirs.len() != queues.len() {
-                return Err(format!("PE {pe} has {} queue pairs for PE {me}, which has {}", theirs.len(), queues.len()));
+                return Err(format!(
+                    "PE {pe} has {} queue pairs for PE {me}, which has {}",
+                    theirs.len(),
+                    queues.len()
+                ));
             }
             for (index, (mine, peer)) in queues.iter_mut().zip(theirs).enumerate() {
                 mine.connect(peer).map_err(|e| format!("queue pair {index} to PE {pe}: {e}"))?;

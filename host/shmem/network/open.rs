@@ -1,8 +1,8 @@
 //! Opening a PE's adapter, and the choice between them.
 
 use crate::memory::Space;
-use crate::soft::nic::{SoftNic, SoftNicConfig};
 use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
+use crate::soft::nic::{SoftNic, SoftNicConfig};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -8,7 +8,7 @@ use bytemuck::Zeroable;
 
 /// In memory near the kernels. Send queues are those of PE 0, then of PE 1, and so on.
 #[derive(Debug)]
-pub(super) struct Tables {
+pub(in super::super) struct Tables {
     network: Region,
     _peers: Region,
     /// Written by kernels all the time: nobody's line but its own.

@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, FaultPlan};
 use crate::memory::Space;
-use crate::units;
+use crate::soft::nvme::time;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -111,8 +111,9 @@ impl SoftNicConfig {
             let (key, value) = part.split_once('=').map_or((part, None), |(k, v)| (k, Some(v)));
             let wrong = |what: String| format!("software NIC: `{part}`: {what}");
             let needs = || value.ok_or_else(|| wrong(format!("`{key}` needs a value")));
-            let time =
-                || -> Result<Duration, String> { units::parse_duration(needs()?).map_err(|e| wrong(e.to_string())) };
+            let time = || -> Result<Duration, String> {
+                time(needs()?).ok_or_else(|| wrong("that is not a time, such as 20us, 5ms or 1s".to_owned()))
+            };
             let count =
                 || -> Result<u64, String> { needs()?.parse().map_err(|_| wrong("that is not a number".to_owned())) };
             match key {

@@ -1,6 +1,6 @@
 //! Faults on purpose: which work requests are hit, and by what. The same plan and the same requests give the same faults.
 
-use crate::units;
+use crate::soft::nvme::time;
 use crate::wire::mlx5::{Failure, Opcode, Syndrome, VendorSyndrome};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -138,7 +138,7 @@ impl FromStr for Action {
             }
             "delay" => {
                 let (from, to) = needs()?.split_once('-').map_or((needs()?, needs()?), |both| both);
-                let time = |t: &str| units::parse_duration(t).map_err(|e| e.to_string());
+                let time = |t: &str| time(t).ok_or_else(|| format!("`{t}` is not a time, such as 20us, 5ms or 1s"));
                 let (from, to) = (time(from)?, time(to)?);
                 if to < from {
                     return Err(format!("`{text}`: the second time is the longer one"));

@@ -34,6 +34,8 @@ const TIMER_SLACK_NS: libc::c_ulong = 1_000;
 const MOST_STRANGERS: usize = 64;
 /// Frames of one connection before the next gets its turn.
 const FRAMES: usize = 64;
+/// How long answers may take to get out when the adapter ends.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Answers that wait for room before no more requests are read.
 const MOST_BACKLOG: usize = 4 << 20;
 
@@ -105,6 +107,19 @@ impl Service {
                 0 => self.rest(now),
                 _ => (self.idle_since, self.idle_rounds) = (None, 0),
             }
+        }
+        self.say_the_last();
+    }
+
+    /// Gets answers to requests that were carried out on their way, within a moment: a peer may be waiting for the last of them.
+    fn say_the_last(&mut self) {
+        let until = Instant::now() + LAST_WORDS;
+        while !self.core.is_dead() && Instant::now() < until {
+            self.incoming.retain_mut(|i| i.wire.backlog() > 0 && i.wire.pump().is_ok());
+            if self.incoming.is_empty() {
+                break;
+            }
+            self.wait(FIRST_NAP);
         }
     }
 
@@ -316,7 +331,6 @@ fn serve_peer(core: &Core, wire: &mut Wire, scratch: &mut (Vec<u8>, Vec<u8>)) ->
         }
         let Some(range) = wire.next()? else { break };
         done += 1;
-        scratch.1.clear();
         let peer = wire.peer();
         let frame = Frame::decode(wire.frame(range)).ok_or(Cut::Garbage("a frame that is none"))?;
         match answer_to(core, peer, &frame, &mut scratch.0)? {

@@ -35,7 +35,8 @@ typedef struct wb_error {
 // Host memory that kernels write errors to, and the host reads at any time.
 typedef struct wb_error_log {
   uint32_t count;  // errors raised, also beyond the log's length
-  uint32_t reserved[7];
+  uint32_t stop;   // wb_control.host_stop
+  uint32_t reserved[6];
   wb_error entry[WB_ERROR_LOG_ENTRIES];  // entry i is complete once ready[i] is 1
   uint32_t ready[WB_ERROR_LOG_ENTRIES];
 } wb_error_log;
@@ -46,7 +47,8 @@ typedef struct wb_control {
   uint64_t abort;        // address of a u32 near the kernels: not 0 once the run has failed
   uint64_t error_log;    // address of a wb_error_log in host memory
   uint64_t deadline_ns;  // how long one wait may last
-  uint64_t reserved[4];
+  uint64_t host_stop;    // address of a u32 in host memory that says the same as `stop`, or 0: long waits look at it now and then
+  uint64_t reserved[3];
 } wb_control;
 
 // --- NVMe queue pair -------------------------------------------------------------------------------------------------
@@ -383,6 +385,7 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_error_log, ready));
   h = fold(h, sizeof(wb_control));
   h = fold(h, offsetof(wb_control, deadline_ns));
+  h = fold(h, offsetof(wb_control, host_stop));
   h = fold(h, sizeof(wb_record));
   h = fold(h, offsetof(wb_record, bytes));
   h = fold(h, sizeof(wb_queue));

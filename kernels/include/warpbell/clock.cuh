@@ -32,7 +32,7 @@ class patience {
       if (turns_ > spin_turns) order::relax(pause_ns);
       return verdict::go_on;
     }
-    return judge(look(control_, start()));
+    return judge(look(control_, start(), turns_));
   }
 
   // The same for lanes that wait together: one of them looks, all of them get its verdict.
@@ -43,7 +43,7 @@ class patience {
     }
     start();
     uint32_t seen = 0;
-    if (warp::is_leader(mask)) seen = look(control_, started_);
+    if (warp::is_leader(mask)) seen = look(control_, started_, turns_);
     return judge(warp::shuffle(mask, seen, warp::leader(mask)));
   }
 
@@ -55,6 +55,9 @@ class patience {
  private:
   static constexpr uint32_t late_bit = 0x80000000u;
   static constexpr uint32_t look_every = 64;  // turns between two looks at the clock and the flags
+  // Turns between two looks at the host's memory: a tenth of a second or so. Such a read crosses the bus, and those of all that wait
+  // go one after another.
+  static constexpr uint32_t look_far_every = WB_GPU ? 1u << 18 : look_every;
   static constexpr uint32_t spin_turns = WB_GPU ? 32 : 0;
   static constexpr uint32_t pause_ns = 40;
 
@@ -69,12 +72,18 @@ class patience {
   }
 
   // A verdict, and the late bit.
-  static WB_FN_COLD uint32_t look(const wb_control* control, uint64_t started) {
+  static WB_FN_COLD uint32_t look(const wb_control* control, uint64_t started, uint32_t turns) {
     const uint64_t waited = now_ns() - started, limit = control->deadline_ns;
     if (waited > limit) return static_cast<uint32_t>(verdict::timed_out);
     const uint32_t late = waited > limit / 2 ? late_bit : 0;
     if (order::load_relaxed(reinterpret_cast<const uint32_t*>(control->abort)) ||
         order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->stop))) {
+      return static_cast<uint32_t>(verdict::stopped) | late;
+    }
+    if ((turns & (look_far_every - 1)) == 0 && control->host_stop &&
+        order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->host_stop))) {
+      // Everybody else need not look so far.
+      order::store_relaxed_sys(reinterpret_cast<uint32_t*>(control->stop), 1u);
       return static_cast<uint32_t>(verdict::stopped) | late;
     }
     return late;

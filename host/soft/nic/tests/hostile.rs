@@ -1,11 +1,12 @@
 //! Strangers, and peers that do not keep to the rules.
 
 use super::*;
-use crate::soft::nic::endpoint::{PairAddress, random};
+use crate::soft::nic::endpoint::{Endpoint, PairAddress, random};
 use crate::soft::nic::frame::{GREETING, Greeting, Step};
+use crate::soft::nic::memory::lock;
 use crate::soft::nic::seal::End;
 use crate::soft::nic::wire::{Cut, Wire};
-use crate::soft::nic::{Command, Frame};
+use crate::soft::nic::{Answer, Command, Frame};
 use proptest::prelude::*;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{Read, Write};
@@ -123,6 +124,97 @@ fn members_that_break_the_rules_are_cut_off() {
     });
     let answer = answer.unwrap();
     assert!(matches!(Frame::decode(&answer), Some(Frame::Response { answer: crate::soft::nic::Answer::Gone(_), .. })));
+}
+
+/// The queue pair as connected with queue pair 1 of adapter 7.
+fn promise(pair: &SoftQueuePair) -> PairAddress {
+    let me = PairAddress { at: Endpoint::new(7, None, Vec::new()), number: 1, nonce: 1 };
+    lock(&pair.shared.state).peer = Some(me);
+    PairAddress::read(&pair.address()).unwrap()
+}
+
+/// A connection to it, and what makes its requests: the adding of 1 to the first word.
+fn connected(b: &Side) -> (Wire, impl Fn(u64, u64) -> Vec<u8> + use<>) {
+    let at = promise(&b.pair);
+    let (remote, pair, nonce) = (b.remote(0), at.number, at.nonce);
+    let request = move |sequence, answered| {
+        let command = Command::Atomic { remote, action: Atomic::FetchAdd { add: 1 } };
+        Frame::Request { pair, nonce, from: 1, from_nonce: 1, sequence, answered, command }.encode()
+    };
+    (member(b, 7), request)
+}
+
+fn answer(wire: &mut Wire) -> Vec<u8> {
+    let mut answer = None;
+    until(|| {
+        wire.pump().unwrap();
+        answer = wire.next().unwrap().map(|range| wire.frame(range).to_vec());
+        answer.is_some()
+    });
+    answer.unwrap()
+}
+
+#[test]
+fn a_request_that_comes_twice_is_carried_out_once() {
+    let b = Side::new("sockets");
+    let (mut wire, request) = connected(&b);
+    wire.send(&request(0, 0));
+    let first = answer(&mut wire);
+    assert!(matches!(Frame::decode(&first), Some(Frame::Response { sequence: 0, answer: Answer::Old(0), .. })));
+    // Over this connection and over a new one; one that is ahead is left alone until those before it have come.
+    wire.send(&request(0, 0));
+    assert_eq!(answer(&mut wire), first);
+    drop(wire);
+    let mut wire = member(&b, 7);
+    wire.send(&request(2, 0));
+    wire.send(&request(0, 0));
+    assert_eq!(answer(&mut wire), first);
+    wire.send(&request(1, 1));
+    let second = answer(&mut wire);
+    assert!(matches!(Frame::decode(&second), Some(Frame::Response { sequence: 1, answer: Answer::Old(1), .. })));
+    // Its answer is not kept any more, and it is not carried out again either.
+    wire.send(&request(0, 1));
+    wire.send(&Frame::Ping.encode());
+    assert_eq!(Frame::decode(&answer(&mut wire)), Some(Frame::Pong));
+    assert_eq!(b.word(0), 2);
+}
+
+#[test]
+fn a_peer_that_takes_no_answers_is_cut_off() {
+    let b = Side::new("sockets");
+    let (mut wire, request) = connected(&b);
+    for i in 0..2000 {
+        wire.send(&request(i, 0));
+    }
+    until(|| {
+        let cut = wire.pump().is_err();
+        while !cut && matches!(wire.next(), Ok(Some(_))) {}
+        cut
+    });
+    assert_eq!(b.word(0), 1024, "as many as answers are kept");
+}
+
+#[test]
+fn a_slow_peer_is_not_waited_for() {
+    let (mut a, mut b) = (Side::new("sockets"), Side::new("sockets"));
+    join(&mut a, &mut b);
+    // It asks for much and reads little.
+    let end = b.nic.create_pair(plan(6)).unwrap();
+    let PairAddress { number: pair, nonce, .. } = promise(&end);
+    let mut wire = member(&b, 7);
+    for sequence in 0..400 {
+        let bytes = crate::soft::nic::MAX_DATA as u32;
+        let command = Command::Read { remote: b.remote(0), total: bytes.into(), offset: 0, bytes };
+        let answered = sequence;
+        wire.send(&Frame::Request { pair, nonce, from: 1, from_nonce: 1, sequence, answered, command }.encode());
+    }
+    wire.pump().unwrap();
+    let mut p = a.poster();
+    for _ in 0..100 {
+        p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
+        assert_eq!(syndrome(&p.wait()), 0);
+    }
+    assert_eq!(b.word(0), 100);
 }
 
 #[test]

@@ -131,3 +131,66 @@ fn a_path_says_how_it_is_reached() {
     let e = SoftNic::start(config("threads=0")).unwrap_err().to_string();
     assert!(e.starts_with("soft adapter: 0 service threads"), "{e}");
 }
+
+const OTHER: &str = "SOFT_NIC_OTHER";
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect()
+}
+
+/// Takes part in `another_process_is_reached_and_missed`: an adapter whose addresses go over standard input and output.
+#[test]
+#[ignore = "another test starts it as a process"]
+fn other_process() {
+    if std::env::var_os(OTHER).is_none() {
+        return;
+    }
+    let mut side = Side::new("");
+    println!("\n{OTHER} {} {:x} {:x}", hex(&side.pair.address().0), side.heap.address(), side.keys.remote_key());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    side.pair.connect(&QueueAddress(unhex(line.trim()))).unwrap();
+    println!("{OTHER} connected");
+    // Until it is killed, or whoever started it ends.
+    std::io::stdin().read_line(&mut line).unwrap();
+}
+
+#[test]
+fn another_process_is_reached_and_missed() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["soft::nic::tests::life::other_process", "--exact", "--ignored", "--nocapture"])
+        .env(OTHER, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = lines.filter(|l| l.starts_with(OTHER));
+    let said = lines.next().unwrap();
+    let words: Vec<_> = said.split(' ').collect();
+    let number = |i: usize| u64::from_str_radix(words[i], 16).unwrap();
+    let (address, word) = (QueueAddress(unhex(words[1])), Remote { address: number(2), key: number(3) as u32 });
+    let mut a = Side::new(QUICK);
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, "{}", hex(&a.pair.address().0)).unwrap();
+    a.pair.connect(&address).unwrap();
+    assert!(lines.next().unwrap().ends_with("connected"));
+    let mut p = a.poster();
+    for i in 0..50u64 {
+        p.post(Flags::SIGNALLED, add(word, 1, a.local(0, 8)));
+        assert_eq!((syndrome(&p.wait()), a.word(0)), (0, i), "{:?}", a.pair.failure());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    p.post(Flags::SIGNALLED, add(word, 1, a.local(0, 8)));
+    assert_eq!(syndrome(&p.wait()), 0x15);
+    let why = a.pair.failure().unwrap();
+    assert!(why.contains(&format!("process {}", child.id())) && why.contains("Unix socket"), "{why}");
+}

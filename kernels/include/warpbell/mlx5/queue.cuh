@@ -12,6 +12,10 @@
 // whoever has seen the first mark may go by the others, and by all that was written. An entry must not be rung for by halves: the
 // mark of its first block says that it has a second, over which the tail then moves, whether that one's mark has been seen or not.
 //
+// At once. Most posts find the tail right before them and nobody at the lock. They take it by a compare-and-swap of both and ring for
+// what they have posted, without marks: nobody looks at marks before the tail. That spares waiting for the entry to reach memory
+// twice. Who posted behind it and found it missing has marked and left, so the mark behind it is looked at.
+//
 // Completion. A completion names the first block of its entry. The poller, one warp at a time under `head_lock`, stores the
 // number of the block behind that one in `completed`, which is all that waiters look at; and then moves it over the entry's
 // second block, if its mark says that it has one. A waiter therefore waits for the block behind the *first* of its last entry.
@@ -65,17 +69,23 @@ template <class First, class Second> struct chain {
   Second second;
 };
 
-// Blocks of an entry or a chain; and where in it the last entry begins.
+// Blocks of an entry or a chain; where in it the last entry begins; and whether an entry of it has two blocks.
 template <class Entry> struct extent;
 template <> struct extent<block> {
+  using entry = block;
   static constexpr uint32_t blocks = 1, last = 0;
+  static constexpr bool has_two = false;
 };
 template <> struct extent<block2> {
+  using entry = block2;
   static constexpr uint32_t blocks = 2, last = 0;
+  static constexpr bool has_two = true;
 };
 template <class First, class Second> struct extent<chain<First, Second>> {
+  using entry = chain<First, Second>;
   static constexpr uint32_t blocks = extent<First>::blocks + extent<Second>::blocks;
   static constexpr uint32_t last = extent<First>::blocks + extent<Second>::last;
+  static constexpr bool has_two = extent<First>::has_two || extent<Second>::has_two;
 };
 
 // A block's own piece of registered memory: as kernels see it, and as work requests name it.
@@ -93,10 +103,28 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN uint32_t index(uint32_t ticket) const { return ticket & (blocks() - 1); }
   WB_FN queue_word word() const { return queue_word{q->queue_word}; }
 
-  // Writes entries and marks their blocks. Only for tickets that `take` gave out, which all must be written; `publish` must follow.
-  template <class Entry> WB_FN void put(uint32_t ticket, const Entry& e) const {
-    store(ticket, e);
-    mark_all(ticket, e, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
+  // Writes entries, of tickets that `take` gave out; all of those must be written, and `publish_run` must follow.
+  WB_FN void store(uint32_t ticket, const block& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
+  WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
+  template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
+    store(ticket, c.first);
+    store(ticket + extent<First>::blocks, c.second);
+  }
+
+  // Rings for the entries that the lanes with `got` have written at their `ticket`s, which are consecutive; or leaves that to who is at it.
+  // `Size` is the extent of what each has written. Collective; `in` names the lanes with `got`.
+  template <class Size> WB_FN void publish_run(warp::mask_t mask, warp::mask_t in, bool got, uint32_t ticket) const {
+    uint32_t way = not_rung;
+    // The poller has to know of second blocks, from marks.
+    if constexpr (!Size::has_two) {
+      const uint32_t first = warp::shuffle(mask, ticket, warp::first(in));
+      way = ring_at_once(*this, mask, first, first + warp::popcount(in) * Size::blocks);
+      if (way == all_rung) return;
+    }
+    if (way == not_rung && got) {
+      mark_all<typename Size::entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
+    }
+    publish(mask);
   }
 
   // Takes what completions have come off the ring, unless somebody else is at it. Collective. The number of blocks that
@@ -148,24 +176,27 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     return k >= n;
   }
 
-  WB_FN void store(uint32_t ticket, const block& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
-  WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
-  template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
-    store(ticket, c.first);
-    store(ticket + extent<First>::blocks, c.second);
-  }
-
   // Marks the blocks of an entry or chain, the first one last and by `set`.
-  template <class Set> WB_FN void mark_all(uint32_t ticket, const block&, Set set) const { set(ticket, only_block); }
-  template <class Set> WB_FN void mark_all(uint32_t ticket, const block2&, Set set) const {
-    order::store_relaxed(mark(ticket + 1), marked(ticket + 1, second_of_two));
-    set(ticket, first_of_two);
-  }
-  template <class First, class Second, class Set>
-  WB_FN void mark_all(uint32_t ticket, const chain<First, Second>& c, Set set) const {
-    mark_all(ticket + extent<First>::blocks, c.second,
-             [this](uint32_t t, uint32_t kind) { order::store_relaxed(mark(t), marked(t, kind)); });
-    mark_all(ticket, c.first, set);
+  template <class Entry, class Set> WB_FN void mark_all(uint32_t ticket, Set set) const { marker<Entry>::mark(*this, ticket, set); }
+  template <class Entry> struct marker;
+
+  enum : uint32_t { not_rung, some_rung, all_rung };
+
+  // Rings for the blocks from `first` to `end`, all written, if the tail is at `first` and the lock free. `some_rung`: there may be more
+  // behind them.
+  static WB_FN_COLD uint32_t ring_at_once(send_core r, warp::mask_t mask, uint32_t first, uint32_t end) {
+    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->tail_lock);
+    const uint64_t free = static_cast<uint64_t>(first) << 32;
+    uint32_t way = not_rung;
+    warp::sync(mask);
+    if (warp::is_leader(mask) && order::compare_exchange(lock, free, free | 1) == free) {
+      // Under way while the doorbell waits for the entries; what it tells of is looked at properly by `publish`.
+      const uint32_t behind = order::load_relaxed(r.mark(end)) ^ r.marked(end, only_block);
+      r.ring(end);
+      const uint64_t held = order::exchange(lock, static_cast<uint64_t>(end) << 32);
+      way = static_cast<uint32_t>(held) > 1 || behind <= kinds ? some_rung : all_rung;
+    }
+    return warp::shuffle(mask, way, warp::leader(mask));
   }
 
   WB_FN bool is_complete(uint32_t end) const { return static_cast<int32_t>(order::load_acquire(&q->completed) - end) >= 0; }
@@ -307,6 +338,23 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 };
 
+template <> struct send_core::marker<block> {
+  template <class Set> WB_FN static void mark(const send_core&, uint32_t ticket, Set set) { set(ticket, only_block); }
+};
+template <> struct send_core::marker<block2> {
+  template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
+    order::store_relaxed(c.mark(ticket + 1), c.marked(ticket + 1, second_of_two));
+    set(ticket, first_of_two);
+  }
+};
+template <class First, class Second> struct send_core::marker<chain<First, Second>> {
+  template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
+    marker<Second>::mark(c, ticket + extent<First>::blocks,
+                         [&c](uint32_t t, uint32_t kind) { order::store_relaxed(c.mark(t), c.marked(t, kind)); });
+    marker<First>::mark(c, ticket, set);
+  }
+};
+
 // A send queue, by value. "Collective" functions take a mask, and every lane in it makes the call; lanes may be on different
 // queues. Those without a mask are for the lanes that happen to be together.
 class work_queue_ref : public send_core {
@@ -430,7 +478,7 @@ class work_queue_ref : public send_core {
 
   WB_FN const wb_control* control() const { return control_; }
 
- private:
+ protected:
   const wb_control* control_;
 
   // Posts for as many lanes as there is room for. Collective; lanes may be on different queues. True in those that got in.
@@ -446,11 +494,11 @@ class work_queue_ref : public send_core {
       if (in != 0) {
         if (got) {
           // The last of a run of tickets is the one with a completion.
-          put(t, build(t, word(), in >> warp::lane() == 1u ? signalled : unsignalled));
+          store(t, build(t, word(), in >> warp::lane() == 1u ? signalled : unsignalled));
           r = request::posted(t, t + Size::last + 1);
           posted = true;
         }
-        group.publish(mask);
+        group.template publish_run<Size>(mask, in, got, t);
         // While the device is busy with these.
         if (low) group.replenish(mask);
       }

@@ -18,8 +18,7 @@
 #pragma once
 
 #include <warpbell/error.cuh>
-#include <warpbell/mlx5.cuh>
-#include <warpbell/shmem/transfer.cuh>
+#include <warpbell/shmem/network_request.cuh>
 
 namespace warpbell {
 namespace detail {
@@ -55,130 +54,6 @@ WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
   const uint64_t offset = at - net->local;
   return offset < net->heap_bytes && bytes <= net->heap_bytes - offset;
 }
-
-// --- requests --------------------------------------------------------------------------------------------------------
-
-// What is to be posted. `part` has the segments behind the control segment. Where something of the block's staging comes last, it is
-// put there when the block is known.
-struct entry {
-  enum staged : uint32_t { nothing, from, into };  // whether the last segment is the block's staging: what is sent, or where it lands
-
-  uint32_t op, mod, segments;
-  uint32_t bytes;      // of the last segment
-  staged with;
-  uint64_t source;     // what is copied to the staging first
-  order::quad part[4];
-
-  WB_FN bool is_long() const { return segments > mlx5::block_segments; }
-};
-
-WB_FN mlx5::block built(const entry& e, uint64_t index, mlx5::queue_word queue, uint32_t how, const mlx5::staging& s) {
-  if (e.op == mlx5::op_dump) how |= mlx5::fenced;
-  if (e.with == entry::from) transfer::odd<transfer::put_words>(s.at, e.source, e.bytes, 0, 1);
-  const order::quad last = mlx5::data_segment(s.name, e.bytes);
-  const bool second = e.with != entry::nothing && e.segments == 3, third = e.with != entry::nothing && e.segments == 4;
-  return mlx5::block{{mlx5::control_segment(e.op, e.mod, index, queue, e.segments, how), e.part[0], second ? last : e.part[1],
-                      third ? last : e.part[2]}};
-}
-
-// Three blocks: an entry of two with one behind it, as masked swaps of 64 bits are, which a completion that names the first block is
-// no end of; and an entry of one with a flush behind it, for what must have landed before it is looked at.
-using behind = mlx5::chain<mlx5::block2, mlx5::block>;
-WB_FN behind built_behind(const entry& e, uint64_t index, mlx5::queue_word queue, uint32_t how, const mlx5::staging& s, bool flush) {
-  behind all;
-  all.first.first = built(e, index, queue, mlx5::unsignalled, s);
-  all.first.second = e.is_long() ? mlx5::block{{mlx5::data_segment(s.name, e.bytes), mlx5::empty_segment(), mlx5::empty_segment(),
-                                                mlx5::empty_segment()}}
-                                 : mlx5::nop(index + 1, queue, mlx5::unsignalled);
-  all.second = flush ? mlx5::dump(index + 2, queue, how | mlx5::fenced, s.name, 1) : mlx5::nop(index + 2, queue, how);
-  return all;
-}
-
-// Few functions have the ring's code in them, each once.
-WB_FN_COLD mlx5::request post_long(wb_send_queue* q, const wb_control* control, const entry* e) {
-  const mlx5::work_queue_ref queue(q, control);
-  return queue.submit([&](uint64_t index, mlx5::queue_word word, uint32_t how) {
-    return built_behind(*e, index, word, how, queue.staging_of(static_cast<uint32_t>(index)), false);
-  });
-}
-WB_FN_COLD mlx5::request post_short(wb_send_queue* q, const wb_control* control, const entry* e) {
-  const mlx5::work_queue_ref queue(q, control);
-  return queue.submit([&](uint64_t index, mlx5::queue_word word, uint32_t how) {
-    return built(*e, index, word, how, queue.staging_of(static_cast<uint32_t>(index)));
-  });
-}
-WB_FN mlx5::request post(const mlx5::work_queue_ref& queue, const entry& e) {
-  return e.is_long() ? post_long(queue.q, queue.control(), &e) : post_short(queue.q, queue.control(), &e);
-}
-
-// Posts what lands in staging, waits, and copies it to `to`: any memory, or 0: up to 16 bytes to `value`.
-struct taker {
-  uint64_t to;
-  uint32_t bytes;
-  order::detail::pair* value;
-  WB_FN void operator()(uint64_t at) const {
-    if (to) transfer::odd<transfer::get_words>(to, at, bytes, 0, 1);
-    else *value = order::load_remote(reinterpret_cast<const order::detail::pair*>(at));
-  }
-};
-WB_FN_COLD uint32_t fetch_long(wb_send_queue* q, const wb_control* control, const entry* e, uint64_t to, order::detail::pair* value) {
-  const mlx5::work_queue_ref queue(q, control);
-  return queue
-      .exchange(warp::active(), true,
-                [&](uint64_t index, mlx5::queue_word word, uint32_t how, mlx5::local at) {
-                  return built_behind(*e, index, word, how, mlx5::staging{0, at}, (q->flags & WB_SEND_CONSISTENCY) != 0);
-                },
-                taker{to, e->bytes, value})
-      .word;
-}
-WB_FN_COLD uint32_t fetch_short(wb_send_queue* q, const wb_control* control, const entry* e, uint64_t to, order::detail::pair* value) {
-  const mlx5::work_queue_ref queue(q, control);
-  return queue
-      .exchange(warp::active(), true,
-                [&](uint64_t index, mlx5::queue_word word, uint32_t how, mlx5::local at) {
-                  return built(*e, index, word, how, mlx5::staging{0, at});
-                },
-                taker{to, e->bytes, value})
-      .word;
-}
-WB_FN uint32_t fetch(const mlx5::work_queue_ref& queue, const entry& e, uint64_t to, order::detail::pair* value) {
-  const bool flush = (queue.q->flags & WB_SEND_CONSISTENCY) != 0;
-  return e.is_long() || flush ? fetch_long(queue.q, queue.control(), &e, to, value)
-                              : fetch_short(queue.q, queue.control(), &e, to, value);
-}
-
-WB_FN_COLD uint32_t wait_until_done(wb_send_queue* q, const wb_control* control, mlx5::request r) {
-  return mlx5::work_queue_ref(q, control).wait(r).word;
-}
-WB_FN uint32_t completed(const mlx5::work_queue_ref& queue, const mlx5::request& r) { return wait_until_done(queue.q, queue.control(), r); }
-
-WB_FN entry inline_write(mlx5::remote to, const mlx5::write_payload& p, uint32_t bytes) {
-  return entry{mlx5::op_write, mlx5::opmod_none, mlx5::inline_write_segments(bytes), bytes, entry::nothing, 0,
-               {mlx5::remote_segment(to), mlx5::inline_segment(bytes, p.w[0], p.w[1], p.w[2]),
-                order::quad{p.w[3], p.w[4], p.w[5], p.w[6]}, mlx5::empty_segment()}};
-}
-// A write or a read, of memory that the adapter knows.
-WB_FN entry moving(uint32_t op, mlx5::remote there, mlx5::local here, uint32_t bytes) {
-  return entry{op, mlx5::opmod_none, 3, bytes, entry::nothing, 0,
-               {mlx5::remote_segment(there), mlx5::data_segment(here, bytes), mlx5::empty_segment(), mlx5::empty_segment()}};
-}
-// Of any memory: a write that takes a copy of it along; and a read to be copied from.
-WB_FN entry copying(mlx5::remote there, uint64_t source, uint32_t bytes) {
-  return entry{mlx5::op_write, mlx5::opmod_none, 3, bytes, entry::from, source,
-               {mlx5::remote_segment(there), mlx5::empty_segment(), mlx5::empty_segment(), mlx5::empty_segment()}};
-}
-WB_FN entry reading(mlx5::remote there, uint32_t bytes) {
-  return entry{mlx5::op_read, mlx5::opmod_none, 3, bytes, entry::into, 0,
-               {mlx5::remote_segment(there), mlx5::empty_segment(), mlx5::empty_segment(), mlx5::empty_segment()}};
-}
-// What has landed before, in the heap, is there behind this, where it takes that.
-WB_FN entry flushing(mlx5::local at) {
-  return entry{mlx5::op_dump, mlx5::opmod_none, 2, 1, entry::nothing, 0,
-               {mlx5::data_segment(at, 1), mlx5::empty_segment(), mlx5::empty_segment(), mlx5::empty_segment()}};
-}
-
-// What became of a request so far: posted is as good as done.
-WB_FN uint32_t so_far(const mlx5::request& r) { return r.in_flight() ? static_cast<uint32_t>(WB_DONE) : r.word; }
 
 // One call on its way to one PE.
 struct way {

@@ -1,0 +1,430 @@
+//! Posting work requests to RDMA adapters, alone: kernels that post, against an ideal adapter made of kernels, which completes
+//! everything at once. What is measured is software only: no PCIe, no wire.
+
+use super::report::Spread;
+use super::units::{grouped, three_digits};
+use crate::args;
+use crate::engine::{Args, Engine, EngineError, Grid, RunError, abi};
+use crate::memory::{MemoryError, Place, Region};
+use crate::rdma::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan, RdmaError};
+use bytemuck::{Pod, Zeroable};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Why posting could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostBenchError {
+    /// A launch.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// Queue pairs.
+    #[error(transparent)]
+    Rdma(#[from] RdmaError),
+    /// A ring that no queue pair has.
+    #[error("a send ring of {0} blocks: choose a power of two from 4 to 32768")]
+    Depth(u32),
+    /// More than 63 bits count.
+    #[error(
+        "{threads} threads with {posts} posts each are too many: give fewer --blocks, --threads-per-block or --posts"
+    )]
+    TooMany {
+        /// Threads.
+        threads: u64,
+        /// Posts of each.
+        posts: u32,
+    },
+    /// Posts were lost, doubled, or mixed up.
+    #[error("{queues} queue pair(s): {what} is {found}, it should be {expected}")]
+    Wrong {
+        /// Queue pairs.
+        queues: u32,
+        /// What was counted.
+        what: &'static str,
+        /// By the kernels.
+        found: u64,
+        /// By arithmetic.
+        expected: u64,
+    },
+}
+
+/// `warpbell::bench::adapter_saw` of `kernels/bench/post.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct AdapterSaw {
+    entries: u64,
+    sum: u64,
+    wrong: u64,
+    doorbells: u64,
+}
+
+/// `warpbell::bench::warp_posted`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct WarpPosted {
+    posted: u64,
+    failed: u64,
+    sum: u64,
+}
+
+/// `warpbell::bench::post_clock`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct PostClock {
+    start_ns: u64,
+    end_ns: u64,
+    start_ticks: u64,
+    end_ticks: u64,
+    failed: u64,
+}
+
+/// The least ring: a put with a signal that is set takes three blocks.
+const LEAST_DEPTH: u32 = 4;
+/// Numbers of the queue pairs.
+const FIRST_NUMBER: u32 = 0x100;
+/// Warps of the ideal adapter in a block: few, so that they have processors of their own.
+const ADAPTER_WARPS: u32 = 4;
+/// How long one measurement may take.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Turns of a latency run before the clock is looked at.
+const WARMUP: u32 = 200;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PostSetting {
+    /// Blocks of threads that post.
+    pub blocks: u32,
+    /// Threads in each.
+    pub threads: u32,
+    /// Queue pairs, which blocks take in turn.
+    pub queues: u32,
+    /// Blocks of 64 bytes in each send ring.
+    pub depth: u32,
+    /// Posts of each thread.
+    pub posts_each: u32,
+    /// The data is in the work request (otherwise the work request names it).
+    pub inline: bool,
+    /// All completions in one entry.
+    pub collapsed: bool,
+}
+
+impl PostSetting {
+    /// What suits an engine: whole blocks, enough posts for tenths of a second.
+    pub fn suited(engine: &Engine, blocks: u32, depth: u32) -> Self {
+        let gpu = engine.kind() == "gpu";
+        let (threads, posts_each, per_block) = if gpu { (256, 8192, 4) } else { (engine.info().warp_width, 5_000, 1) };
+        let queues = blocks.saturating_mul(per_block);
+        Self { blocks, threads, queues, depth, posts_each, inline: false, collapsed: false }
+    }
+}
+
+/// Posts in a second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PostRow {
+    /// Setting.
+    #[serde(flatten)]
+    pub setting: PostSetting,
+    /// Posts in a second.
+    pub posts_per_s: Spread,
+    /// Work requests for each new doorbell that the adapter saw, in the last run.
+    pub posts_per_doorbell: f64,
+}
+
+/// The head of that table, two lines that begin with `#`.
+pub const HEAD: &str = "#  blocks   threads    queues     posts       min    median       max   posts per\n#                                          Mpost/s   Mpost/s   Mpost/s    doorbell";
+
+impl fmt::Display for PostRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (s, r) = (&self.setting, &self.posts_per_s);
+        let posts = u64::from(s.blocks) * u64::from(s.threads) * u64::from(s.posts_each);
+        let mega = |rate: f64| three_digits(rate / 1e6);
+        write!(
+            f,
+            "{:>9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",
+            s.blocks,
+            s.threads,
+            s.queues,
+            grouped(posts / 1000) + "k",
+            mega(r.min),
+            mega(r.median),
+            mega(r.max),
+            three_digits(self.posts_per_doorbell)
+        )
+    }
+}
+
+/// What a post, and a post with its completion, take a poster that is alone.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LatencyRow {
+    /// Lanes that post together.
+    pub lanes: u32,
+    /// Posts measured, of each.
+    pub iterations: u32,
+    /// In the post call, in the middle.
+    pub post_p50_ns: f64,
+    /// And of 99 percent.
+    pub post_p99_ns: f64,
+    /// From the call until it was known complete, in the middle.
+    pub complete_p50_ns: f64,
+    /// And of 99 percent.
+    pub complete_p99_ns: f64,
+}
+
+/// The head of that table.
+pub const LATENCY_HEAD: &str = "#   lanes     posts   post p50  post p99  complete p50  complete p99\n#                          us        us            us            us";
+
+impl fmt::Display for LatencyRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |ns: f64| format!("{:.3}", ns / 1e3);
+        write!(
+            f,
+            "{:>9}{:>10}{:>11}{:>10}{:>14}{:>14}",
+            self.lanes,
+            self.iterations,
+            us(self.post_p50_ns),
+            us(self.post_p99_ns),
+            us(self.complete_p50_ns),
+            us(self.complete_p99_ns)
+        )
+    }
+}
+
+/// Queue pairs in the engine's memory that belong to no adapter.
+struct Queues {
+    memory: Vec<QueueMemory>,
+    table: Region,
+}
+
+impl Queues {
+    fn new(engine: &Engine, setting: &PostSetting) -> Result<Self, PostBenchError> {
+        let depth = setting.depth;
+        if !depth.is_power_of_two() || !(LEAST_DEPTH..=1 << MAX_LOG_BLOCKS).contains(&depth) {
+            return Err(PostBenchError::Depth(depth));
+        }
+        let plan = QueuePlan {
+            space: engine.space().clone(),
+            log_blocks: depth.trailing_zeros(),
+            collapsed: setting.collapsed,
+        };
+        let memory =
+            (0..setting.queues).map(|_| QueueMemory::new(plan.clone(), Place::Device)).collect::<Result<_, _>>()?;
+        let table = engine.allocate(Place::Device, setting.queues as usize * size_of::<abi::SendQueue>())?;
+        Ok(Self { memory, table })
+    }
+
+    /// Everything as fresh queue pairs have it.
+    fn reset(&self) -> Result<(), PostBenchError> {
+        for memory in &self.memory {
+            memory.clear()?;
+        }
+        let all: Vec<abi::SendQueue> =
+            (FIRST_NUMBER..).zip(&self.memory).map(|(number, m)| m.send_queue(number, abi::SEND_NEAR)).collect();
+        self.table.set_slice(0, &all)?;
+        Ok(())
+    }
+}
+
+/// The ideal adapter's side of a measurement.
+struct IdealAdapter<'a> {
+    engine: &'a Engine,
+    queues: Queues,
+    saw: Region,
+    stop: Region,
+}
+
+impl<'a> IdealAdapter<'a> {
+    fn new(engine: &'a Engine, setting: &PostSetting) -> Result<Self, PostBenchError> {
+        Ok(Self {
+            engine,
+            queues: Queues::new(engine, setting)?,
+            saw: engine.allocate(Place::Device, setting.queues as usize * size_of::<AdapterSaw>())?,
+            stop: engine.allocate(Place::Host, size_of::<u32>())?,
+        })
+    }
+
+    /// Runs a kernel that posts to fresh queue pairs, with the adapter beside it.
+    fn serve(&self, kernel: &str, grid: Grid, arguments: Args<'_>) -> Result<Duration, PostBenchError> {
+        self.queues.reset()?;
+        self.saw.fill(0, self.saw.len(), 0)?;
+        self.stop.set(0, 0u32)?;
+        let count = self.queues.memory.len() as u32;
+        let width = self.engine.info().warp_width;
+        let warps = if width == 32 { ADAPTER_WARPS.min(count) } else { 1 };
+        let adapter = self.engine.launch(
+            "wb_bench_ideal_adapter",
+            Grid { blocks: count.div_ceil(warps), threads: warps * width },
+            args!(&self.queues.table, count, &self.stop, LIMIT.as_nanos() as u64, &self.saw),
+        )?;
+        let elapsed = self.engine.launch(kernel, grid, arguments).map(|run| run.finish_within(LIMIT));
+        self.stop.set(0, 1u32)?;
+        adapter.finish_within(LIMIT)?;
+        Ok(elapsed??.elapsed)
+    }
+
+    /// What it saw must be `entries` work requests with the addresses from 0 on, each once.
+    fn check(&self, entries: u64) -> Result<AdapterSaw, PostBenchError> {
+        let mut total = AdapterSaw::default();
+        for s in self.saw.get_slice::<AdapterSaw>(0, self.queues.memory.len())? {
+            total.entries += s.entries;
+            total.sum = total.sum.wrapping_add(s.sum);
+            total.wrong += s.wrong;
+            total.doorbells += s.doorbells;
+        }
+        self.compare([
+            ("the number of work requests that the adapter saw", total.entries, entries),
+            ("the sum of their addresses", total.sum, sum_below(entries)),
+            ("the number of work requests that it found wrong", total.wrong, 0),
+        ])?;
+        Ok(total)
+    }
+
+    fn compare<const N: usize>(&self, checks: [(&'static str, u64, u64); N]) -> Result<(), PostBenchError> {
+        let queues = self.queues.memory.len() as u32;
+        match checks.into_iter().find(|(_, found, expected)| found != expected) {
+            None => Ok(()),
+            Some((what, found, expected)) => Err(PostBenchError::Wrong { queues, what, found, expected }),
+        }
+    }
+}
+
+/// 0 + 1 + ... + (n - 1), as 64 bits hold it.
+fn sum_below(n: u64) -> u64 {
+    let n = u128::from(n);
+    (n * n.saturating_sub(1) / 2) as u64
+}
+
+/// Measures one setting `runs` times.
+pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostRow, PostBenchError> {
+    let width = engine.info().warp_width;
+    // Whole warps: every lane posts. A block of CPU threads is one warp.
+    let threads = if width == 32 { setting.threads.next_multiple_of(width) } else { width };
+    let setting = PostSetting { threads, ..setting };
+    let all = u64::from(setting.blocks) * u64::from(threads);
+    let posts = all
+        .checked_mul(u64::from(setting.posts_each))
+        .filter(|n| *n <= u64::MAX / 2)
+        .ok_or(PostBenchError::TooMany { threads: all, posts: setting.posts_each })?;
+    let adapter = IdealAdapter::new(engine, &setting)?;
+    let warps = (all / u64::from(width)) as usize;
+    let posted = engine.allocate(Place::Device, warps * size_of::<WarpPosted>())?;
+
+    let mut rates = Vec::new();
+    let mut per_doorbell = 0.0;
+    // One run more than asked for: the first warms up and does not count.
+    for turn in 0..=runs {
+        posted.fill(0, posted.len(), 0)?;
+        let (table, inline) = (&adapter.queues.table, u32::from(setting.inline));
+        let elapsed = adapter.serve(
+            "wb_bench_post",
+            Grid { blocks: setting.blocks, threads },
+            args!(table, setting.queues, engine.control_address(), setting.posts_each, inline, &posted),
+        )?;
+        let mut total = WarpPosted::default();
+        for w in posted.get_slice::<WarpPosted>(0, warps)? {
+            total.posted += w.posted;
+            total.failed += w.failed;
+            total.sum = total.sum.wrapping_add(w.sum);
+        }
+        adapter.compare([
+            ("the number of posts that failed", total.failed, 0),
+            ("the number of posts", total.posted, posts),
+            ("the sum of their addresses", total.sum, sum_below(posts)),
+        ])?;
+        let saw = adapter.check(posts)?;
+        per_doorbell = posts as f64 / saw.doorbells.max(1) as f64;
+        if turn > 0 {
+            rates.push(posts as f64 / elapsed.as_secs_f64());
+        }
+    }
+    let posts_per_s = Spread::of(rates).unwrap_or(Spread { min: 0.0, median: 0.0, max: 0.0 });
+    Ok(PostRow { setting, posts_per_s, posts_per_doorbell: per_doorbell })
+}
+
+/// Measures single posts of `lanes` lanes, which are alone on one queue pair of `setting`.
+pub fn measure_latency(
+    engine: &Engine,
+    setting: PostSetting,
+    lanes: u32,
+    iterations: u32,
+) -> Result<LatencyRow, PostBenchError> {
+    let width = engine.info().warp_width;
+    let lanes = lanes.clamp(1, width);
+    let adapter = IdealAdapter::new(engine, &PostSetting { queues: 1, ..setting })?;
+    let samples = engine.allocate(Place::Device, 2 * iterations as usize * size_of::<u32>())?;
+    let clock = engine.allocate(Place::Device, size_of::<PostClock>())?;
+    clock.fill(0, clock.len(), 0)?;
+    let (table, inline) = (&adapter.queues.table, u32::from(setting.inline));
+    adapter.serve(
+        "wb_bench_post_latency",
+        Grid { blocks: 1, threads: width },
+        args!(table, engine.control_address(), lanes, WARMUP, iterations, inline, &samples, &clock),
+    )?;
+    let at = clock.get::<PostClock>(0)?;
+    adapter.compare([("the number of posts that failed", at.failed, 0)])?;
+    adapter.check(u64::from(WARMUP + iterations) * u64::from(lanes))?;
+    let ns_per_tick = (at.end_ns - at.start_ns) as f64 / (at.end_ticks - at.start_ticks).max(1) as f64;
+    let all = samples.get_slice::<u32>(0, 2 * iterations as usize)?;
+    let (post, complete) = all.split_at(iterations as usize);
+    let of = |samples: &[u32], percent: usize| percentile(samples, percent) * ns_per_tick;
+    Ok(LatencyRow {
+        lanes,
+        iterations,
+        post_p50_ns: of(post, 50),
+        post_p99_ns: of(post, 99),
+        complete_p50_ns: of(complete, 50),
+        complete_p99_ns: of(complete, 99),
+    })
+}
+
+/// The least sample that `percent` of them do not exceed; 0 of none.
+fn percentile(samples: &[u32], percent: usize) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).map_or(0.0, |ticks| f64::from(*ticks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_percentiles() {
+        assert_eq!((sum_below(0), sum_below(1), sum_below(5)), (0, 0, 10));
+        assert_eq!(sum_below(1 << 33), ((1u128 << 33) * ((1u128 << 33) - 1) / 2) as u64);
+        assert_eq!(percentile(&[], 50), 0.0);
+        assert_eq!(percentile(&[5], 99), 5.0);
+        let hundred: Vec<u32> = (1..=100).rev().collect();
+        assert_eq!((percentile(&hundred, 50), percentile(&hundred, 99)), (50.0, 99.0));
+    }
+
+    #[test]
+    fn every_post_is_seen_once() {
+        let engine = Engine::cpu().unwrap();
+        for (collapsed, inline) in [(false, false), (true, true)] {
+            let suited = PostSetting::suited(&engine, 2, 16);
+            let setting = PostSetting { posts_each: 400, collapsed, inline, ..suited };
+            let row = measure(&engine, setting, 1).unwrap();
+            assert!(row.posts_per_s.median > 0.0 && row.posts_per_doorbell >= 1.0, "{row:?}");
+            let row = measure_latency(&engine, setting, 32, 100).unwrap();
+            assert_eq!(row.lanes, engine.info().warp_width);
+            assert!(row.post_p50_ns > 0.0 && row.complete_p50_ns >= row.post_p50_ns, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn rings_that_no_queue_pair_has_are_refused() {
+        let engine = Engine::cpu().unwrap();
+        for depth in [0, 2, 100, 65_536] {
+            let refused = measure(&engine, PostSetting::suited(&engine, 1, depth), 1).unwrap_err().to_string();
+            assert!(refused.contains(&depth.to_string()) && refused.contains("power of two"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `warpbell bench post`: posting work requests to RDMA adapters, without an adapter.
+
+use crate::args::PostArgs;
+use crate::engine;
+use crate::interrupt::Interrupt;
+use crate::output::{self, Failure, Text};
+use serde_json::json;
+use warpbell::bench::post::{self, PostSetting};
+use warpbell::bench::report::{Report, nanoseconds};
+
+pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let text = Text::beside(args.json.as_deref());
+    let engine = engine::open(&args.engine)?;
+    let counts: Vec<u32> = match (&args.blocks[..], engine.kind()) {
+        ([], "gpu") => vec![1, 2, 4, 8, 16, 32, 64],
+        ([], _) => vec![1, 2],
+        (given, _) => given.to_vec(),
+    };
+    text.line(format_args!("# warpbell {}  bench post  engine {engine}", env!("CARGO_PKG_VERSION")))?;
+    text.line(format_args!(
+        "# ideal adapter: kernels, one warp for each queue pair, that complete everything at once; every work request checked; runs {}",
+        args.runs
+    ))?;
+    text.line(format_args!(
+        "# write of 8 bytes{}, a work request for each thread, a warp's posted together; ring {} blocks; completions {}",
+        if args.inline { " inline" } else { "" },
+        args.depth,
+        if args.collapsed { "collapsed" } else { "ring" }
+    ))?;
+    let _stop = interrupt.stops(&engine);
+    let settings = counts.into_iter().map(|blocks| {
+        let suited = PostSetting::suited(&engine, blocks, args.depth);
+        PostSetting {
+            threads: args.threads_per_block.unwrap_or(suited.threads),
+            queues: args.queues.unwrap_or(suited.queues),
+            posts_each: args.posts.unwrap_or(suited.posts_each),
+            inline: args.inline,
+            collapsed: args.collapsed,
+            ..suited
+        }
+    });
+    text.line(format_args!("{}", post::HEAD))?;
+    let mut rows = Vec::new();
+    for setting in settings {
+        let row = post::measure(&engine, setting, args.runs)?;
+        text.line(format_args!("{row}"))?;
+        rows.push(row);
+    }
+    text.line(format_args!("# one poster alone: time in the call, and until the write was known complete"))?;
+    text.line(format_args!("{}", post::LATENCY_HEAD))?;
+    let alone =
+        PostSetting { inline: args.inline, collapsed: args.collapsed, ..PostSetting::suited(&engine, 1, args.depth) };
+    let width = engine.info().warp_width;
+    let mut latencies = Vec::new();
+    for lanes in if width > 1 { vec![1, width] } else { vec![1] } {
+        let row = post::measure_latency(&engine, alone, lanes, args.iters)?;
+        text.line(format_args!("{row}"))?;
+        latencies.push(row);
+    }
+    if let Some(path) = &args.json {
+        let config = json!({
+            "runs": args.runs, "depth": args.depth, "inline": args.inline, "collapsed": args.collapsed,
+            "deadline_ns": nanoseconds(args.engine.deadline),
+        });
+        let results = json!({ "rates": rows, "latencies": latencies });
+        output::write_json(&Report::new("bench post", config, &engine, None, results), path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+// Posting work requests against an ideal adapter: spare warps, one for each queue pair, that read the doorbell and the work requests,
+// and complete what asks for it, with no wire behind them. It measures what posting and completion cost, and nothing else.
+#include <warpbell/kernel.h>
+#include <warpbell/mlx5.cuh>
+
+namespace warpbell {
+namespace bench {
+
+// What the ideal adapter saw on one queue pair.
+struct adapter_saw {
+  uint64_t entries;
+  uint64_t sum;        // of the remote addresses, which the posters make all different
+  uint64_t wrong;      // entries with another index than their place, another queue pair, or another operation
+  uint64_t doorbells;  // looks at the doorbell that found another one
+};
+
+// What one warp of posters did.
+struct warp_posted {
+  uint64_t posted;
+  uint64_t failed;
+  uint64_t sum;  // of the remote addresses
+};
+
+// When the timed part of a latency run began and ended, by both clocks.
+struct post_clock {
+  uint64_t start_ns, end_ns, start_ticks, end_ticks;
+  uint64_t failed;
+};
+
+static_assert(sizeof(adapter_saw) == 32 && sizeof(warp_posted) == 24 && sizeof(post_clock) == 40, "the host reads these");
+
+// Where the adapter is on a queue pair.
+struct adapter_at {
+  uint32_t next;       // block
+  uint32_t completed;  // completion entries written
+  uint64_t rung;       // the doorbell as last seen
+};
+
+WB_FN uint64_t post_ticks() {
+#if WB_GPU
+  return static_cast<uint64_t>(clock64());
+#else
+  return now_ns();
+#endif
+}
+
+// Takes up to `each` new entries a lane, all of one block; all lanes of the warp. Answers how many.
+WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, adapter_saw& saw) {
+  constexpr uint32_t each = 4;
+  const warp::mask_t all = warp::full();
+  uint64_t rung = 0;
+  if (warp::is_leader(all)) rung = order::load_acquire_sys(reinterpret_cast<const uint64_t*>(q->doorbell));
+  rung = warp::shuffle(all, rung, 0);
+  // A doorbell that was never rung is 0, which is also what the index begins with.
+  const uint32_t there = ((mlx5::swap_bytes(static_cast<uint32_t>(rung)) >> 8) - at.next) & mlx5::index_mask;
+  const uint32_t n = there < each * warp::width ? there : each * warp::width;
+  if (n == 0) return 0;
+  const uint32_t mask = (1u << q->log_blocks) - 1, entries = (1u << q->log_completions) - 1;
+  order::quad control[each], target[each];
+#pragma unroll
+  for (uint32_t j = 0; j < each; ++j) {
+    const uint32_t i = j * warp::width + warp::lane();
+    control[j] = target[j] = order::quad{0, 0, 0, 0};
+    if (i >= n) continue;
+    const char* block = reinterpret_cast<const char*>(q->ring) + uint64_t{(at.next + i) & mask} * mlx5::block_bytes;
+    control[j] = order::load_quad_sys(block);
+    target[j] = order::load_quad_sys(block + mlx5::segment_bytes);
+  }
+#pragma unroll
+  for (uint32_t j = 0; j < each; ++j) {
+    const uint32_t i = j * warp::width + warp::lane();
+    const bool here = i < n;
+    const uint32_t first = mlx5::swap_bytes(control[j].x), index = (at.next + i) & mlx5::index_mask;
+    if (here) {
+      saw.sum += static_cast<uint64_t>(mlx5::swap_bytes(target[j].x)) << 32 | mlx5::swap_bytes(target[j].y);
+      saw.wrong += first != (index << 8 | mlx5::op_write) || (control[j].y & 0xffffffu) != (q->queue_word & 0xffffffu);
+      ++saw.entries;
+    }
+    const bool asks = here && (control[j].z >> 24 & mlx5::signalled) != 0;
+    const warp::mask_t asking = warp::ballot(all, asks);
+    if (asks) {
+      const uint32_t entry = at.completed + warp::rank_of(asking, warp::lane());
+      const bool collapsed = (q->flags & WB_SEND_COLLAPSED) != 0;
+      const uint32_t owner = collapsed ? 0 : entry >> q->log_completions & 1u;
+      // Of a collapsed queue only the last one of these is wanted.
+      if (!collapsed || warp::lane() == warp::last(asking)) {
+        order::store_quad(reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at,
+                          order::quad{0, 0, q->queue_word << 8 | mlx5::op_write,
+                                      mlx5::swap_bytes(index << 16) | owner << 24});
+      }
+    }
+    at.completed += warp::popcount(asking);
+  }
+  if (warp::is_leader(all) && rung != at.rung) ++saw.doorbells;
+  at.rung = rung;
+  at.next += n;
+  return n;
+}
+
+// One post of a lane: a write of a few bytes, from memory that is named or from the entry.
+WB_FN mlx5::request post_one(const mlx5::send_queue_ref& q, uint64_t id, bool in_entry, mlx5::lanes l) {
+  constexpr uint32_t key = 0x00101200, bytes = 8;
+  const mlx5::remote to{id, mlx5::be32{key}};
+  if (in_entry) return q.write_inline(to, mlx5::payload_of(id), bytes, l);
+  return q.write(to, mlx5::local{id, mlx5::be32{key}}, bytes, l);
+}
+
+}  // namespace bench
+}  // namespace warpbell
+
+// The ideal adapter of `count` fresh queue pairs, a warp for each. Ends once *stop is not 0 and nothing is left, or after `limit_ns` in any
+// case. `results` is warpbell::bench::adapter_saw[count], zeroed.
+WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop,
+                                      WB_PARAM uint64_t limit_ns, warpbell::bench::adapter_saw* results) {
+#if WB_DEVICE_PASS
+  using namespace warpbell;
+  constexpr uint32_t look_every = 256;  // idle turns between looks at the stop word and the clock
+  const warp::mask_t all = warp::full();
+  const uint32_t mine = warp::index();
+  if (mine >= count) return;
+  const uint64_t started = now_ns();
+  bench::adapter_saw saw = {0, 0, 0, 0};
+  bench::adapter_at at = {0, 0, 0};
+  uint32_t idle = 0;
+  for (;;) {
+    if (bench::take_entries(&queues[mine], at, saw) != 0) {
+      idle = 0;
+      continue;
+    }
+    if (++idle % look_every != 0) {
+#if !WB_GPU
+      order::relax(0);
+#endif
+      continue;
+    }
+    uint32_t over = 0;
+    if (warp::is_leader(all)) over = order::load_relaxed_sys(stop) != 0 || now_ns() - started > limit_ns;
+    if (warp::shuffle(all, over, 0)) break;
+  }
+  order::add_relaxed(&results[mine].entries, saw.entries);
+  order::add_relaxed(&results[mine].sum, saw.sum);
+  order::add_relaxed(&results[mine].wrong, saw.wrong);
+  order::add_relaxed(&results[mine].doorbells, saw.doorbells);
+#endif
+}
+WB_EXPORT(wb_bench_ideal_adapter)
+
+// Every thread posts `posts` writes; a warp's go out together. Blocks take the `count` queue pairs in turn, and a block's warps one each where
+// there are more queue pairs than blocks. Nothing is waited for but room in the ring, and at the end everything. Post r of thread t
+// has the remote address t * posts + r, so the sums on both sides prove that each was seen exactly once. `results` is
+// warpbell::bench::warp_posted, one for each warp.
+WB_KERNEL void wb_bench_post(wb_send_queue* queues, WB_PARAM uint32_t count, const wb_control* control, WB_PARAM uint32_t posts,
+                             WB_PARAM uint32_t in_entry, warpbell::bench::warp_posted* results) {
+#if WB_DEVICE_PASS
+  using namespace warpbell;
+  const mlx5::lanes l{warp::full(), true};
+  const uint32_t turn = blockIdx.x + gridDim.x * (threadIdx.x / warp::width);
+  const mlx5::send_queue_ref q(queues + turn % count, control);
+  uint64_t id = warp::thread_index() * posts, sum = 0;
+  uint32_t posted = 0, failed = 0;
+  mlx5::request last;
+  for (uint32_t r = 0; r < posts; ++r, ++id) {
+    last = bench::post_one(q, id, in_entry != 0, l);
+    if (last.in_flight()) {
+      ++posted;
+      sum += id;
+    } else {
+      ++failed;
+    }
+    // After a failure nothing is measured any more; end together.
+    if (warp::any(l.mask, failed != 0)) break;
+  }
+  if (!q.wait(l.mask, true, last)) ++failed;
+  const uint64_t all_posted = warp::sum(l.mask, uint64_t{posted}), all_failed = warp::sum(l.mask, uint64_t{failed}),
+                 total = warp::sum(l.mask, sum);
+  if (warp::is_leader(l.mask)) results[warp::index()] = bench::warp_posted{all_posted, all_failed, total};
+#endif
+}
+WB_EXPORT(wb_bench_post)
+
+// One thread (`lanes` 1) or one warp posts a write each and waits for it, again and again, alone on its queue pair. `samples` is
+// u32[2][iterations]: ticks in the post call, and until it was known complete. Address i * lanes + lane in turn i, warm-up included.
+WB_KERNEL void wb_bench_post_latency(wb_send_queue* queue, const wb_control* control, WB_PARAM uint32_t lanes, WB_PARAM uint32_t warmup,
+                                     WB_PARAM uint32_t iterations, WB_PARAM uint32_t in_entry, uint32_t* samples,
+                                     warpbell::bench::post_clock* clock) {
+#if WB_DEVICE_PASS
+  using namespace warpbell;
+  if (warp::index() != 0 || warp::lane() >= lanes) return;
+  const mlx5::lanes l{lanes == warp::width ? warp::full() : (1u << lanes) - 1u, true};
+  const mlx5::send_queue_ref q(queue, control);
+  const bool speaks = warp::is_leader(l.mask);
+  uint32_t failed = 0;
+  for (uint32_t i = 0; i < warmup + iterations; ++i) {
+    if (i == warmup && speaks) {
+      clock->start_ns = now_ns();
+      clock->start_ticks = bench::post_ticks();
+    }
+    const uint64_t before = bench::post_ticks();
+    const mlx5::request r = bench::post_one(q, uint64_t{i} * lanes + warp::lane(), in_entry != 0, l);
+    const uint64_t posted = bench::post_ticks();
+    const mlx5::outcome o = q.wait(l.mask, true, r);
+    const uint64_t complete = bench::post_ticks();
+    if (!o) ++failed;
+    if (i >= warmup && speaks) {
+      samples[i - warmup] = static_cast<uint32_t>(posted - before);
+      samples[iterations + i - warmup] = static_cast<uint32_t>(complete - before);
+    }
+    if (warp::any(l.mask, failed != 0)) break;
+  }
+  if (speaks) {
+    clock->end_ticks = bench::post_ticks();
+    clock->end_ns = now_ns();
+    clock->failed = failed;
+  }
+#endif
+}
+WB_EXPORT(wb_bench_post_latency)
