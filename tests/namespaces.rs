@@ -262,13 +262,32 @@ fn warpbell() -> PathBuf {
 fn benchmarks_between_two_hosts_find_nothing_wrong() {
     let _alone = alone();
     let Some(hosts) = Hosts::joined() else { return };
-    for test in ["put_bw", "get_bw", "p_ping_pong", "atomic_rate", "barrier", "reduce"] {
+    const SIZES: [&str; 6] = ["-b", "8", "-e", "8k", "-f", "32"];
+    for (test, options) in [
+        ("put_bw", &SIZES[..]),
+        ("get_bw", &SIZES),
+        ("p_ping_pong", &[]),
+        ("atomic_rate", &["--window", "4k"]),
+        ("barrier", &[]),
+        ("reduce", &SIZES),
+    ] {
         let ranks = start_program(&hosts, &warpbell(), |command| {
-            command.args(["bench", "shmem", test, "--engine", "cpu", "-b", "8", "-e", "8k", "-f", "32"]);
-            command.args(["-n", "20", "-w", "2", "--runs", "1", "--deadline", "60s"]);
-            if test.ends_with("_rate") {
-                command.args(["--window", "4k"]);
-            }
+            command.args([
+                "bench",
+                "shmem",
+                test,
+                "--engine",
+                "cpu",
+                "-n",
+                "20",
+                "-w",
+                "2",
+                "--runs",
+                "1",
+                "--deadline",
+                "60s",
+            ]);
+            command.args(options);
         });
         let mut text = String::new();
         for rank in ranks {
