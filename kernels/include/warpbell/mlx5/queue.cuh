@@ -378,7 +378,7 @@ class work_queue_ref : public send_core {
     patience p(control_);
     request r;
     while (warp::any(mask, wants)) {
-      if (submit_now<size>(mask, wants, r, build)) wants = false;
+      if (submit_now<size>(mask, wants && (p.turns() == 0 || has_room<size>()), r, build)) wants = false;
       const warp::mask_t left = warp::ballot(mask, wants);
       if (left == 0) break;
       uint32_t word = 0;
@@ -386,7 +386,7 @@ class work_queue_ref : public send_core {
         r = request::ended(word);
         wants = false;
       }
-      shared(mask, nth_of(left, p.turns())).poll(mask);
+      make_room(mask, left, p.turns());
       const verdict v = p.spent(mask);
       if (v == verdict::go_on) continue;
       if (wants) r = request::ended(status_word(v));
@@ -410,7 +410,7 @@ class work_queue_ref : public send_core {
     using size = extent<decltype(held(uint64_t{}, queue_word{}, uint32_t{}))>;
     while (warp::any(mask, wants)) {
       request r;
-      const bool posted = submit_now<size>(mask, wants, r, held);
+      const bool posted = submit_now<size>(mask, wants && (p.turns() == 0 || has_room<size>()), r, held);
       if (warp::any(mask, posted)) {
         const outcome ended = wait(mask, posted, r);
         if (posted) {
@@ -428,7 +428,7 @@ class work_queue_ref : public send_core {
       }
       const warp::mask_t left = warp::ballot(mask, wants);
       if (left == 0) break;
-      shared(mask, nth_of(left, p.turns())).poll(mask);
+      make_room(mask, left, p.turns());
       const verdict v = p.spent(mask);
       if (v == verdict::go_on) continue;
       if (wants) o = outcome{status_word(v)};
@@ -510,6 +510,18 @@ class work_queue_ref : public send_core {
       untried &= ~members;
     }
     return posted;
+  }
+
+  // Whether to try again. Who draws more credit than there is gives it back, but hides it from others meanwhile: on a short ring
+  // those who try again and again would keep each other from finding enough for a chain.
+  template <class Size> WB_FN bool has_room() const {
+    return static_cast<int32_t>(order::load_relaxed(&q->credit)) >= static_cast<int32_t>(Size::blocks);
+  }
+  // Takes completions off one of the queues of the lanes that are left, and grants their blocks again. Collective.
+  WB_FN void make_room(warp::mask_t mask, warp::mask_t left, uint32_t turn) const {
+    const work_queue_ref one = shared(mask, nth_of(left, turn));
+    one.poll(mask);
+    one.replenish(mask);
   }
 
   // Whether a chain will never find room; why.
