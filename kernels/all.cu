@@ -6,6 +6,7 @@
 #include "bench/nvme.cu"
 #include "bench/post.cu"
 #include "bench/queue.cu"
+#include "bench/rdma.cu"
 #include "bench/shmem.cu"
 #include "cache.cu"
 #include "graph/bfs.cu"

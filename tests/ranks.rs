@@ -69,8 +69,10 @@ fn a_rank() {
 }
 
 fn rank(role: &str) -> Result<(), Box<dyn std::error::Error>> {
-    if role == "barrier" || role == "panic" {
-        return barrier(role);
+    match role {
+        "barrier" | "panic" => return barrier(role),
+        "calls" => return calls(),
+        _ => {}
     }
     let Some(ranks) = bootstrap::from_env()? else {
         say("alone");
@@ -136,6 +138,27 @@ fn barrier(role: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Puts, gets, atomics and a barrier between all PEs, however they reach each other.
+fn calls() -> Result<(), Box<dyn std::error::Error>> {
+    let engine = Engine::cpu()?;
+    let world = World::builder(&engine).heap_bytes(4 << 20).build()?;
+    let (me, n) = (world.my_pe(), world.n_pes());
+    let (words, counter) = (world.malloc::<u64>(n * 1000)?, world.malloc::<u64>(1)?);
+    let mine: Vec<u64> = (0..1000).map(|i| (me * 1000 + i) as u64).collect();
+    for pe in 0..n {
+        words.put(me * 1000, &mine, pe)?;
+        world.atomic_add(&counter, 1 + me as u64, pe)?;
+    }
+    world.barrier_all()?;
+    let expected: Vec<u64> = (0..n as u64 * 1000).collect();
+    for pe in 0..n {
+        assert_eq!(words.get(0, n * 1000, pe)?, expected, "PE {pe} as PE {me} sees it");
+        assert_eq!(world.atomic_fetch(&counter, pe)?, (n * (n + 1) / 2) as u64);
+    }
+    say(&format!("{}", world.path()));
+    Ok(())
+}
+
 /// A command that no launcher around this test has a say in.
 fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut c = Command::new(program);
@@ -170,9 +193,13 @@ fn by_hand(role: &str, rank: usize, size: usize, store: &str, more: &[(&str, &st
 
 /// The same under `warpbell run`.
 fn under_run(role: &str, size: usize) -> Child {
+    under_run_with(role, size, &[])
+}
+
+fn under_run_with(role: &str, size: usize, more: &[(&str, &str)]) -> Child {
     let mut c = command(env!("CARGO_BIN_EXE_warpbell"));
     c.args(["run", "-n", &size.to_string(), "--"]).arg(std::env::current_exe().unwrap());
-    c.args(["--exact", "a_rank", "--nocapture"]);
+    c.args(["--exact", "a_rank", "--nocapture"]).envs(more.iter().copied());
     start(c, role)
 }
 
@@ -328,7 +355,17 @@ fn who_ends_without_a_farewell_is_named_under_run() {
 
 #[test]
 fn who_is_killed_while_kernels_of_others_wait_is_named() {
-    let mut run = under_run("barrier", 3);
+    killed_in_a_barrier(&[]);
+}
+
+#[test]
+fn who_is_killed_is_named_over_software_nics_too() {
+    killed_in_a_barrier(&[("WARPBELL_TRANSPORT", "soft")]);
+}
+
+#[track_caller]
+fn killed_in_a_barrier(more: &[(&str, &str)]) {
+    let mut run = under_run_with("barrier", 3, more);
     let mut out = BufReader::new(run.stdout.take().unwrap());
     kill(said_pid(&mut out));
     let mut text = String::new();
@@ -358,4 +395,50 @@ fn a_world_that_ends_by_a_panic_is_lost_to_the_others() {
     // The launcher ends the one that goes on.
     std::io::Read::read_to_string(&mut out, &mut line).unwrap();
     assert_eq!(finish(run).0, Some(1));
+}
+
+#[test]
+fn calls_work_over_software_nics() {
+    let (code, text) = finish(under_run_with("calls", 4, &[("WARPBELL_TRANSPORT", "soft")]));
+    assert_eq!(code, Some(0), "{text}");
+    mentions(&text, &["[3] soft 4 PEs (", "atomics by adapter"]);
+    let (code, text) = finish(under_run_with("calls", 3, &[]));
+    assert_eq!(code, Some(0), "{text}");
+    mentions(&text, &["[2] peer 3 PEs (shared memory), heap 4 MiB host, atomics native"]);
+}
+
+/// Ranks 0 and 1 on one host, rank 2 on another, as far as they know.
+#[test]
+fn ranks_of_two_hosts_meet_over_tcp() {
+    let store = free_port();
+    let one = |rank: usize| {
+        let host = if rank < 2 { "one" } else { "two" };
+        by_hand("calls", rank, 3, &store, &[("WARPBELL_HOST_ID", host), ("WARPBELL_SOFT_NIC", "tcp")])
+    };
+    for rank in [0, 1, 2].map(one) {
+        let (code, text) = finish(rank);
+        assert_eq!(code, Some(0), "{text}");
+        mentions(&text, &["soft between 2 hosts (", "tcp 127.0.0.1:", "3 PEs"]);
+        mentions(&text, &["peer within hosts ("]);
+    }
+}
+
+#[test]
+fn a_transport_that_one_rank_lacks_is_said_by_all() {
+    let (code, text) = finish(under_run_with("calls", 2, &[("WARPBELL_TRANSPORT", "carrier-pigeon")]));
+    assert_eq!(code, Some(1), "{text}");
+    mentions(&text, &["WARPBELL_TRANSPORT: `carrier-pigeon` is no transport"]);
+    let store = free_port();
+    let one = |rank: usize| {
+        let transport = if rank == 0 { "soft" } else { "peer" };
+        by_hand("calls", rank, 2, &store, &[("WARPBELL_TRANSPORT", transport)])
+    };
+    for rank in [0, 1].map(one) {
+        let (code, text) = finish(rank);
+        assert_eq!(code, Some(1), "{text}");
+        mentions(
+            &text,
+            &["the transport (WARPBELL_TRANSPORT) must be the same on all ranks: rank 0: soft; rank 1: peer"],
+        );
+    }
 }

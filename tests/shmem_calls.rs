@@ -163,6 +163,14 @@ fn rank_of_a_world() {
     println!("rank {} of {}: as the model says", place.worlds[0].my_pe(), place.pes());
 }
 
+/// Not a test by itself: compiles the image for ranks on a machine that has no compiler, for `SHMEM_CALLS_LIBRARY` there.
+#[test]
+fn image_for_another_machine() {
+    if let Some(library) = std::env::var_os("SHMEM_CALLS_COMPILE") {
+        shmem::place::compile_to(library.as_ref(), 1);
+    }
+}
+
 #[test]
 fn processes_do_what_the_model_says() {
     for n in [2, 3, 4, 8] {

@@ -7,6 +7,7 @@ pub mod histogram;
 pub mod nvme;
 pub mod post;
 pub mod queue;
+pub mod rdma;
 pub mod report;
 pub mod shmem;
 pub use crate::units;

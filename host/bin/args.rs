@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use warpbell::bench::rdma;
 use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
 use warpbell::doctor::Require;
@@ -28,7 +29,7 @@ pub enum Command {
     /// Run a graph algorithm whose edges live on NVMe and are read by the kernels themselves
     #[command(subcommand)]
     Graph(GraphCommand),
-    /// Measure devices, the queue core, posting to RDMA adapters, the cache, and what PEs do with each other's memory
+    /// Measure devices, the queue core, RDMA adapters and posting to them, the cache, and what PEs do with each other's memory
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Start a program as the ranks of a world on this host
@@ -229,6 +230,8 @@ pub enum BenchCommand {
     Array(ArrayArgs),
     /// Puts, gets, atomics, signals and barriers between PEs, timed inside kernels and verified
     Shmem(ShmemArgs),
+    /// perftest's ib_write_bw and its kin: messages over an RDMA adapter, posted by kernels and by the CPU, side by side
+    Rdma(RdmaArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -401,6 +404,127 @@ pub struct ShmemArgs {
     pub world: WorldArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RdmaArgs {
+    /// write_bw, write_lat, read_bw, read_lat, atomic_bw or atomic_lat
+    #[arg(value_name = "TEST")]
+    pub test: rdma::Test,
+    /// The other side: the host where the same command runs with --server [default: both sides in this program]
+    #[arg(value_name = "HOST", conflicts_with = "server")]
+    pub host: Option<String>,
+    /// Wait for the other side, which gives this host's name
+    #[arg(long)]
+    pub server: bool,
+    /// Port where the two sides meet
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 18_515)]
+    pub port: u16,
+    /// Bytes in each message [default: 65536 for bandwidth, 2 for latency, 8 for atomics]
+    #[arg(short = 's', long, value_name = "SIZE", conflicts_with = "all")]
+    pub size: Option<Bytes>,
+    /// Sizes from 2 to 2^23
+    #[arg(short = 'a', long)]
+    pub all: bool,
+    /// Messages on each queue pair [default: 5000 for write_bw, 1000 otherwise]
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
+    pub iters: Option<u64>,
+    /// Instead: as many as go in so many seconds
+    #[arg(short = 'D', long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Queue pairs
+    #[arg(short = 'q', long = "qp", value_name = "N")]
+    pub qp: Option<u32>,
+    /// Messages in flight on each queue pair [default: 128]
+    #[arg(short = 't', long, value_name = "N")]
+    pub tx_depth: Option<u32>,
+    /// Messages that one doorbell is rung for; of a kernel at most a warp's lanes
+    #[arg(short = 'l', long, alias = "post_list", value_name = "N")]
+    pub post_list: Option<u32>,
+    /// The CPU asks for one completion in so many messages; a kernel for one with each doorbell [default: 100]
+    #[arg(short = 'Q', long, value_name = "N")]
+    pub cq_mod: Option<u32>,
+    /// Writes of up to so many bytes carry their data in the work request [default: 28 for write_lat, 0 otherwise]
+    #[arg(short = 'I', long, alias = "inline_size", value_name = "SIZE")]
+    pub inline_size: Option<Bytes>,
+    /// Atomics: FETCH_AND_ADD or CMP_AND_SWAP
+    #[arg(short = 'A', long, alias = "atomic_type", value_name = "TYPE", default_value = "FETCH_AND_ADD")]
+    pub atomic_type: rdma::Atomic,
+    /// Bandwidth: both sides at the same time
+    #[arg(short = 'b', long)]
+    pub bidirectional: bool,
+    /// Bandwidth: leave the peak out
+    #[arg(short = 'N', long = "no-peak", alias = "noPeak")]
+    pub no_peak: bool,
+    /// Gb/sec (10^9 bits) in place of MB/sec (2^20 bytes)
+    #[arg(long, alias = "report_gbits")]
+    pub report_gbits: bool,
+    /// Taken and ignored: no clock is read in cycles here
+    #[arg(short = 'F', long = "CPU-freq")]
+    pub cpu_freq: bool,
+    /// The adapter; auto takes the first of mlx5, verbs and soft that both sides have [default: $WARPBELL_TRANSPORT, or auto]
+    #[arg(long, value_enum, value_name = "auto|mlx5|verbs|soft")]
+    pub transport: Option<AdapterKind>,
+    /// RDMA device, as in mlx5_0 [default: the one nearest to the GPU]
+    #[arg(short = 'd', long, value_name = "NAME")]
+    pub ib_dev: Option<String>,
+    /// Its port
+    #[arg(short = 'i', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=254))]
+    pub ib_port: Option<u32>,
+    /// Index of the identifier to send from
+    #[arg(short = 'x', long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=255))]
+    pub gid_index: Option<u32>,
+    /// Options of the software NIC (docs/measuring-rdma.md) [default: $WARPBELL_SOFT_NIC]
+    #[arg(long, value_name = "OPTIONS")]
+    pub soft: Option<String>,
+    /// Who posts: kernels on the engine, the CPU on the same rings, the CPU by verbs calls, or one after the other
+    #[arg(long, value_enum, default_value_t = InitiatorChoice::Both)]
+    pub initiator: InitiatorChoice,
+    /// Write the report as JSON to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// perftest's flags that mean nothing here; each has its reason.
+    #[arg(short = 'm', long, value_name = "BYTES", hide = true)]
+    pub mtu: Option<u32>,
+    #[arg(short = 'R', long = "rdma_cm", hide = true)]
+    pub rdma_cm: bool,
+    #[arg(short = 'c', long, value_name = "RC", hide = true)]
+    pub connection: Option<String>,
+    #[arg(short = 'e', long, hide = true)]
+    pub events: bool,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+/// Which adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AdapterKind {
+    /// The first of the others that both sides have
+    Auto,
+    /// An mlx5 NIC, driven by the GPU
+    Mlx5,
+    /// Any RDMA device, by verbs calls of a CPU thread
+    Verbs,
+    /// The software NIC
+    Soft,
+}
+
+/// Who posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InitiatorChoice {
+    /// Kernels, then the CPU; over verbs then the CPU by verbs calls
+    Both,
+    /// Kernels, on the engine
+    Kernel,
+    /// Kernels on a GPU
+    Gpu,
+    /// Kernels on CPU threads
+    CpuEngine,
+    /// The CPU, to the same kind of queue pair over the same adapter
+    Host,
+    /// The CPU, by verbs calls to the device (transport verbs)
+    #[value(alias = "cpu")]
+    Verbs,
 }
 
 /// One test, or all.

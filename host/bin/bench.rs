@@ -1,6 +1,7 @@
 //! `warpbell bench`: measure and print.
 
 mod post;
+mod rdma;
 mod shmem;
 
 use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
@@ -23,6 +24,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         BenchCommand::Post(args) => post::run(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
         BenchCommand::Shmem(args) => shmem::run(&args, interrupt),
+        BenchCommand::Rdma(args) => rdma::run(&args, interrupt),
     }
 }
 

@@ -8,8 +8,10 @@ use warpbell::bench::report::SCHEMA;
 use warpbell::bench::units::Bytes;
 use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
+use warpbell::memory::Space;
 use warpbell::pci::{NvmeFunction, nvme_functions};
 use warpbell::shmem::bootstrap::Launched;
+use warpbell::shmem::{TransportFacts, transports};
 
 #[derive(Serialize)]
 struct Info {
@@ -23,6 +25,8 @@ struct Info {
     /// Why there is none.
     no_gpu: Option<String>,
     world: WorldFacts,
+    /// Between PEs that loads and stores do not reach.
+    transports: Vec<TransportFacts>,
     nvme: Vec<NvmeFunction>,
     qemu: Option<PathBuf>,
     headers: &'static str,
@@ -159,6 +163,12 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         archs => say!("image gpu      {}", archs.iter().map(|a| format!("sm_{a}")).collect::<Vec<_>>().join(" "))?,
     }
     info.world.say(&info.gpus)?;
+    for t in &info.transports {
+        match (&t.path, &t.reason) {
+            (Some(path), _) => say!("               {}: yes ({path})", t.transport)?,
+            (None, reason) => say!("               {}: no ({})", t.transport, reason.as_deref().unwrap_or("unknown"))?,
+        }
+    }
     say!("device soft    yes: queues host, landing bounce on a gpu and direct on cpu, doorbell by the kernels")?;
     match &info.qemu {
         Some(path) => say!("device qtest   yes: {}, doorbell cpu", path.display())?,
@@ -200,6 +210,7 @@ fn gather() -> Info {
         gpus,
         no_gpu,
         world,
+        transports: transports(&Space::cpu()),
         nvme: nvme_functions(),
         qemu: find_on_path("qemu-system-x86_64"),
         headers: warpbell::INCLUDE_DIR,

@@ -34,6 +34,7 @@ struct Answer {
     runs: Vec<GraphRun>,
     last: Option<Outcome>,
     parts: Vec<serde_json::Value>,
+    transport: serde_json::Value,
 }
 
 /// A PE's part where its kernels reach it, and what is under it.
@@ -71,7 +72,7 @@ pub fn run(job: &Job, pes: Option<u32>, interrupt: &Interrupt) -> Result<(), Fai
         output.finish(csr.ids(), outcome.values())?;
     }
     if let Some(path) = &args.json {
-        let results = json!({ "graph": facts(&loaded), "pes": answer.parts, "runs": answer.runs, "summary": summary });
+        let results = json!({ "graph": facts(&loaded), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary });
         let engine = &plan.engines()[0];
         output::write_json(&Report::new(job.name(), config(job, plan.pes()), engine, None, results), path)?;
     }
@@ -113,12 +114,13 @@ impl Work<'_> {
         let lines = world.allgather(line.as_bytes())?;
         let parts = world.allgather(&serde_json::to_vec(&store.report)?)?;
         if speaks {
+            self.text.line(format_args!("transport {}", world.path()))?;
             for (pe, line) in lines.iter().enumerate() {
                 self.text.line(format_args!("PE {pe:<4}{}", String::from_utf8_lossy(line)))?;
             }
         }
         let mut search = PartitionedBfs::new(&store.graph, self.options)?;
-        let mut answer = Answer { runs: Vec::new(), last: None, parts: Vec::new() };
+        let mut answer = Answer { runs: Vec::new(), last: None, parts: Vec::new(), transport: json!(world.path()) };
         answer.parts = parts.iter().map(|p| serde_json::from_slice(p)).collect::<Result<_, _>>()?;
         for &source in self.sources {
             for _ in 0..args.runs {

@@ -79,26 +79,31 @@ impl DeviceMemory {
 
     /// A dma-buf of all of it: a file that stands for the memory and keeps it where it is while it is open or attached to.
     pub fn export_dma_buf(&self) -> Result<OwnedFd, CudaError> {
+        self.context.export_dma_buf(self.address, self.bytes)
+    }
+}
+
+impl Context {
+    /// A dma-buf of GPU memory: whole pages of one allocation. It stands for the memory and keeps it where it is while it is open or
+    /// attached to.
+    ///
+    /// # Errors
+    /// When the GPU exports none, or the range is not whole pages of one allocation.
+    pub fn export_dma_buf(&self, address: u64, bytes: usize) -> Result<OwnedFd, CudaError> {
         const WHAT: &str = "exporting GPU memory as dma-buf";
         const CALL: &str = "cuMemGetHandleForAddressRange";
         /// CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD (cuda.h).
         const DMA_BUF_FD: c_int = 1;
-        let driver = self.context.driver();
-        if !self.context.info().dma_buf {
+        let driver = self.driver();
+        if !self.info().dma_buf {
             let next = "use the open kernel modules of the driver (nvidia-open)";
             return Err(driver.failed(code::NOT_SUPPORTED, CALL, WHAT, next).into());
         }
-        let _current = self.context.current()?;
+        let _current = self.current()?;
         let mut fd: c_int = -1;
-        // SAFETY: writes one descriptor; the range is this allocation's, in whole pages.
+        // SAFETY: writes one descriptor; the driver refuses a range that is not one allocation's.
         let answer = unsafe {
-            (driver.cuMemGetHandleForAddressRange)(
-                std::ptr::from_mut(&mut fd).cast(),
-                self.address,
-                self.bytes,
-                DMA_BUF_FD,
-                0,
-            )
+            (driver.cuMemGetHandleForAddressRange)(std::ptr::from_mut(&mut fd).cast(), address, bytes, DMA_BUF_FD, 0)
         };
         driver.check(answer, CALL, WHAT)?;
         if fd < 0 {

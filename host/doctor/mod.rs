@@ -19,6 +19,7 @@ mod rdma;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trials;
 
 pub use check::{Area, Check, Status};
 pub use gpu_facts::{Gpu, GpuFacts, GpuPeer, Virtualization, runs_on};
@@ -166,6 +167,11 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
     pci::check(sysfs, &machine, &seats, &controllers, &nics, &pairs, &mut checks);
     host::check(sysfs, &machine, &controllers, &nics, &mut checks);
     rdma::check(sysfs, &machine, facts, &nics, library.as_ref(), with_gpus, &mut checks);
+    // A recorded machine has nothing to try.
+    if sysfs.is_system() {
+        let gpu = facts.shown().iter().find(|g| g.is_usable()).map(|g| g.ordinal);
+        trials::check(&trials::try_all(&nics, gpu), &mut checks);
+    }
     let site =
         paths::Site { sysfs, machine: &machine, facts, controllers: &controllers, pairs: &pairs, checks: &checks };
     let rungs = site.rungs();

@@ -279,7 +279,12 @@ pub struct Network {
     pub heap: u64,
     pub key: u32,
     pub reserved0: u32,
-    pub reserved: [u64; 5],
+    pub control: u64,
+    pub local: u64,
+    pub heap_bytes: u64,
+    pub stride: u64,
+    pub pe: u32,
+    pub size: u32,
 }
 
 #[repr(C)]
@@ -383,6 +388,8 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Peer, strict_key),
         size_of::<Network>(),
         offset_of!(Network, key),
+        offset_of!(Network, local),
+        offset_of!(Network, pe),
         size_of::<World>(),
         offset_of!(World, network),
         offset_of!(World, allocated),

@@ -1,30 +1,52 @@
 //! RDMA devices as the kernel shows them: ports, addresses, and what decides how their packets travel.
 //!
-//! [`Adapter`] is what all adapters look like to the rest; [`QueueMemory`] is what kernels share with them.
+//! [`Adapter`] is what all adapters look like to the rest; [`QueueMemory`] is what kernels share with them; [`served`] is
+//! how a CPU thread takes an adapter's place at those rings.
 //!
 //! What describes devices reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs), so it works on a recorded tree; on the
 //! machine itself [`Bridging`] asks the kernel as well. No device is opened and no library is loaded: no rights are needed.
 
 mod adapter;
+mod choice;
 mod congestion;
+// Without the feature nothing connects.
+#[cfg_attr(not(any(feature = "rdma", test)), allow(dead_code))]
+mod connection;
 mod dcb;
 mod error;
 mod gid;
 mod library;
+#[cfg(any(feature = "rdma", test))]
+mod mlx5;
+mod open;
 mod port;
+mod poster;
+mod posting;
+#[cfg(any(feature = "rdma", test))]
+mod proxy;
 mod queue_memory;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
+pub mod served;
 mod tclass;
+mod trial;
+#[cfg(feature = "rdma")]
+mod verbs;
 
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
+pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, DoorbellChoice, QueueChoice};
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
+pub use connection::{Endpoint, PathMtu, PortFacts, Route};
 pub use dcb::Bridging;
 pub use error::RdmaError;
 pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, choose_gid};
 pub use library::VerbsLibrary;
+pub use open::open;
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};
+pub use poster::{PostError, Poster};
+pub use posting::{DirectPosting, Posting};
 pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
 pub use scan::{RdmaDevice, mlx5_model};
 pub use tclass::{ClassOverride, TrafficClass};
+pub use trial::{Trial, TrialStep, try_device, untried};

@@ -37,6 +37,8 @@ pub struct QueueMemory {
     records: Region,
     /// Marks and holds.
     state: Region,
+    /// The doorbell, where it is not the one behind the record: a register, or a mailbox elsewhere.
+    doorbell: Option<u64>,
 }
 
 impl QueueMemory {
@@ -53,7 +55,7 @@ impl QueueMemory {
         let completions = plan.space.allocate(place, entries * CQE_BYTES)?;
         let records = plan.space.allocate(place, DOORBELL_AT + size_of::<u64>())?;
         let state = plan.space.allocate(Place::Device, 2 * blocks * size_of::<u32>())?;
-        let memory = Self { plan, place, ring, completions, records, state };
+        let memory = Self { plan, place, ring, completions, records, state, doorbell: None };
         memory.clear()?;
         Ok(memory)
     }
@@ -112,7 +114,13 @@ impl QueueMemory {
         RECORD_BYTES
     }
 
-    /// `wb_send_queue` for the queue pair with this number, with the doorbell in memory and nothing staged; the caller fills in the rest.
+    /// Kernels are to ring at this address.
+    pub fn set_doorbell(&mut self, address: u64) {
+        self.doorbell = Some(address);
+    }
+
+    /// `wb_send_queue` for the queue pair with this number, with nothing staged; the caller fills in the rest. The doorbell is the one in
+    /// memory, unless [`Self::set_doorbell`] named another.
     pub fn send_queue(&self, number: u32, flags: u32) -> abi::SendQueue {
         let blocks = self.blocks();
         let collapsed = if self.plan.collapsed { abi::SEND_COLLAPSED } else { 0 };
@@ -120,7 +128,7 @@ impl QueueMemory {
             ring: self.ring.address(),
             completions: self.completions.address(),
             record: self.records.address(),
-            doorbell: self.records.address() + DOORBELL_AT as u64,
+            doorbell: self.doorbell.unwrap_or(self.records.address() + DOORBELL_AT as u64),
             mark: self.state.address(),
             hold: self.state.address() + u64::from(blocks) * size_of::<u32>() as u64,
             queue_word: (number << 8).to_be(),

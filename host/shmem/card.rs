@@ -1,12 +1,15 @@
 //! What each PE tells the others about itself when a world is built, and what all make of it.
 
+use super::bootstrap::Route;
 use super::heap::{HEAP_ALIGN, HeapKind};
+use super::network::{BOUNCE_BYTES, NetworkSettings, Transport};
 use super::{ShmemError, world};
 use crate::cuda::{PhysicalMemory, Sharing};
 use crate::engine::{Engine, abi};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::OnceLock;
 
 /// Bytes of a CPU engine's heap unless told otherwise.
@@ -21,13 +24,38 @@ pub(crate) struct HostId {
     boot: String,
     /// Its name, which containers have of their own.
     pub(crate) name: String,
+    /// Its network namespace: Unix sockets, by which memory is handed over, do not reach into another.
+    #[serde(default)]
+    net: String,
 }
+
+/// What a host is called, if not by its name: processes that call it differently share no memory.
+const HOST_VARIABLE: &str = "WARPBELL_HOST_ID";
 
 impl HostId {
     /// This host.
     pub(crate) fn here() -> Self {
+        Self::called(None)
+    }
+
+    /// This host, called so by the program, or by the environment, or by itself.
+    pub(crate) fn called(name: Option<String>) -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        Self { boot: read("/proc/sys/kernel/random/boot_id"), name: read("/proc/sys/kernel/hostname") }
+        let variable = || std::env::var(HOST_VARIABLE).ok().filter(|name| !name.trim().is_empty());
+        let called = name.or_else(variable);
+        let net = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+        Self {
+            boot: read("/proc/sys/kernel/random/boot_id"),
+            name: called.unwrap_or_else(|| read("/proc/sys/kernel/hostname")),
+            net: net.to_string_lossy().into_owned(),
+        }
+    }
+}
+
+impl HostId {
+    /// Whether both are on one machine and in one network namespace, whatever they call it: Unix sockets reach.
+    pub(super) fn is_machine_of(&self, other: &Self) -> bool {
+        (&self.boot, &self.net) == (&other.boot, &other.net)
     }
 }
 
@@ -75,6 +103,14 @@ pub(super) struct Card {
     pub(super) door: String,
     /// See `door`.
     pub(super) token: String,
+    /// What it asks for.
+    pub(super) transport: Transport,
+    /// What it asks for.
+    pub(super) network: NetworkSettings,
+    /// By which address of its host others are to reach it, if it was told.
+    pub(super) address: Option<IpAddr>,
+    /// By which they may reach it otherwise.
+    pub(super) route: Route,
 }
 
 impl Card {
@@ -109,6 +145,10 @@ impl Card {
             heap_kind,
             door: String::new(),
             token: String::new(),
+            transport: Transport::default(),
+            network: NetworkSettings::default(),
+            address: None,
+            route: Route::default(),
         })
     }
 }
@@ -134,6 +174,8 @@ pub(super) struct HeapPlan {
     pub(super) stride: usize,
     /// What was asked for.
     pub(super) kind: HeapKind,
+    /// What host calls move data through, where some PEs may be out of reach.
+    pub(super) bounce: usize,
 }
 
 impl HeapPlan {
@@ -145,7 +187,17 @@ impl HeapPlan {
             Some(bytes) => Bytes(bytes as u64).to_string(),
             None => "the default".to_owned(),
         })?;
+        all_equal("the transport (WARPBELL_TRANSPORT)", cards, |c| c.transport.to_string())?;
+        all_equal("the settings of the network", cards, |c| {
+            let NetworkSettings { queues_per_peer, queue_blocks, staging_bytes } = c.network;
+            let text = |n: Option<usize>| n.map_or("default".to_owned(), |n| n.to_string());
+            let (queues, staging) = (text(queues_per_peer), text(staging_bytes));
+            format!("queues per peer {queues}, blocks {}, staging {staging}", text(queue_blocks.map(|n| n as usize)))
+        })?;
         let pes = cards.len();
+        let peers = cards[0].transport == Transport::Peer;
+        let near = cards[0].transport == Transport::Auto && hosts(cards).len() == 1;
+        let bounce = if peers || near { 0 } else { BOUNCE_BYTES };
         let asked = match cards[0].heap_bytes {
             Some(bytes) => bytes,
             None => default_bytes(cards)?,
@@ -157,12 +209,13 @@ impl HeapPlan {
             || ShmemError::Heap { bytes: asked, pes, reason: "more than 64 bits can address; ask for less".to_owned() };
         let bytes = world::own_bytes(asked, pes)
             .checked_add(asked)
+            .and_then(|b| b.checked_add(bounce))
             .and_then(|b| b.checked_next_multiple_of(super::book::ALIGN));
         let bytes = bytes.ok_or_else(too_large)?;
         let stride = bytes.checked_next_multiple_of(unit).ok_or_else(too_large)?;
         // What files and mappings can be.
         stride.checked_mul(pes).filter(|all| isize::try_from(*all).is_ok()).ok_or_else(too_large)?;
-        Ok(Self { asked, bytes, stride, kind })
+        Ok(Self { asked, bytes, stride, kind, bounce })
     }
 }
 

@@ -1,6 +1,7 @@
 //! How worlds fail.
 
 use super::bootstrap::BootstrapError;
+use super::network::Transport;
 use crate::engine::{EngineError, RunError};
 use crate::memory::MemoryError;
 
@@ -153,6 +154,31 @@ pub enum ShmemError {
     Overlap {
         /// The call.
         call: &'static str,
+    },
+    /// Loads and stores do not reach it.
+    #[error("loads and stores do not reach the heap of PE {pe}; calls of the world do")]
+    OutOfReach {
+        /// The PE.
+        pe: usize,
+    },
+    /// The transport that was asked for is not to be had.
+    #[error("no transport {transport} for {pes} PEs: {reason}")]
+    Transport {
+        /// What was asked for.
+        transport: Transport,
+        /// PEs.
+        pes: usize,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// A call failed, and connections to other PEs have.
+    #[error("{source}; {}", failures.join("; "))]
+    Network {
+        /// Each queue pair that failed, and why.
+        failures: Vec<String>,
+        /// The call's own error.
+        #[source]
+        source: RunError,
     },
     /// No such PE.
     #[error("PE {pe}: this world has {size} PEs, 0 to {}", size - 1)]

@@ -1,5 +1,8 @@
 //! How the PEs of a world reach each other, in words.
 
+use super::card::Card;
+use super::network::{Network, NetworkPlan, Transport};
+use crate::rdma::{self, AdapterPath};
 use crate::units::Bytes;
 use serde::Serialize;
 use std::fmt;
@@ -40,17 +43,93 @@ pub enum Handover {
     Fabric,
 }
 
+/// How PEs reach those that loads and stores do not reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NetworkPath {
+    /// This PE's adapter.
+    pub adapter: AdapterPath,
+    /// The way that its data takes between these PEs: `Unix sockets`, `tcp 10.0.0.1:40123`, `mlx5_0 port 1, RoCE v2 ...`.
+    pub way: String,
+    /// Queue pairs and rings.
+    pub size: NetworkPlan,
+    /// PEs that reach each other by loads and stores, group by group; all other pairs go through the adapter.
+    pub within_reach: Vec<Vec<usize>>,
+}
+
+impl NetworkPath {
+    pub(super) fn new(network: &Network, cards: &[Card], group: impl Fn(usize) -> Vec<usize>) -> Self {
+        let mut within_reach: Vec<Vec<usize>> = Vec::new();
+        for pe in 0..cards.len() {
+            if !within_reach.iter().any(|g| g.contains(&pe)) {
+                within_reach.push(group(pe));
+            }
+        }
+        let (adapter, size) = (network.path().clone(), network.plan());
+        Self { way: way(&adapter, cards), adapter, size, within_reach }
+    }
+
+    /// `soft`; `peer+soft` where some pairs reach each other by loads and stores.
+    pub(super) fn transport(&self) -> &'static str {
+        use rdma::Transport::{Mlx5, Soft, Verbs};
+        match (self.is_mixed(), self.adapter.transport) {
+            (false, Mlx5) => "mlx5",
+            (false, Verbs) => "verbs",
+            (false, Soft) => "soft",
+            (true, Mlx5) => "peer+mlx5",
+            (true, Verbs) => "peer+verbs",
+            (true, Soft) => "peer+soft",
+        }
+    }
+
+    fn is_mixed(&self) -> bool {
+        self.within_reach.iter().any(|g| g.len() > 1)
+    }
+
+    /// The way between two PEs of these.
+    pub fn between(&self, a: usize, b: usize) -> Transport {
+        let together = self.within_reach.iter().any(|g| g.contains(&a) && g.contains(&b));
+        if together { Transport::Peer } else { self.adapter.transport.into() }
+    }
+}
+
+/// Which of an adapter's links are used between these PEs: a software NIC has one for each distance.
+fn way(adapter: &AdapterPath, cards: &[Card]) -> String {
+    let (device, link) = (&adapter.device, &adapter.link);
+    if adapter.transport != rdma::Transport::Soft {
+        return if link.is_empty() { device.clone() } else { format!("{device}, {link}") };
+    }
+    let has = |name: &str| link.split(", ").find(|l| l.starts_with(name));
+    let over_tcp = has("tcp").unwrap_or("tcp").to_owned();
+    let between = |a: &Card, b: &Card| match (has("one process"), has("Unix")) {
+        (Some(_), _) if a.process == b.process => "one process".to_owned(),
+        (_, Some(_)) if a.host.is_machine_of(&b.host) => "Unix sockets".to_owned(),
+        _ => over_tcp.clone(),
+    };
+    // Distances are alike in both directions, and machines few: the first PE of each is enough.
+    let mut ways: Vec<String> = Vec::new();
+    for (i, a) in cards.iter().enumerate() {
+        let others = cards[i + 1..].iter().filter(|b| a.host != b.host || a.transport.adapter().is_some());
+        for found in others.map(|b| between(a, b)) {
+            if !ways.contains(&found) {
+                ways.push(found);
+            }
+        }
+    }
+    if ways.is_empty() { "one process".to_owned() } else { ways.join(", ") }
+}
+
 /// The way between the PEs of a world: what was chosen, and why if there was a choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorldPath {
-    /// The transport between all pairs of PEs.
+    /// The transport between all pairs of PEs: `peer`, `mlx5`, `verbs`, `soft`; `peer+soft` where pairs differ.
     pub transport: &'static str,
     /// How many PEs there are.
     pub pes: usize,
     /// On how many hosts.
     pub hosts: usize,
-    /// How they reach each other.
+    /// How those reach each other that do so by loads and stores.
     pub link: Link,
     /// How memory was handed over.
     pub handover: Handover,
@@ -58,8 +137,10 @@ pub struct WorldPath {
     pub heap_bytes: usize,
     /// Whether heaps are in GPU memory.
     pub on_device: bool,
-    /// Whether atomic operations work between all PEs.
+    /// Whether atomic instructions work between all PEs; through an adapter atomic operations always do.
     pub atomics: bool,
+    /// How PEs reach the others, where loads and stores do not reach all.
+    pub network: Option<NetworkPath>,
     /// Why the first choice was not to be had.
     pub note: Option<String>,
     /// How the ranks were found.
@@ -79,18 +160,38 @@ impl fmt::Display for WorldPath {
             Link::HostMemory => "host memory",
         };
         let s = if self.pes == 1 { "" } else { "s" };
-        write!(f, "{} {} PE{s} ({link}", self.transport, self.pes)?;
-        if self.hosts > 1 {
-            write!(f, ", {} hosts", self.hosts)?;
+        let (pes, hosts) = (self.pes, self.hosts);
+        let is_mixed = self.network.as_ref().is_some_and(NetworkPath::is_mixed);
+        match &self.network {
+            None => write!(f, "{} {pes} PE{s} ({link}", self.transport)?,
+            Some(n) if is_mixed => {
+                let (within, between) = if hosts > 1 {
+                    ("within hosts", format!("between {hosts} hosts"))
+                } else {
+                    ("within groups", "elsewhere".to_owned())
+                };
+                write!(f, "peer {within} ({link}), {} {between} ({}), {pes} PE{s}", n.adapter.transport, n.way)?;
+            }
+            Some(n) => write!(f, "{} {pes} PE{s} ({}", self.transport, n.way)?,
         }
-        match self.handover {
-            Handover::VirtualMemory => f.write_str(", VMM")?,
-            Handover::Fabric => f.write_str(", fabric handles")?,
-            Handover::OneMapping | Handover::MemoryFile => {}
+        if !is_mixed {
+            if hosts > 1 {
+                write!(f, ", {hosts} hosts")?;
+            }
+            match self.handover {
+                Handover::VirtualMemory => f.write_str(", VMM")?,
+                Handover::Fabric => f.write_str(", fabric handles")?,
+                Handover::OneMapping | Handover::MemoryFile => {}
+            }
+            f.write_str(")")?;
         }
         let place = if self.on_device { "device" } else { "host" };
-        let atomics = if self.atomics { "native" } else { "none" };
-        write!(f, "), heap {} {place}, atomics {atomics}", Bytes(self.heap_bytes as u64))?;
+        let atomics = match (&self.network, self.atomics) {
+            (Some(_), _) => "by adapter",
+            (None, true) => "native",
+            (None, false) => "none",
+        };
+        write!(f, ", heap {} {place}, atomics {atomics}", Bytes(self.heap_bytes as u64))?;
         match &self.note {
             Some(note) => write!(f, " ({note})"),
             None => Ok(()),
@@ -113,6 +214,7 @@ mod tests {
             heap_bytes: 1 << 30,
             on_device: true,
             atomics: true,
+            network: None,
             note: None,
             via: "torchrun".into(),
         };
@@ -126,6 +228,23 @@ mod tests {
             ..path
         };
         let text = host.to_string();
+        let adapter = AdapterPath::new(rdma::Transport::Soft, "soft nic");
+        let size = NetworkPlan { queues_per_peer: 1, queue_blocks: 256, staging_bytes: 4096 };
+        let groups = vec![vec![0, 1], vec![2, 3]];
+        let network = NetworkPath { adapter, way: "tcp 10.0.0.1:7".into(), size, within_reach: groups };
+        let mixed = WorldPath {
+            network: Some(network.clone()),
+            hosts: 2,
+            link: Link::SharedMemory,
+            note: None,
+            ..host.clone()
+        };
+        let expected = "peer within hosts (shared memory), soft between 2 hosts (tcp 10.0.0.1:7), 4 PEs, heap 1 GiB host, atomics by adapter";
+        assert_eq!(mixed.to_string(), expected);
+        let alone =
+            NetworkPath { within_reach: (0..4).map(|pe| vec![pe]).collect(), way: "Unix sockets".into(), ..network };
+        let forced = WorldPath { transport: "soft", network: Some(alone), hosts: 1, ..mixed };
+        assert_eq!(forced.to_string(), "soft 4 PEs (Unix sockets), heap 1 GiB host, atomics by adapter");
         assert!(text.starts_with("peer 4 PEs (host memory), heap 1 GiB host, atomics none (rank 0"), "{text}");
     }
 }

@@ -139,9 +139,11 @@ impl<'a, T> SymSlice<'a, T> {
         self.world.heap().address() + self.offset as u64
     }
 
-    /// The address of the first element of another PE, as this PE's kernels see it.
+    /// The address of the first element of another PE, as this PE's kernels see it. Nothing for one that loads and stores do
+    /// not reach.
     pub fn ptr(&self, pe: usize) -> Option<u64> {
-        (pe < self.world.n_pes()).then(|| self.world.heap().address_of(pe) + self.offset as u64)
+        let near = pe < self.world.n_pes() && self.world.heap().reaches(pe);
+        near.then(|| self.world.heap().address_of(pe) + self.offset as u64)
     }
 }
 
@@ -180,14 +182,14 @@ impl<'a, T: Pod> SymSlice<'a, T> {
     pub fn get(&self, first: usize, count: usize, pe: usize) -> Result<Vec<T>, ShmemError> {
         let at = self.of(first, count, pe)?;
         let mut out = vec![T::zeroed(); count];
-        self.world.heap().read(pe, at, bytemuck::cast_slice_mut(&mut out))?;
+        self.world.read_heap(pe, at, bytemuck::cast_slice_mut(&mut out))?;
         Ok(out)
     }
 
     /// Writes elements of another PE, from `first` on; complete when it returns.
     pub fn put(&self, first: usize, values: &[T], pe: usize) -> Result<(), ShmemError> {
         let at = self.of(first, values.len(), pe)?;
-        self.world.heap().write(pe, at, bytemuck::cast_slice(values))
+        self.world.write_heap(pe, at, bytemuck::cast_slice(values))
     }
 
     fn of(&self, first: usize, count: usize, pe: usize) -> Result<usize, ShmemError> {

@@ -1,11 +1,12 @@
 //! A world as one PE sees it.
 
 use super::book::{ALIGN, Book};
-use super::bootstrap::{Bootstrap, BootstrapError, DEFAULT_TIMEOUT, LocalBootstrap, LostRank};
+use super::bootstrap::{Bootstrap, BootstrapError, LostRank};
 use super::builder::WorldBuilder;
 use super::card::HostId;
-use super::heap::{HEAP_ALIGN, Heap, HostMemory};
-use super::path::{Handover, Link, WorldPath};
+use super::heap::{HEAP_ALIGN, Heap};
+use super::network::Network;
+use super::path::WorldPath;
 use super::team::{Areas, Teams};
 use super::{ShmemError, Sym};
 use crate::args;
@@ -14,11 +15,12 @@ use crate::memory::{Place, Region};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// Bytes of a CPU engine's heap in [`World::local`].
-const LOCAL_HEAP: usize = super::card::CPU_HEAP;
+/// How long a PE whose memory others reach through the network stays for them.
+const FAREWELL: Duration = Duration::from_secs(30);
 
 /// One PE of a world. Cheap to clone. Collective calls are made by every PE, in the same order and with the same arguments.
 #[derive(Clone)]
@@ -33,6 +35,8 @@ struct Inner {
     own: Own,
     path: WorldPath,
     hosts: Vec<HostId>,
+    /// How PEs are reached that loads and stores do not reach. `None` too once this is dropped.
+    network: Option<Network>,
     /// The first rank known to have ended before its time.
     lost: Arc<OnceLock<LostRank>>,
 }
@@ -43,6 +47,7 @@ pub(super) struct Parts {
     pub(super) own: Own,
     pub(super) path: WorldPath,
     pub(super) hosts: Vec<HostId>,
+    pub(super) network: Option<Network>,
 }
 
 /// What this PE has beside the heap.
@@ -51,26 +56,30 @@ pub(super) struct Own {
     teams: Teams,
     /// The bytes of that room, from the beginning of the heap on.
     room: usize,
+    /// Where host calls have room for what they move through the network; behind the teams'.
+    bounce: Mutex<Range<usize>>,
     /// The book's map for kernels, if they check.
     allocated: Option<Region>,
 }
 
 impl Own {
-    /// For the PE with this heap, of which programs can have `heap_bytes`.
+    /// For the PE with this heap, of which programs can have `heap_bytes`, and host calls `bounce`.
     pub(super) fn new(
         engine: &Engine,
         heap: &Heap,
         heap_bytes: usize,
         (pe, pes): (usize, usize),
         checked: bool,
+        bounce: usize,
     ) -> Result<Self, ShmemError> {
         let areas = Areas::plan(heap_bytes, pes);
-        let room = areas.bytes();
+        let begin = areas.bytes().next_multiple_of(ALIGN);
+        let room = begin + bounce;
         let teams = Teams::new(engine, heap.address(), 0, areas, (pe, pes))?;
         // One word more, so that a heap of any length has whole words.
         let map = heap.bytes() / abi::HEAP_GRANULE / 8 + size_of::<u32>();
         let allocated = checked.then(|| engine.allocate(Place::Device, map)).transpose()?;
-        Ok(Self { teams, room, allocated })
+        Ok(Self { teams, room, bounce: Mutex::new(begin..room), allocated })
     }
 }
 
@@ -89,61 +98,6 @@ struct Told {
 }
 
 impl World {
-    /// `n` PEs in this process, each on CPU threads of its own: for tests and examples. Each belongs to a thread of its own, since
-    /// collective calls wait for the others.
-    pub fn local(n: usize) -> Result<Vec<Self>, ShmemError> {
-        let engines = (0..n).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>()?;
-        Self::local_on(engines, LOCAL_HEAP)
-    }
-
-    /// One PE in this process for each engine, with heaps of `heap_bytes`. Several may be on one GPU, each with an engine of its own.
-    pub fn local_on(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
-        if engines.iter().all(|e| e.space().gpu_context().is_none()) {
-            return Self::threads(engines, heap_bytes);
-        }
-        let bootstraps = LocalBootstrap::all(engines.len());
-        std::thread::scope(|s| {
-            let build = |(engine, bootstrap): (Engine, LocalBootstrap)| {
-                let builder = Self::builder(&engine).heap_bytes(heap_bytes).bootstrap(Box::new(bootstrap));
-                s.spawn(move || builder.build())
-            };
-            let all: Vec<_> = engines.into_iter().zip(bootstraps).map(build).collect();
-            all.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
-        })
-    }
-
-    /// PEs on CPU engines of this process: all see the heaps at the same addresses.
-    fn threads(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
-        let pes = engines.len();
-        let no_heap = |reason: String| ShmemError::Heap { bytes: heap_bytes, pes, reason };
-        let bytes = heap_bytes.checked_add(own_bytes(heap_bytes, pes)).and_then(|b| b.checked_next_multiple_of(ALIGN));
-        let stride = bytes.and_then(|b| b.checked_next_multiple_of(HEAP_ALIGN));
-        let total = stride.and_then(|s| s.checked_mul(pes)).filter(|all| isize::try_from(*all).is_ok());
-        let (Some(bytes), Some(stride), Some(total)) = (bytes, stride, total) else {
-            return Err(no_heap("more than 64 bits can address; ask for less".to_owned()));
-        };
-        let all = Arc::new(HostMemory::private(total).map_err(|e| no_heap(e.to_string()))?);
-        let path = |via: String| WorldPath {
-            transport: "peer",
-            pes,
-            hosts: 1,
-            link: if pes == 1 { Link::Alone } else { Link::Threads },
-            handover: Handover::OneMapping,
-            heap_bytes,
-            on_device: false,
-            atomics: true,
-            note: None,
-            via,
-        };
-        let one = |(engine, bootstrap): (Engine, LocalBootstrap)| {
-            let heap = Heap::in_host_memory(engine.space(), all.clone(), bootstrap.rank(), bytes, stride)?;
-            let own = Own::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), cfg!(debug_assertions))?;
-            let parts = Parts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes] };
-            Self::new(engine, parts, Box::new(bootstrap), DEFAULT_TIMEOUT)
-        };
-        engines.into_iter().zip(LocalBootstrap::all(pes)).map(one).collect()
-    }
-
     /// Settings of a world of which this process (or thread) is one PE, with kernels on `engine`.
     pub fn builder(engine: &Engine) -> WorldBuilder {
         WorldBuilder::new(engine)
@@ -155,7 +109,7 @@ impl World {
         bootstrap: Box<dyn Bootstrap>,
         timeout: Duration,
     ) -> Result<Self, ShmemError> {
-        let Parts { heap, own, path, hosts } = parts;
+        let Parts { heap, own, path, hosts, network } = parts;
         let mut book = Book::new(bootstrap.size(), heap.bytes());
         // The first memory taken is the first of the heap, where `Own` has it.
         book.take(own.room, ALIGN)?;
@@ -173,7 +127,7 @@ impl World {
             })
         });
         let book = Mutex::new(book);
-        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book, own, path, hosts, lost })))
+        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book, own, path, hosts, network, lost })))
     }
 
     /// This PE's number, from 0.
@@ -284,8 +238,7 @@ impl World {
             _ => self.engine().grid(1, 1).threads,
         };
         let grid = crate::engine::Grid { blocks: 1, threads };
-        self.engine().launch("wb_shmem_barrier", grid, args!(self))?.finish()?;
-        Ok(())
+        self.call(None, "wb_shmem_barrier", grid, args!(self))
     }
 
     /// All ranks make the same call, and each gives bytes for all. `call` names the call and its arguments; ranks that say something
@@ -372,27 +325,22 @@ impl World {
         &self.0.own.teams
     }
 
+    pub(super) fn network(&self) -> Option<&Network> {
+        self.0.network.as_ref()
+    }
+
+    /// Where in this PE's heap host calls have room, for one call at a time.
+    pub(super) fn bounce(&self) -> MutexGuard<'_, Range<usize>> {
+        self.0.own.bounce.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     pub(super) fn heap(&self) -> &Heap {
         &self.0.heap
     }
 
     /// `wb_world`: the world as this PE's kernels see it.
     pub(super) fn view(&self) -> abi::World {
-        let inner = &self.0;
-        let team = inner.own.teams.of_all();
-        let atomics = if inner.path.atomics { abi::WORLD_ATOMICS } else { 0 };
-        abi::World {
-            control: inner.engine.control_address(),
-            heap: inner.heap.address(),
-            heap_bytes: inner.heap.bytes() as u64,
-            stride: inner.heap.stride() as u64,
-            allocated: inner.own.allocated.as_ref().map_or(0, Region::address),
-            pe: team.pe,
-            size: team.size,
-            flags: abi::WORLD_LOAD_STORE | atomics,
-            team,
-            ..abi::World::zeroed()
-        }
+        self.0.view(self.0.network.as_ref())
     }
 
     pub(super) fn dropped(&self, offset: usize) {
@@ -412,12 +360,62 @@ fn read(message: &[u8]) -> (Told, &[u8]) {
     (told.unwrap_or_else(unknown), message.get(line + 1..).unwrap_or_default())
 }
 
+impl Inner {
+    /// Waits until what kernels have sent has arrived: they may have ended before. At most their deadline.
+    fn drain(&self, network: &Network) -> bool {
+        let warp = self.engine.warp_width();
+        let grid = crate::engine::Grid { blocks: 1, threads: warp };
+        let mut args = Args::new();
+        args.push_value(self.view(Some(network)));
+        let run = self.engine.launch("wb_shmem_quiet", grid, args);
+        run.is_ok_and(|run| run.finish().is_ok())
+    }
+
+    /// `wb_world`: the world as this PE's kernels see it.
+    fn view(&self, network: Option<&Network>) -> abi::World {
+        let team = self.own.teams.of_all();
+        let atomics = if self.path.atomics { abi::WORLD_ATOMICS } else { 0 };
+        let (network, flags) = match network {
+            Some(network) => (network.address(), 0),
+            None => (0, abi::WORLD_LOAD_STORE | atomics),
+        };
+        abi::World {
+            control: self.engine.control_address(),
+            heap: self.heap.address(),
+            heap_bytes: self.heap.bytes() as u64,
+            stride: self.heap.stride() as u64,
+            allocated: self.own.allocated.as_ref().map_or(0, Region::address),
+            network,
+            pe: team.pe,
+            size: team.size,
+            flags,
+            team,
+            ..abi::World::zeroed()
+        }
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Memory needs no farewell: what others have mapped stays until they unmap it. One that ends by a panic does not leave in
-        // order: the others are to hear of it.
-        if !std::thread::panicking() {
-            self.bootstrap.leave();
+        // One that ends by a panic does not leave in order: the others are to hear of it.
+        let in_order = !std::thread::panicking();
+        match self.network.take() {
+            // What others have mapped stays until they unmap it.
+            None if in_order => self.bootstrap.leave(),
+            // Connections and registered memory do not: others may still be reading, or wait for what is on its way.
+            Some(network) if in_order => {
+                let is_stopped = self.engine.is_cancelled() || self.engine.stopped_for().is_some();
+                let sent = !is_stopped && self.drain(&network);
+                let within = if is_stopped { Duration::ZERO } else { self.timeout.min(FAREWELL) };
+                if !sent && !is_stopped {
+                    tracing::warn!(failures = ?network.failures(), "a PE ends before all that it sent has arrived");
+                }
+                let heap = std::mem::replace(&mut self.heap, Heap::none(self.engine.space()));
+                let told = Told { call: "the end of its world".to_owned(), dropped: Vec::new() };
+                let farewell = serde_json::to_vec(&told).unwrap_or_default();
+                self.bootstrap.leave_after_others(&farewell, Box::new((network, heap)), within);
+            }
+            network => drop(network),
         }
     }
 }
@@ -435,5 +433,6 @@ impl<'a> KernelArg<'a> for &'a World {
     }
 }
 
+mod local;
 #[cfg(test)]
 mod tests;

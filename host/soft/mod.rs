@@ -1,3 +1,4 @@
 //! Software devices.
 
+pub mod nic;
 pub mod nvme;

@@ -4,10 +4,23 @@
 
 #include "part.cuh"
 
+namespace warpbell {
+namespace host_calls {
+
+// A call of the host is complete when its kernel has ended: by stores it is so; what the network has still to do is waited for. By
+// all threads of a block.
+WB_FN void complete(const world_ref& world) {
+  if (world.raw().network != 0) world.quiet_all(by_block);
+}
+
+}  // namespace host_calls
+}  // namespace warpbell
+
 WB_CALL_KERNEL wb_shmem_put(WB_PARAM warpbell::world_ref world, uint64_t dest, uint64_t source, uint64_t bytes, uint32_t pe) {
   const warpbell::host_calls::part<uint8_t> mine(bytes);
   world.put(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first,
             reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
+  warpbell::host_calls::complete(world);
 }
 WB_EXPORT(wb_shmem_put)
 
@@ -23,15 +36,18 @@ WB_CALL_KERNEL wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t 
                                    WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value, uint32_t how, uint32_t pe) {
   world.put_signal(warpbell::by_block, reinterpret_cast<uint8_t*>(dest), reinterpret_cast<const uint8_t*>(source), bytes, sig, value,
                    static_cast<warpbell::signal>(how), pe);
+  warpbell::host_calls::complete(world);
 }
 WB_EXPORT(wb_shmem_put_signal)
 
 // What the stream did before it is there before the signal.
 WB_CALL_KERNEL wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value,
                                uint32_t how, uint32_t pe) {
-  if (threadIdx.x != 0) return;
-  world.fence();
-  world.signal_op(sig, value, static_cast<warpbell::signal>(how), pe);
+  if (threadIdx.x == 0) {
+    world.fence();
+    world.signal_op(sig, value, static_cast<warpbell::signal>(how), pe);
+  }
+  warpbell::host_calls::complete(world);
 }
 WB_EXPORT(wb_shmem_signal)
 
@@ -41,7 +57,8 @@ WB_CALL_KERNEL wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM
 }
 WB_EXPORT(wb_shmem_signal_wait)
 
-WB_CALL_KERNEL wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet(); }
+// All that this PE's kernels have put.
+WB_CALL_KERNEL wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet_all(warpbell::by_block); }
 WB_EXPORT(wb_shmem_quiet)
 
 namespace warpbell {
@@ -75,9 +92,11 @@ template <class T> WB_FN T perform(const world_ref& world, uint32_t what, sym<T>
 
 template <class T>
 WB_FN void answer(const world_ref& world, uint32_t what, sym<T> at, T value, T expected, uint32_t pe, T* before) {
-  if (threadIdx.x != 0) return;
-  const T word = perform(world, what, at, value, expected, pe);
-  if (before) *before = word;
+  if (threadIdx.x == 0) {
+    const T word = perform(world, what, at, value, expected, pe);
+    if (before) *before = word;
+  }
+  complete(world);
 }
 
 }  // namespace host_calls

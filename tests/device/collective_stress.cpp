@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include <warpbell/shmem.cuh>
 
 #include "check.h"
+#include "nic.h"
 
 using namespace warpbell;
 
@@ -22,6 +24,10 @@ namespace {
 constexpr uint32_t width = warp::width;
 constexpr uint64_t patient_ns = 60'000'000'000, impatient_ns = 300'000'000;
 constexpr size_t line_bytes = 128;
+
+// How PEs reach each other: by loads and stores; over adapters; or pairs of neighbours in one way, the others in the other.
+enum class by { stores, network, both };
+by transport = by::stores;
 constexpr size_t array_bytes = 32 << 10;  // of each array that cases use
 
 uint64_t mix(uint64_t x) {
@@ -48,6 +54,8 @@ struct bed {
   std::vector<uint32_t> stop, abort;
   std::vector<std::unique_ptr<wb_team_rounds[]>> rounds;
   areas all, other;  // of the world's team, and of one more
+  nic adapter;
+  std::unique_ptr<fabric> connections;
 
   bed(uint32_t pes, uint32_t scratch_bytes, uint64_t deadline_ns) : n(pes) {
     all = reserve(scratch_bytes);
@@ -74,7 +82,12 @@ struct bed {
       world[p].flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS;
       world[p].team = member(p, 0, 1, n, all);
     }
+    if (transport == by::stores) return;
+    const auto near = [](uint32_t a, uint32_t b) { return transport == by::both && a / 2 == b / 2; };
+    connections = std::make_unique<fabric>(adapter, world, 2, 128, 0, near);
+    adapter.start();
   }
+  ~bed() { adapter.stop(); }
 
   template <class T> static uint64_t address(T* p) { return reinterpret_cast<uint64_t>(p); }
   size_t size_of_scratch(uint32_t bytes) const { return size_t{WB_CHANNELS} * 2 * n * bytes; }
@@ -414,7 +427,9 @@ void refused() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const uint32_t scale = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 1;
+  const std::string how = argc > 1 ? argv[1] : "stores";
+  transport = how == "stores" ? by::stores : how == "both" ? by::both : by::network;
+  const uint32_t scale = argc > 2 ? static_cast<uint32_t>(std::atoi(argv[2])) : 1;
   if (width < 32) {
     for (uint32_t pes : {1u, 2u, 4u, 8u}) model(pes, 1);
     side_by_side(5, 8 * scale);
@@ -428,6 +443,6 @@ int main(int argc, char** argv) {
   puts_and_barriers(20 * scale);
   for (wb_shmem_call c : {WB_CALL_BARRIER, WB_CALL_BROADCAST, WB_CALL_REDUCE, WB_CALL_FCOLLECT, WB_CALL_ALLTOALL}) missing(c);
   refused();
-  std::printf("collectives at width %u: ok\n", width);
+  std::printf("collectives at width %u, by %s: ok\n", width, how.c_str());
   return 0;
 }

@@ -6,12 +6,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "shmem_calls.cu"
 #include "check.h"
+#include "nic.h"
 
 using namespace warpbell;
 
@@ -20,6 +23,11 @@ namespace {
 constexpr uint32_t width = warp::width;
 // Fewer rounds where a warp is many threads: they all share a few cores.
 constexpr uint32_t effort = width == 1 ? 40 : width == 4 ? 6 : 1;
+
+// How PEs reach each other: by loads and stores; over adapters; or pairs of neighbours in one way, the others in the other.
+enum class by { stores, network, both };
+by transport = by::stores;
+uint32_t adapter_flags = 0;
 
 // One PE: what the host of a world keeps for it.
 struct pe_state {
@@ -46,8 +54,16 @@ class stand {
     sync_ = take(team_bytes);
     signals_ = take(8 * WB_CHANNELS * n);
     scratch_ = take(WB_SCRATCH_LEAST_BYTES);
+    if (transport == by::stores) return;
+    for (uint32_t p = 0; p < n; ++p) connected_.push_back(loads_and_stores(p, 0));
+    const auto near = [](uint32_t a, uint32_t b) { return transport == by::both && a / 2 == b / 2; };
+    fabric_ = std::make_unique<fabric>(nic_, connected_, 2, 128, adapter_flags, near);
+    nic_.start();
   }
-  ~stand() { std::free(heap_); }
+  ~stand() {
+    nic_.stop();
+    std::free(heap_);
+  }
   stand(const stand&) = delete;
 
   uint32_t size() const { return static_cast<uint32_t>(pes_.size()); }
@@ -65,7 +81,8 @@ class stand {
   }
   template <class T> T* here(uint32_t pe, uint64_t offset) { return reinterpret_cast<T*>(heap_ + pe * bytes_ + offset); }
 
-  wb_world world(uint32_t p, uint32_t flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS) {
+  wb_world world(uint32_t p) { return connected_.empty() ? loads_and_stores(p) : connected_[p]; }
+  wb_world loads_and_stores(uint32_t p, uint32_t flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS) {
     wb_world w{};
     w.control = at(pes_[p].control);
     w.heap = reinterpret_cast<uint64_t>(here<uint8_t>(p, 0));
@@ -111,6 +128,9 @@ class stand {
   std::vector<pe_state> pes_;
   uint64_t next_, sync_ = 0, signals_ = 0, scratch_ = 0;
   uint8_t* heap_;
+  nic nic_;
+  std::vector<wb_world> connected_;
+  std::unique_ptr<fabric> fabric_;
 };
 
 // --- message passing: data, then its signal, then a look at the data --------------------------------------------------
@@ -181,6 +201,7 @@ void locked(uint32_t n, uint32_t threads, uint32_t turns) {
       w.fence();
       w.atomic_set(word, 0, 0);
     }
+    w.quiet();
   });
   for (uint32_t k = 0; k < 8; ++k) CHECK(s.here<uint64_t>(0, data)[k] == uint64_t{n} * threads * turns);
 }
@@ -245,7 +266,7 @@ void refused() {
     pe_state& p = s.pe(0);
     p.log = wb_error_log{};
     p.abort = 0;
-    const world_ref w(s.world(0, flags));
+    const world_ref w(s.loads_and_stores(0, flags));
     auto lane = [&] { call(w); };
     stand::run_block(1, lane);
     CHECK(p.log.count == 1 && p.abort == 1);
@@ -318,8 +339,12 @@ void ended() {
 
 }  // namespace
 
-int main() {
-  refused();
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "stores";
+  transport = how == "stores" ? by::stores : how == "both" ? by::both : by::network;
+  if (how == "flushed") adapter_flags = WB_SEND_CONSISTENCY;
+  if (how == "collapsed") adapter_flags = WB_SEND_COLLAPSED;
+  if (transport == by::stores) refused();
   ended();
   messages(2, width, 1, 30 * effort);
   messages(3, width == 1 ? 2 : width, 37, 10 * effort);
@@ -328,6 +353,6 @@ int main() {
   locked(2, width == 32 ? 4 : 2 * width, 2 * effort);
   for (uint32_t some : {0u, 1u}) collected(3, 24, some);
   rounds(width == 32 ? 2 : 4, width == 1 ? 2 : width, 4 * effort);
-  std::printf("shmem_stress, warps of %u: ok\n", width);
+  std::printf("shmem_stress, warps of %u, by %s: ok\n", width, how.c_str());
   return 0;
 }

@@ -1,6 +1,7 @@
 """The guest's root file system as cpio archives: a cached base, and an overlay with the programs under test."""
 
 import gzip
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 APPLETS = (
     "sh mount umount ls cat echo sleep insmod rmmod lsmod poweroff ln mkdir grep sed head tail dmesg basename dirname readlink "
-    "cut tr wc date kill seq test free dd stty env rm cp mv sort uname true false printf cmp sync find"
+    "cut tr wc date kill seq test free dd stty env rm cp mv sort uname true false printf cmp sync find ping timeout"
 ).split()
 
 # stat(2): kinds of a file.
@@ -87,14 +88,20 @@ def base(cache, kernel):
     return path
 
 
-def overlay(cache, files):
-    """An uncompressed archive of files (`{path in the guest: path here}`), programs stripped and with the libraries they need."""
+def overlay(cache, files, folders=()):
+    """An uncompressed archive of files (`{path in the guest: path here}`), programs stripped and with the libraries they need, which
+    are taken from these folders first."""
     archive, libraries = Archive(), {}
     for inside, here in files.items():
         here = Path(here)
         archive.file(inside, stripped(cache, here) if is_program(here) else here.read_bytes())
         if is_program(here):
-            libraries.update(needed_libraries(here))
+            libraries.update(needed_libraries(here, folders))
+    # What a program that ends a thread early loads by name (pthread_exit, pthread_cancel).
+    for runtime in ("/lib/x86_64-linux-gnu/libgcc_s.so.1", "/usr/lib/x86_64-linux-gnu/libgcc_s.so.1"):
+        if folders and Path(runtime).exists():
+            libraries.setdefault(runtime, runtime)
+            break
     for inside, here in sorted(libraries.items()):
         archive.file(inside, Path(here).resolve().read_bytes())
     return archive.finish()
@@ -117,12 +124,31 @@ def stripped(cache, path):
     return copy.read_bytes()
 
 
-def needed_libraries(program):
-    """`{path: path}` of the shared libraries and the loader that a program asks for."""
+def loaded_from(tree):
+    """The folders of an unpacked package in which the loader would look."""
+    return [folder for place in ("usr/lib", "lib") for folder in Path(tree).glob(f"{place}/*-linux-gnu*")]
+
+
+def needed_libraries(program, folders=(), missing_too=False):
+    """`{path in the guest: path here}` of the shared libraries and the loader that a program asks for, from these folders of
+    unpacked packages before this machine's; with `missing_too` also the names of those that are nowhere."""
     if not shutil.which("ldd"):
         raise RigError("no `ldd` on this machine; install it (apt-get install libc-bin)")
-    shown = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
-    if "not found" in shown:
+    environment = dict(os.environ, LD_LIBRARY_PATH=":".join(map(str, folders)))
+    command = ["ldd", program]
+    shown = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False, env=environment).stdout
+    missing = re.findall(r"^\s+(\S+) => not found", shown, re.MULTILINE)
+    if missing and not missing_too:
         raise RigError(f"{program} lacks a library on this machine:\n{shown}")
     paths = re.findall(r"(?:=> |^\s+)(/\S+) \(0x", shown, re.MULTILINE)
-    return {path: path for path in paths}
+    found = {_inside(path, folders): path for path in paths}
+    return (found, missing) if missing_too else found
+
+
+def _inside(path, folders):
+    """Where a library belongs: one of an unpacked package where the package has it, one of this machine where it is here."""
+    for folder in folders:
+        if Path(path).parent == folder:
+            # .../PACKAGE/usr/lib/TRIPLET or .../PACKAGE/lib/TRIPLET
+            return "/usr/lib/" + f"{folder.name}/{Path(path).name}"
+    return path

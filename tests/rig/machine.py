@@ -1,5 +1,5 @@
-"""The virtual machine: QEMU under TCG with NVMe drives, with or without an IOMMU, its console, and a line on which the guest asks for what only
-a host can do: pull a drive, plug one in, look at the medium."""
+"""The virtual machine: QEMU under TCG, with NVMe drives or without, with or without an IOMMU, its console, and a line on which the guest asks
+for what only a host can do: pull a drive, plug one in, look at the medium."""
 
 import json
 import queue
@@ -35,7 +35,7 @@ SILENCE_S = 180
 class Machine:
     """A booted guest. `finish` answers whether it closed as it should."""
 
-    def __init__(self, kernel, initrd, folder, iommu, log):
+    def __init__(self, kernel, initrd, folder, iommu, drives, log):
         self.folder, self.log = Path(folder), log
         self.lines = []
         self.done = None
@@ -48,7 +48,7 @@ class Machine:
         theirs = {}
         for name in ("console", "control", "qmp"):
             ours[name], theirs[name] = socket.socketpair()
-        command = self._command(kernel, initrd, iommu, theirs)
+        command = self._command(kernel, initrd, iommu, drives, theirs)
         (self.folder / "command.txt").write_text(" ".join(map(str, command)) + "\n")
         self.errors = open(self.folder / "qemu.log", "wb")
         self.process = subprocess.Popen(
@@ -83,7 +83,7 @@ class Machine:
             node["file"] = {"driver": "blkdebug", "image": node["file"], "inject-error": rules}
         return ["-blockdev", json.dumps(node)]
 
-    def _command(self, kernel, initrd, iommu, sockets):
+    def _command(self, kernel, initrd, iommu, drives, sockets):
         command = [need("qemu-system-x86_64", "qemu-system-x86")]
         command += ["-machine", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", str(min(threads(), 4)), "-m", "1536"]
         command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
@@ -97,6 +97,11 @@ class Machine:
         if iommu:
             # First of all devices: those before it would not be behind it.
             command += ["-device", "intel-iommu,intremap=on,caching-mode=on"]
+        return command + (self._drives() if drives else [])
+
+    def _drives(self):
+        """Drives and the device with nothing but memory."""
+        command = []
         for name, slot, extra, namespaces in FIXED:
             command += ["-device", f"nvme,id={name},serial=RIG-{name.upper()},addr={slot:#x}{extra}"]
             for nsid, (file, mib, block, bad) in enumerate(namespaces, 1):

@@ -126,18 +126,48 @@ def fetched(cache, package, version, suite=None):
     def download(folder):
         run(["apt-get", "download", "-q", f"{package}={version}"], cwd=folder, env=suite and suite.environment)
 
-    name = f"{package}_{version}".replace(":", "%").replace("/", "_")
-    folder = made(cache / "packages" / name, download)
+    folder = made(_folder(cache, "packages", package, version), download)
     files = list(folder.glob("*.deb"))
     if len(files) != 1:
         raise RigError(f"{folder} holds {len(files)} package files instead of one; delete the folder")
     return files[0]
 
 
+def candidates(packages):
+    """`{package: version}` of those that apt would take, asked for at once."""
+    shown = run(["apt-cache", "policy", *packages])
+    found = re.findall(r"^(\S+):\n(?:  .*\n)*?  Candidate: (\S+)$", shown, re.MULTILINE)
+    versions = {name: version for name, version in found if version != "(none)"}
+    for name in packages:
+        if name not in versions:
+            raise RigError(f"apt knows no package {name}; run `apt-get update`, or add a Debian suite that has it")
+    return versions
+
+
+def fetched_together(cache, versions):
+    """Downloads those of these packages (`{package: version}`) that are not here yet, all in one go."""
+    wanted = {name: version for name, version in versions.items() if not _folder(cache, "packages", name, version).is_dir()}
+    if not wanted:
+        return
+    (cache / "packages").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".together.", dir=cache / "packages") as folder:
+        run(["apt-get", "download", "-q", *(f"{name}={version}" for name, version in wanted.items())], cwd=folder)
+        for name, version in wanted.items():
+            files = list(Path(folder).glob(f"{name}_*.deb"))
+            if len(files) != 1:
+                raise RigError(f"apt-get fetched {len(files)} files of package {name} {version} instead of one")
+            made(_folder(cache, "packages", name, version), lambda own: shutil.move(files[0], own))
+
+
+def _folder(cache, kind, package, version):
+    name = f"{package}_{version}".replace(":", "%").replace("/", "_")
+    return cache / kind / name
+
+
 def unpacked(cache, package, version):
     """The folder of a package's content."""
-    name = f"{package}_{version}".replace(":", "%").replace("/", "_")
-    return made(cache / "unpacked" / name, lambda folder: run(["dpkg-deb", "-x", fetched(cache, package, version), folder]))
+    folder = _folder(cache, "unpacked", package, version)
+    return made(folder, lambda out: run(["dpkg-deb", "-x", fetched(cache, package, version), out]))
 
 
 def busybox(cache):

@@ -32,7 +32,8 @@ fn compile(width: u32) -> CpuImage {
     load(&library)
 }
 
-fn compile_to(library: &Path, width: u32) {
+/// Compiles it to a library.
+pub fn compile_to(library: &Path, width: u32) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
     command.args(["-xc++", "-std=c++20", "-O0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);

@@ -1,7 +1,9 @@
 //! Ranks that are threads of one process.
 
 use super::loss::Losses;
-use super::{Bootstrap, BootstrapError, LEFT, LostRank};
+use super::secret::random;
+use super::{Bootstrap, BootstrapError, LEFT, LostRank, Secret};
+use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,6 @@ struct Meeting {
     changed: Condvar,
 }
 
-#[derive(Debug)]
 struct State {
     /// Calls that are complete.
     round: u64,
@@ -33,6 +34,23 @@ struct State {
     left: Vec<bool>,
     /// What each rank's part knows of the others.
     losses: Vec<Losses>,
+    /// What stays until the last has left.
+    kept: Vec<Box<dyn Any + Send + Sync>>,
+    /// What keys are made of, once somebody wants one.
+    secret: Option<Secret>,
+}
+
+impl State {
+    /// What was kept, once nobody is left; dropped without the lock.
+    fn done_with(&mut self) -> Vec<Box<dyn Any + Send + Sync>> {
+        if self.left.iter().all(|left| *left) { std::mem::take(&mut self.kept) } else { Vec::new() }
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("round", &self.round).field("left", &self.left).finish_non_exhaustive()
+    }
 }
 
 impl Meeting {
@@ -43,6 +61,8 @@ impl Meeting {
             all: Arc::default(),
             left: vec![false; size],
             losses: (0..size).map(|_| Losses::default()).collect(),
+            kept: Vec::new(),
+            secret: None,
         };
         Arc::new(Self { size, state: Mutex::new(state), changed: Condvar::new() })
     }
@@ -76,7 +96,9 @@ impl LocalBootstrap {
         }
         // From here on it is known; who waits sees the loss before the leaving.
         state.left[self.rank] = true;
+        let kept = state.done_with();
         drop(state);
+        drop(kept);
         for tell in tell {
             tell(&lost);
         }
@@ -135,8 +157,26 @@ impl Bootstrap for LocalBootstrap {
     }
 
     fn leave(&self) {
-        self.state().left[self.rank] = true;
+        let mut state = self.state();
+        state.left[self.rank] = true;
+        let kept = state.done_with();
+        drop(state);
+        drop(kept);
         self.meeting.changed.notify_all();
+    }
+
+    fn key(&self, purpose: &str) -> Option<[u8; 32]> {
+        let mut state = self.state();
+        if state.secret.is_none() {
+            state.secret = Secret::new(&random::<32>().ok()?).ok();
+        }
+        state.secret.as_ref().map(|s| s.key(purpose))
+    }
+
+    /// One thread may hold several parts and end them one after the other: nobody waits, and the last one lets go of everything.
+    fn leave_after_others(&self, _: &[u8], what: Box<dyn Any + Send + Sync>, _: Duration) {
+        self.state().kept.push(what);
+        self.leave();
     }
 
     fn via(&self) -> String {

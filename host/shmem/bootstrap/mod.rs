@@ -48,8 +48,44 @@ pub trait Bootstrap: Send + Sync + fmt::Debug {
     /// This rank ends in order: its end is no loss to the others.
     fn leave(&self) {}
 
+    /// A key that all ranks have and nobody else, another one for each purpose; for what ranks say to each other by ways of their own.
+    /// One that has no secret has none: the variables `WARPBELL_SECRET` and `WARPBELL_SECRET_FILE` can give it instead.
+    fn key(&self, purpose: &str) -> Option<[u8; 32]> {
+        let _ = purpose;
+        None
+    }
+
+    /// The address of this rank's host by which the others may reach it, and the one by which it reached rank 0, as far as is known.
+    fn route(&self) -> Route {
+        Route::default()
+    }
+
+    /// As [`Bootstrap::leave`] for a rank whose memory the others may still use: `what` stays until they have all said farewell too, left
+    /// or are lost, at most `within`. `farewell` is what an exchange of the others finds instead of the bytes that it hoped for.
+    fn leave_after_others(&self, farewell: &[u8], what: Box<dyn std::any::Any + Send + Sync>, within: Duration) {
+        // However it ends, this rank has waited.
+        let _ = self.allgather(farewell, within);
+        drop(what);
+        self.leave();
+    }
+
     /// How the ranks were found, for people: `torchrun`, `local threads`.
     fn via(&self) -> String;
+}
+
+/// Addresses of a rank, as its connection to the others shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct Route {
+    /// Of its own host.
+    pub own: Option<std::net::IpAddr>,
+    /// Of rank 0's host.
+    pub first: Option<std::net::IpAddr>,
+}
+
+/// A key that nobody else has.
+pub(super) fn random_key() -> Result<[u8; 32], BootstrapError> {
+    secret::random()
 }
 
 /// A rank that ended before its time.

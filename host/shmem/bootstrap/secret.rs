@@ -1,6 +1,8 @@
 //! The secret that the ranks of one world share.
 
 use super::{BootstrapError, Environment};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +13,8 @@ use std::sync::Arc;
 const SHORTEST: usize = 16;
 /// Most bytes.
 const LONGEST: usize = 4096;
+/// Bytes of a block of SHA-256.
+const BLOCK: usize = 64;
 /// Permission bits of others than a file's owner and group: read, write.
 const OTHERS: u32 = 0o006;
 
@@ -68,12 +72,31 @@ impl Secret {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// A key made of it, another one for each purpose: HMAC-SHA256 of the purpose.
+    pub fn key(&self, purpose: &str) -> [u8; 32] {
+        let mac = keyed(&self.0).chain_update(b"warpbell key for ").chain_update(purpose.as_bytes());
+        mac.finalize().into_bytes().into()
+    }
 }
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
+}
+
+/// HMAC-SHA256 with a key of any length (RFC 2104, FIPS 180-4).
+pub(super) fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    // HMAC's own first step (FIPS 198-1, 4): a key longer than a block is hashed, a shorter one filled up with zeroes.
+    let mut block = [0; BLOCK];
+    if key.len() <= BLOCK {
+        block[..key.len()].copy_from_slice(key);
+    } else {
+        let digest = Sha256::digest(key);
+        block[..digest.len()].copy_from_slice(&digest);
+    }
+    Hmac::new(&block.into())
 }
 
 /// Bytes of the system's random source.
@@ -143,6 +166,13 @@ mod tests {
         }
         let secret = find(&[("WARPBELL_SECRET", "0123456789abcdef")]).unwrap().unwrap();
         assert_eq!(format!("{secret:?}"), "Secret");
+    }
+
+    #[test]
+    fn each_purpose_has_a_key_of_its_own() {
+        let (a, b) = (Secret::new(&[1; 16]).unwrap(), Secret::new(&[2; 100]).unwrap());
+        assert_eq!(a.key("nic"), Secret::new(&[1; 16]).unwrap().key("nic"));
+        assert!(a.key("nic") != a.key("nick") && a.key("nic") != b.key("nic"));
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl World {
     ) -> Result<(), ShmemError> {
         match on {
             Some(stream) => self.engine().launch_on(stream, kernel, grid, args)?,
-            None => _ = self.engine().launch(kernel, grid, args)?.finish()?,
+            None => _ = self.engine().launch(kernel, grid, args)?.finish().map_err(|e| self.explained(e))?,
         }
         Ok(())
     }

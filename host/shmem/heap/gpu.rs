@@ -19,9 +19,13 @@ pub(in super::super) struct DeviceMemory {
     fabric: Option<[u8; FABRIC_HANDLE_BYTES]>,
 }
 
-/// Where the memory of each other PE comes from.
+/// Where the memory of each PE comes from.
 #[derive(Clone, Debug)]
 pub(in super::super) enum Source {
+    /// This PE's own.
+    Own,
+    /// Nowhere: it is out of reach.
+    Nowhere,
     /// A PE of this process, by its token.
     Here(String),
     /// A process of this host.
@@ -68,12 +72,12 @@ impl DeviceMemory {
         self.fabric
     }
 
-    /// Maps the memory of all PEs, and this one's at its place among them. `others` has one entry for each PE, none for `me`.
+    /// Maps the memory of all PEs that are within reach, and this one's at its place among them. `others` has one entry for each PE.
     pub(in super::super) fn map_all(
         &mut self,
         door: &Door,
         me: usize,
-        others: &[Option<Source>],
+        others: &[Source],
         align: usize,
         within: Duration,
     ) -> Result<AddressRange, String> {
@@ -81,7 +85,7 @@ impl DeviceMemory {
         let peers: Vec<Peer> = others
             .iter()
             .filter_map(|o| match o {
-                Some(Source::Host(peer)) => Some(peer.clone()),
+                Source::Host(peer) => Some(peer.clone()),
                 _ => None,
             })
             .collect();
@@ -94,8 +98,9 @@ impl DeviceMemory {
         let mut range = AddressRange::reserve(&self.context, total, align).map_err(|e| e.to_string())?;
         for (pe, from) in others.iter().enumerate() {
             let memory = match from {
-                None => self.memory.clone(),
-                Some(from) => self.import(pe, from, &came, stride)?,
+                Source::Own => self.memory.clone(),
+                Source::Nowhere => continue,
+                from => self.import(pe, from, &came, stride)?,
             };
             range.map(pe * stride, &memory).map_err(|e| format!("the heap of rank {pe}: {e}"))?;
         }
@@ -110,6 +115,7 @@ impl DeviceMemory {
         bytes: usize,
     ) -> Result<Arc<PhysicalMemory>, String> {
         let imported = match from {
+            Source::Own | Source::Nowhere => return Ok(self.memory.clone()),
             Source::Here(token) => {
                 let found = here().get(token).cloned();
                 return found.ok_or_else(|| format!("rank {pe} of this process has given its heap up"));

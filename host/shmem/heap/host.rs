@@ -2,6 +2,7 @@
 
 use super::HEAP_ALIGN;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -10,6 +11,7 @@ use std::ptr::NonNull;
 pub(in super::super) struct HostMemory {
     base: NonNull<u8>,
     bytes: usize,
+    parts: Vec<Range<usize>>,
 }
 
 // SAFETY: a range of addresses that is unmapped once, by whoever drops it last.
@@ -20,7 +22,7 @@ unsafe impl Sync for HostMemory {}
 /// What keeps a file in memory as long as it is: nobody can cut off what others have mapped.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
-/// A file in memory of `bytes` zero bytes, to be mapped by [`HostMemory::of`] here and in other processes.
+/// A file in memory of `bytes` zero bytes, to be mapped by [`HostMemory::placed`] here and in other processes.
 pub(in super::super) fn file(bytes: usize) -> io::Result<OwnedFd> {
     // SAFETY: a constant name; creates a descriptor.
     let fd = unsafe { libc::memfd_create(c"warpbell-heap".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -41,14 +43,48 @@ pub(in super::super) fn file(bytes: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Addresses for `bytes` bytes, a multiple of [`HEAP_ALIGN`], that begin at one; without memory.
+fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
+    let room = bytes.checked_add(HEAP_ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
+    // More addresses than needed, to find an aligned range among them.
+    let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping at an address that the system chooses.
+    let p = unsafe { libc::mmap(std::ptr::null_mut(), room, none, flags, -1, 0) };
+    if p == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let start = p as usize;
+    let base = start.next_multiple_of(HEAP_ALIGN);
+    let head = base - start;
+    let tail = room - head - bytes;
+    let base = p.cast::<u8>().wrapping_add(head);
+    // SAFETY: both are parts of the reservation at its ends, and nothing is in them.
+    unsafe {
+        if head > 0 {
+            libc::munmap(p, head);
+        }
+        if tail > 0 {
+            libc::munmap(base.wrapping_add(bytes).cast(), tail);
+        }
+    }
+    NonNull::new(base).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
 impl HostMemory {
     /// Memory of this process alone.
     pub(in super::super) fn private(bytes: usize) -> io::Result<Self> {
-        Self::map(bytes, None)
+        Self::map(bytes, None, std::slice::from_ref(&(0..bytes)))
     }
 
-    /// All of a file that [`file`] made, here or in another process.
-    pub(in super::super) fn of(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+    /// `bytes` bytes of addresses, of which only `parts` are memory, in ascending order: the parts of a file that [`file`] made, one
+    /// after the other, or private memory. All else faults.
+    pub(in super::super) fn placed(
+        fd: Option<BorrowedFd<'_>>,
+        bytes: usize,
+        parts: &[Range<usize>],
+    ) -> io::Result<Self> {
+        let Some(fd) = fd else { return Self::map(bytes, None, parts) };
+        let length: usize = parts.iter().map(Range::len).sum();
         // SAFETY: all zero is a value of this type.
         let mut facts: libc::stat = unsafe { std::mem::zeroed() };
         // SAFETY: writes the facts.
@@ -57,61 +93,59 @@ impl HostMemory {
         }
         // SAFETY: reads the seals.
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-        if facts.st_size as usize != bytes || seals < 0 || seals & SEALS != SEALS {
-            let text = format!("not a heap's file: {} bytes instead of {bytes}, seals {seals:#x}", facts.st_size);
+        if facts.st_size as usize != length || seals < 0 || seals & SEALS != SEALS {
+            let text = format!("not a heap's file: {} bytes instead of {length}, seals {seals:#x}", facts.st_size);
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        Self::map(bytes, Some(fd))
+        Self::map(bytes, Some(fd), parts)
     }
 
-    fn map(bytes: usize, file: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+    fn map(bytes: usize, file: Option<BorrowedFd<'_>>, parts: &[Range<usize>]) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(HEAP_ALIGN);
-        let room = bytes.checked_add(HEAP_ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
-        // More addresses than needed, to find an aligned range among them.
-        let (none, reserve) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-        // SAFETY: a new mapping at an address that the system chooses.
-        let p = unsafe { libc::mmap(std::ptr::null_mut(), room, none, reserve, -1, 0) };
-        if p == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = p as usize;
-        let base = start.next_multiple_of(HEAP_ALIGN);
-        let head = base - start;
-        let tail = room - head - bytes;
-        let base = p.cast::<u8>().wrapping_add(head);
-        // SAFETY: both are parts of the reservation at its ends, and nothing is in them.
-        unsafe {
-            if head > 0 {
-                libc::munmap(p, head);
-            }
-            if tail > 0 {
-                libc::munmap(base.wrapping_add(bytes).cast(), tail);
-            }
-        }
+        let base = reserve(bytes)?;
+        // From here on dropping it gives the addresses back.
+        let mut this = Self { base, bytes, parts: Vec::new() };
         let (flags, fd) = match file {
             Some(fd) => (libc::MAP_SHARED, fd.as_raw_fd()),
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1),
         };
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: exactly the rest of the reservation, which this replaces.
-        let q = unsafe { libc::mmap(base.cast(), bytes, access, flags | libc::MAP_FIXED, fd, 0) };
-        if q == libc::MAP_FAILED {
-            let e = io::Error::last_os_error();
-            // SAFETY: the rest of the reservation.
-            unsafe { libc::munmap(base.cast(), bytes) };
-            return Err(e);
+        let mut in_file = 0;
+        for part in parts {
+            let outside = part.start > part.end || part.end > bytes;
+            let place = libc::off_t::try_from(in_file).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            if outside || !part.start.is_multiple_of(HEAP_ALIGN) {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("{part:?} is no part of {bytes} bytes"),
+                ));
+            }
+            let at = base.as_ptr().wrapping_add(part.start);
+            let offset = if file.is_some() { place } else { 0 };
+            let length = part.len().max(1);
+            // SAFETY: inside the reservation, of which this replaces a part that nobody uses yet.
+            let q = unsafe { libc::mmap(at.cast(), length, access, flags | libc::MAP_FIXED, fd, offset) };
+            if q == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            in_file += part.len();
+            // Neighbours are one piece.
+            match this.parts.last_mut() {
+                Some(last) if last.end == part.start => last.end = part.end,
+                _ => this.parts.push(part.clone()),
+            }
         }
-        NonNull::new(base).map(|base| Self { base, bytes }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        Ok(this)
+    }
+
+    /// Which of its addresses are memory, each piece as long as can be.
+    pub(in super::super) fn parts(&self) -> &[Range<usize>] {
+        &self.parts
     }
 
     /// The first byte.
     pub(in super::super) fn base(&self) -> NonNull<u8> {
         self.base
-    }
-
-    /// Length in bytes.
-    pub(in super::super) fn len(&self) -> usize {
-        self.bytes
     }
 }
 
@@ -127,11 +161,15 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
+    fn whole(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<HostMemory> {
+        HostMemory::placed(Some(fd), bytes, std::slice::from_ref(&(0..bytes)))
+    }
+
     #[test]
     fn a_file_is_the_same_memory_wherever_it_is_mapped() {
         let fd = file(2 * HEAP_ALIGN).unwrap();
-        let a = HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
-        let b = HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
+        let a = whole(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
+        let b = whole(fd.as_fd(), 2 * HEAP_ALIGN).unwrap();
         drop(fd);
         assert_ne!(a.base(), b.base());
         assert!((a.base().as_ptr() as usize).is_multiple_of(HEAP_ALIGN));
@@ -144,12 +182,29 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_a_file_lie_where_they_belong() {
+        let fd = file(3 * HEAP_ALIGN).unwrap();
+        let parts = |all: &[usize]| all.iter().map(|i| i * HEAP_ALIGN..(i + 1) * HEAP_ALIGN).collect::<Vec<_>>();
+        let all = whole(fd.as_fd(), 3 * HEAP_ALIGN).unwrap();
+        let some = HostMemory::placed(Some(fd.as_fd()), 6 * HEAP_ALIGN, &parts(&[1, 2, 5])).unwrap();
+        assert_eq!(some.parts(), [HEAP_ALIGN..3 * HEAP_ALIGN, 5 * HEAP_ALIGN..6 * HEAP_ALIGN]);
+        // SAFETY: inside the parts that are memory.
+        unsafe {
+            some.base().add(5 * HEAP_ALIGN + 3).write(9);
+            some.base().add(HEAP_ALIGN).write(8);
+            assert_eq!((all.base().read(), all.base().add(2 * HEAP_ALIGN + 3).read()), (8, 9));
+        }
+        assert!(HostMemory::placed(Some(fd.as_fd()), 6 * HEAP_ALIGN, &parts(&[1, 2])).is_err(), "a part is left over");
+        assert!(HostMemory::placed(None, 2 * HEAP_ALIGN, &parts(&[2])).is_err(), "outside");
+    }
+
+    #[test]
     fn other_files_are_refused() {
         let fd = file(HEAP_ALIGN).unwrap();
-        assert!(HostMemory::of(fd.as_fd(), 2 * HEAP_ALIGN).is_err());
+        assert!(whole(fd.as_fd(), 2 * HEAP_ALIGN).is_err());
         let other = tempfile::tempfile().unwrap();
         other.set_len(HEAP_ALIGN as u64).unwrap();
-        assert!(HostMemory::of(other.as_fd(), HEAP_ALIGN).is_err());
+        assert!(whole(other.as_fd(), HEAP_ALIGN).is_err());
         // SAFETY: the file of this descriptor only.
         assert_ne!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) }, 0, "nobody can cut it off");
     }

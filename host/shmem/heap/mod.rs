@@ -14,8 +14,10 @@ pub(super) use host::{HostMemory, file};
 use super::ShmemError;
 use crate::cuda;
 use crate::memory::{MemoryError, Region, Space};
+use crate::rdma::MemoryRange;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ptr::NonNull;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -73,6 +75,8 @@ pub(super) struct Heap {
     pe: usize,
     bytes: usize,
     stride: usize,
+    /// Whose heaps loads and stores reach; nobody's is all.
+    near: Vec<bool>,
     space: Space,
 }
 
@@ -81,7 +85,7 @@ enum Memory {
     /// With what maps it into the GPU, if kernels run on one.
     Host {
         all: Arc<HostMemory>,
-        _registered: Option<Region>,
+        _registered: Vec<Region>,
     },
     Device {
         _all: cuda::AddressRange,
@@ -100,20 +104,31 @@ impl Heap {
         bytes: usize,
         stride: usize,
     ) -> Result<Self, MemoryError> {
-        let (base, registered) = match space.gpu_context() {
-            None => (all.base().as_ptr() as u64, None),
-            Some(_) => {
-                // SAFETY: the whole mapping, which stays for as long as `keep`, a clone of its owner, lives.
-                let region = unsafe { space.import_host(all.base(), all.len(), false, all.clone()) }?;
-                (region.address(), Some(region))
+        let mut registered = Vec::new();
+        let mut base = all.base().as_ptr() as u64;
+        if space.gpu_context().is_some() {
+            for (nth, part) in all.parts().iter().enumerate() {
+                let at = NonNull::new(all.base().as_ptr().wrapping_add(part.start)).unwrap_or(all.base());
+                // SAFETY: a part of the mapping that is memory, which stays for as long as `keep`, a clone of its owner, lives.
+                let region = unsafe { space.import_host(at, part.len(), false, all.clone()) }?;
+                let from = region.address().wrapping_sub(part.start as u64);
+                // Kernels count from one heap to the next: all pieces must lie as they do on the host.
+                if nth > 0 && from != base {
+                    let reason = "the GPU sees heaps in host memory at addresses of its own, and not side by side";
+                    let source = std::io::Error::new(std::io::ErrorKind::Unsupported, reason);
+                    return Err(MemoryError::Host { bytes: part.len(), source });
+                }
+                base = from;
+                registered.push(region);
             }
-        };
+        }
         Ok(Self {
             memory: Memory::Host { all, _registered: registered },
             base,
             pe,
             bytes,
             stride,
+            near: Vec::new(),
             space: space.clone(),
         })
     }
@@ -129,7 +144,33 @@ impl Heap {
     ) -> Self {
         let base = all.address();
         let memory = Memory::Device { _all: all, context: context.clone() };
-        Self { memory, base, pe, bytes, stride, space: space.clone() }
+        Self { memory, base, pe, bytes, stride, near: Vec::new(), space: space.clone() }
+    }
+
+    /// Nothing, in the place of one that was moved away.
+    pub(super) fn none(space: &Space) -> Self {
+        let memory = Memory::Leaked;
+        Self { memory, base: 0, pe: 0, bytes: 0, stride: 0, near: Vec::new(), space: space.clone() }
+    }
+
+    /// The same where loads and stores reach only the heaps of these PEs.
+    pub(super) fn reaching(mut self, near: Vec<bool>) -> Self {
+        self.near = near;
+        self
+    }
+
+    /// Whether loads and stores reach the heap of `pe`.
+    pub(super) fn reaches(&self, pe: usize) -> bool {
+        self.near.is_empty() || self.near.get(pe).copied().unwrap_or(false)
+    }
+
+    /// This PE's heap, to be registered with an adapter.
+    pub(super) fn range(&self) -> MemoryRange {
+        let host = match &self.memory {
+            Memory::Host { all, .. } => NonNull::new(Self::host(all, self.pe * self.stride)),
+            Memory::Device { .. } | Memory::Leaked => None,
+        };
+        MemoryRange { address: self.address(), bytes: self.stride, host }
     }
 
     /// The address of this PE's heap, as its kernels see it.
@@ -157,7 +198,15 @@ impl Heap {
         matches!(self.memory, Memory::Device { .. })
     }
 
-    fn check(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
+    /// That bytes are in a heap that this PE's loads and stores reach.
+    fn check(&self, pe: usize, offset: usize, bytes: usize) -> Result<(), ShmemError> {
+        if !self.reaches(pe) {
+            return Err(ShmemError::OutOfReach { pe });
+        }
+        Ok(self.bounds(offset, bytes)?)
+    }
+
+    fn bounds(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(()),
             _ => Err(MemoryError::OutOfBounds { offset, bytes, len: self.bytes }),
@@ -171,7 +220,7 @@ impl Heap {
 
     /// Copies bytes out of the heap of `pe`, a PE of the world.
     pub(super) fn read(&self, pe: usize, offset: usize, out: &mut [u8]) -> Result<(), ShmemError> {
-        self.check(offset, out.len())?;
+        self.check(pe, offset, out.len())?;
         match &self.memory {
             Memory::Host { all, .. } => {
                 let from = Self::host(all, pe * self.stride + offset);
@@ -193,7 +242,7 @@ impl Heap {
 
     /// Copies bytes into the heap of `pe`, a PE of the world.
     pub(super) fn write(&self, pe: usize, offset: usize, data: &[u8]) -> Result<(), ShmemError> {
-        self.check(offset, data.len())?;
+        self.check(pe, offset, data.len())?;
         match &self.memory {
             Memory::Host { all, .. } => {
                 let to = Self::host(all, pe * self.stride + offset);
@@ -213,7 +262,7 @@ impl Heap {
 
     /// Clears bytes of this PE's heap.
     pub(super) fn clear(&self, offset: usize, bytes: usize) -> Result<(), ShmemError> {
-        self.check(offset, bytes)?;
+        self.bounds(offset, bytes)?;
         match &self.memory {
             Memory::Host { all, .. } => {
                 let at = Self::host(all, self.pe * self.stride + offset);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::Grid;
+use crate::shmem::bootstrap::LocalBootstrap;
 
 /// Runs `work` on every PE of a world of threads.
 fn each(n: usize, heap_bytes: usize, work: impl Fn(&World) + Sync) {

@@ -44,6 +44,7 @@ mod tests;
 pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
 pub use fault::{Access, FaultPlan, Latency, MediaError, Readiness, Selector, StuckQueue, Trigger};
 pub use spec::SpecError;
+pub(super) use spec::time;
 pub use statistics::{QueueStatistics, Statistics};
 
 use self::core::{Core, Doorbells, Mailbox, Registers, lock, queue_bits};

@@ -107,7 +107,8 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-fn time(text: &str) -> Option<Duration> {
+/// A time with its unit: `20us`, `1.5s`; at most an hour.
+pub(in crate::soft) fn time(text: &str) -> Option<Duration> {
     let unit = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ')?;
     let value: f64 = text[..unit].parse().ok()?;
     let scale = match &text[unit..] {

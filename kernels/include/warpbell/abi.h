@@ -308,7 +308,13 @@ typedef struct wb_network {
   uint64_t heap;         // this PE's heap, as work requests name it
   uint32_t key;          // of it, for local use; big-endian
   uint32_t reserved0;
-  uint64_t reserved[5];
+  // As in wb_world, so that one address says everything to a function that is called.
+  uint64_t control;
+  uint64_t local;        // this PE's heap, as kernels see it
+  uint64_t heap_bytes;
+  uint64_t stride;
+  uint32_t pe;
+  uint32_t size;
 } wb_network;
 
 // What a kernel takes as its parameter: the world as one PE sees it, with constants that are read from parameter memory.
@@ -422,6 +428,8 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_peer, strict_key));
   h = fold(h, sizeof(wb_network));
   h = fold(h, offsetof(wb_network, key));
+  h = fold(h, offsetof(wb_network, local));
+  h = fold(h, offsetof(wb_network, pe));
   h = fold(h, sizeof(wb_world));
   h = fold(h, offsetof(wb_world, network));
   h = fold(h, offsetof(wb_world, allocated));

@@ -1,13 +1,12 @@
 //! Proofs and keys: HMAC-SHA256 (RFC 2104, FIPS 180-4) keyed by the shared secret.
 
 use crate::shmem::bootstrap::Secret;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
+use crate::shmem::bootstrap::secret::keyed;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
 
 /// Bytes of a tag.
 pub(super) const TAG: usize = 32;
-/// Bytes of a block of SHA-256.
-const BLOCK: usize = 64;
 
 /// What one end is in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,17 +87,6 @@ impl Seal {
     pub(super) fn opens(&mut self, length: &[u8], bytes: &[u8], tag: &[u8]) -> bool {
         self.mac(length, bytes).verify_slice(tag).is_ok()
     }
-}
-
-fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    // HMAC's own first step (FIPS 198-1, 4): a key longer than a block is hashed, a shorter one filled up with zeroes.
-    let mut block = [0; BLOCK];
-    if key.len() <= BLOCK {
-        block[..key.len()].copy_from_slice(key);
-    } else {
-        block[..TAG].copy_from_slice(&Sha256::digest(key));
-    }
-    Hmac::new(&block.into())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::wire::{GREETING, Greeting, Inbox, MAX_BYTES, Message, PROTOCOL, Step,
 use crate::engine::abi;
 use crate::shmem::bootstrap::loss::{Losses, Tell};
 use crate::shmem::bootstrap::secret::random;
-use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Secret};
+use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -34,6 +34,9 @@ pub struct Member {
     call: Mutex<u64>,
     /// Where rank 0 runs the store.
     server: Option<Server>,
+    secret: Secret,
+    /// Both ends of the connection to the store: this host's, and the store's.
+    addresses: (IpAddr, IpAddr),
 }
 
 struct Out {
@@ -100,6 +103,7 @@ impl Member {
         keep_alive(&stream).map_err(system)?;
         stream.set_write_timeout(Some(SEND)).map_err(system)?;
         stream.set_read_timeout(None).map_err(system)?;
+        let addresses = (stream.local_addr().map_err(system)?.ip(), stream.peer_addr().map_err(system)?.ip());
 
         let shared = Arc::new(Shared {
             rank: launched.rank,
@@ -116,7 +120,8 @@ impl Member {
         let thread = std::thread::Builder::new().name("wb-store-member".to_owned());
         thread.spawn(move || reader.read()).map_err(system)?;
         let out = Out { stream, seal: greeted.seal(End::Member), left: false };
-        let this = Self { launched: launched.clone(), shared, out: Mutex::new(out), call: Mutex::new(0), server };
+        let out = Mutex::new(out);
+        let this = Self { launched: launched.clone(), shared, out, call: Mutex::new(0), server, secret, addresses };
         this.say(&Message::Join {
             rank: launched.rank as u32,
             size: launched.size as u32,
@@ -249,6 +254,15 @@ impl Bootstrap for Member {
             // This process may end now: what it has to tell the others is to be on its way.
             server.close_door(ANSWER);
         }
+    }
+
+    fn key(&self, purpose: &str) -> Option<[u8; 32]> {
+        Some(self.secret.key(purpose))
+    }
+
+    fn route(&self) -> Route {
+        let first = (!self.launched.served && self.launched.rank != 0).then_some(self.addresses.1);
+        Route { own: Some(self.addresses.0), first }
     }
 
     fn via(&self) -> String {

@@ -14,16 +14,21 @@ class world_atomic : public world_rma {
   // --- any word --------------------------------------------------------------------------------------------------------
 
   template <class From> WB_FN element_t<From> atomic_fetch(From from, uint32_t pe) const {
+    using T = element_t<From>;
     auto f = extended(from);
-    return reaches_word(f, pe) ? order::bits<element_t<From>>(order::load_remote(there(f, pe))) : element_t<From>{};
+    const reached how = reaches_word(f, pe);
+    if (how == reached::by_stores) return order::bits<T>(order::load_remote(there(f, pe)));
+    return how == reached::by_network ? by_network(change::fetch, f, T{}, T{}, pe, true) : T{};
   }
   template <class To> WB_FN void atomic_set(To to, element_t<To> value, uint32_t pe) const {
     auto d = extended(to);
-    if (reaches_word(d, pe)) order::store_remote(there(d, pe), bits(value));
+    const reached how = reaches_word(d, pe);
+    if (how == reached::by_stores) order::store_remote(there(d, pe), bits(value));
+    else if (how == reached::by_network) by_network(change::swap, d, value, value, pe, false);
   }
   // The value before, as from all calls that fetch; zero when the call is refused.
   template <class To> WB_FN element_t<To> atomic_swap(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(extended(to), value, pe, [](auto* d, auto v) { return order::exchange_relaxed_sys(d, v); });
+    return fetching(change::swap, extended(to), value, pe, [](auto* d, auto v) { return order::exchange_relaxed_sys(d, v); });
   }
 
   // --- integers --------------------------------------------------------------------------------------------------------
@@ -31,38 +36,45 @@ class world_atomic : public world_rma {
   // Sets the word to `value` if it is `expected`.
   template <class To>
   WB_FN element_t<To> atomic_compare_swap(To to, element_t<To> expected, element_t<To> value, uint32_t pe) const {
-    return fetching(standard(to), value, pe, [e = bits(expected)](auto* d, auto v) {
+    return fetching(change::compare_swap, standard(to), value, pe, [e = bits(expected)](auto* d, auto v) {
       return order::compare_exchange_relaxed_sys(d, e, v);
-    });
+    }, expected);
   }
   template <class To> WB_FN element_t<To> atomic_fetch_add(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(standard(to), value, pe, [](auto* d, auto v) { return order::fetch_add_relaxed_sys(d, v); });
+    return fetching(change::add, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_add_relaxed_sys(d, v); });
   }
   template <class To> WB_FN element_t<To> atomic_fetch_inc(To to, uint32_t pe) const { return atomic_fetch_add(to, 1, pe); }
   template <class To> WB_FN element_t<To> atomic_fetch_and(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(standard(to), value, pe, [](auto* d, auto v) { return order::fetch_and_relaxed_sys(d, v); });
+    return fetching(change::bit_and, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_and_relaxed_sys(d, v); });
   }
   template <class To> WB_FN element_t<To> atomic_fetch_or(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(standard(to), value, pe, [](auto* d, auto v) { return order::fetch_or_relaxed_sys(d, v); });
+    return fetching(change::bit_or, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_or_relaxed_sys(d, v); });
   }
   template <class To> WB_FN element_t<To> atomic_fetch_xor(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(standard(to), value, pe, [](auto* d, auto v) { return order::fetch_xor_relaxed_sys(d, v); });
+    return fetching(change::bit_xor, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_xor_relaxed_sys(d, v); });
   }
 
   // Without an answer nobody waits for the word to come back: a GPU sends them off like stores.
   template <class To> WB_FN void atomic_add(To to, element_t<To> value, uint32_t pe) const {
-    auto d = standard(to);
-    if (reaches_word(d, pe)) order::add_relaxed_sys(there(d, pe), bits(value));
+    changing(change::add, standard(to), value, pe, [](auto* d, auto v) { order::add_relaxed_sys(d, v); });
   }
   template <class To> WB_FN void atomic_inc(To to, uint32_t pe) const { atomic_add(to, 1, pe); }
-  template <class To> WB_FN void atomic_and(To to, element_t<To> value, uint32_t pe) const { (void)atomic_fetch_and(to, value, pe); }
-  template <class To> WB_FN void atomic_or(To to, element_t<To> value, uint32_t pe) const { (void)atomic_fetch_or(to, value, pe); }
-  template <class To> WB_FN void atomic_xor(To to, element_t<To> value, uint32_t pe) const { (void)atomic_fetch_xor(to, value, pe); }
+  template <class To> WB_FN void atomic_and(To to, element_t<To> value, uint32_t pe) const {
+    changing(change::bit_and, standard(to), value, pe, [](auto* d, auto v) { order::fetch_and_relaxed_sys(d, v); });
+  }
+  template <class To> WB_FN void atomic_or(To to, element_t<To> value, uint32_t pe) const {
+    changing(change::bit_or, standard(to), value, pe, [](auto* d, auto v) { order::fetch_or_relaxed_sys(d, v); });
+  }
+  template <class To> WB_FN void atomic_xor(To to, element_t<To> value, uint32_t pe) const {
+    changing(change::bit_xor, standard(to), value, pe, [](auto* d, auto v) { order::fetch_xor_relaxed_sys(d, v); });
+  }
 
  protected:
   using world_rma::world_rma;
 
  private:
+  using change = network::change;
+
   template <class T> using word_of = typename order::detail::word<sizeof(T)>::type;
   template <class T> static WB_FN word_of<T> bits(T v) { return order::bits<word_of<T>>(v); }
 
@@ -83,12 +95,27 @@ class world_atomic : public world_rma {
     return as_word(&*p);
   }
 
-  template <class Word> WB_FN bool reaches_word(const Word* at, uint32_t pe) const {
+  template <class Word> WB_FN reached reaches_word(const Word* at, uint32_t pe) const {
     return reaches_one(WB_CALL_ATOMIC, at, pe, by_atomics);
   }
 
-  template <class Word, class T, class Do> WB_FN T fetching(Word* to, T value, uint32_t pe, Do change) const {
-    return reaches_word(to, pe) ? order::bits<T>(change(there(to, pe), bits(value))) : T{};
+  // What the word was if `fetches`.
+  template <class Word, class T>
+  WB_FN T by_network(change what, const Word* at, T value, T expected, uint32_t pe, bool fetches) const {
+    return order::bits<T>(static_cast<word_of<T>>(out_of_line(&network::atomic)(net(), WB_CALL_ATOMIC, what, address(at), bits(value), bits(expected),
+                                                                   sizeof(T), pe, network::own_lane(), fetches)));
+  }
+
+  template <class Word, class T, class Do> WB_FN void changing(change what, Word* to, T value, uint32_t pe, Do apply) const {
+    const reached how = reaches_word(to, pe);
+    if (how == reached::by_stores) apply(there(to, pe), bits(value));
+    else if (how == reached::by_network) by_network(what, to, value, value, pe, false);
+  }
+  template <class Word, class T, class Do>
+  WB_FN T fetching(change what, Word* to, T value, uint32_t pe, Do apply, T expected = T{}) const {
+    const reached how = reaches_word(to, pe);
+    if (how == reached::by_stores) return order::bits<T>(apply(there(to, pe), bits(value)));
+    return how == reached::by_network ? by_network(what, to, value, expected, pe, true) : T{};
   }
 };
 

@@ -13,7 +13,8 @@
 // (fcollect, alltoall), not that they have returned; after a broadcast, `root` knows nothing of the others.
 //
 // Large ones are puts to each member and then one signal to each, a counter per sender in each channel. Small fcollects and
-// alltoalls go through the scratch (small.cuh).
+// alltoalls go through the scratch (small.cuh); in a world with a network only those of one line, as a request that takes the data to
+// its place and one that tells of it cost no more than two lines.
 #pragma once
 
 #include <warpbell/shmem/small.cuh>
@@ -39,14 +40,15 @@ WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint3
   uint32_t ended = WB_DONE;
   if (me == root) {
     for (uint32_t k = 1; k < size; ++k) {
-      transfer::move<transfer::put_words>(s, address(at(dest, after(k))), address(source), bytes);
+      if (uint32_t word = send(s, call, address(dest), address(source), bytes, after(k), channel); word != WB_DONE) ended = word;
     }
     if (dest != source) transfer::move<transfer::put_words>(s, address(dest), address(source), bytes);
     S::sync();
     if (1 + S::rank() < size) {
       order::fence_release_sys();
-      for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) order::store_remote(at(word, after(k)), turn);
+      for (uint32_t k = 1 + S::rank(); k < size && ended == WB_DONE; k += S::count()) ended = tell(call, word, turn, after(k), channel);
     }
+    if (uint32_t left = finish<S>(call, channel); left != WB_DONE) ended = left;
   } else if (S::rank() == 0) {
     ended = await(call, word, turn, root, channel);
     order::fence_acquire_sys();
@@ -81,28 +83,32 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   const size_t reach = n == 0 ? 0 : ((size - 1) * dest_pitch + n) * sizeof(T);
   if (!begins<S>(call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
-  if (size > 1 && fits_scratch(bytes)) return exchange_small<S>(call, dest, dest_pitch, source, source_pitch, n, channel);
+  if (size > 1 && (all_by_stores() ? fits_scratch(bytes) : bytes <= line::data_bytes)) return exchange_small<S>(call, dest, dest_pitch, source, source_pitch, n, channel);
   wb_team_rounds* mine = rounds(channel);
   uint64_t* words = reinterpret_cast<uint64_t*>(team().signals) + uint64_t{channel} * size;
   const uint64_t turn = order::load_relaxed(&mine->data) + 1;
   S::sync();
   // Each begins with the member after it, so that not all of them put to the same one.
+  uint32_t ended = WB_DONE;
   for (uint32_t k = 0; k < size; ++k) {
     const uint32_t member = k == 0 ? me : after(k);
-    T* d = at(dest + me * dest_pitch, member);
+    T* d = dest + me * dest_pitch;
     const T* f = source + member * source_pitch;
-    if (d != f) transfer::move<transfer::put_words>(s, address(d), address(f), bytes);
+    if (member == me && d == f) continue;
+    if (uint32_t word = send(s, call, address(d), address(f), bytes, member, channel); word != WB_DONE) ended = word;
   }
   S::sync();
-  uint32_t ended = WB_DONE;
   if (1 + S::rank() < size) {
     order::fence_release_sys();
-    for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) order::store_remote(at(words + me, after(k)), turn);
+    for (uint32_t k = 1 + S::rank(); k < size && ended == WB_DONE; k += S::count()) {
+      ended = tell(call, words + me, turn, after(k), channel);
+    }
     for (uint32_t k = 1 + S::rank(); k < size && ended == WB_DONE; k += S::count()) {
       ended = await(call, words + before(k), turn, before(k), channel);
     }
     order::fence_acquire_sys();
   }
+  if (uint32_t left = finish<S>(call, channel); left != WB_DONE) ended = left;
   if (S::rank() == 0) order::store_relaxed(&mine->data, turn);
   return together<S>(ended);
 }

@@ -1,4 +1,7 @@
-// What every call of a world stands on: who and where the PEs are, whether a call may go ahead, and how it fails.
+// What every call of a world stands on: who and where the PEs are, whether a call may go ahead, by which way, and how it fails.
+//
+// There are two ways to a PE: loads and stores, written out where they are made; and an RDMA adapter, functions that are called
+// (network.cuh). Where loads and stores reach every PE, one test of the world's flags is all that knows of the other way.
 //
 // A checked build (WB_CHECKED) also looks at the addresses: the bytes must be in the symmetric heap and allocated, and aligned
 // where one access moves them. A call that is refused enters an error and does nothing.
@@ -10,6 +13,7 @@
 #include <warpbell/clock.cuh>
 #include <warpbell/error.cuh>
 #include <warpbell/order.cuh>
+#include <warpbell/shmem/network_atomic.cuh>
 #include <warpbell/shmem/scope.cuh>
 #include <warpbell/shmem/types.cuh>
 
@@ -23,13 +27,6 @@ class team_ref;
 
 namespace detail {
 
-// Scalars and not the world: an address of it that escapes would have it copied to the stack.
-WB_FN_COLD void raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
-                                 uint64_t offset, uint64_t bytes, uint32_t channel) {
-  const uint32_t shown = bytes < 0xffffffffu ? static_cast<uint32_t>(bytes) : 0xffffffffu;
-  raise_error(control, wb_error{word, pe, me, channel, call, shown, offset});
-}
-
 // Whether every granule of a range of the heap is allocated.
 WB_FN_COLD bool all_allocated(const uint32_t* map, uint64_t offset, uint64_t bytes) {
   const uint64_t first = offset / WB_HEAP_GRANULE, last = (offset + bytes - 1) / WB_HEAP_GRANULE;
@@ -40,6 +37,22 @@ WB_FN_COLD bool all_allocated(const uint32_t* map, uint64_t offset, uint64_t byt
     if ((order::load_relaxed_sys(map + word) & wanted) != wanted) return false;
   }
   return true;
+}
+
+// How a call gets to a PE.
+enum class reached : uint32_t { not_at_all, by_stores, by_network };
+
+// What a call does that loads and stores (or atomics: `on_data` is false) of this world do not do as a matter of course. `good` says
+// whether there is such a PE and such memory, `able` whether loads and stores would have done it. `entered` is by whom a refusal is
+// entered: all but one thread of a scope pass false.
+WB_FN_COLD reached other_way(const wb_control* control, const wb_network* net, bool good, bool able, bool on_data, bool entered,
+                             uint32_t call, uint32_t pe, uint32_t me, uint64_t offset, uint64_t bytes) {
+  if (good && !able && net != nullptr) {
+    return on_data && network::is_near(net, pe) ? reached::by_stores : reached::by_network;
+  }
+  const bool nobody = able || net != nullptr;
+  if (entered) raise_call_error(control, status_word(nobody ? WB_BAD_ARGUMENT : WB_UNREACHABLE), call, pe, me, offset, bytes, 0);
+  return reached::not_at_all;
 }
 
 }  // namespace detail
@@ -53,7 +66,7 @@ class world_base {
 
   // Where this PE's loads and stores find the same object on another PE; null where they do not reach it.
   template <class T> WB_FN T* ptr(T* at, uint32_t pe) const {
-    return pe < w_.size && (w_.flags & WB_WORLD_LOAD_STORE) ? there(at, pe) : nullptr;
+    return pe < w_.size && stores_reach(pe) ? there(at, pe) : nullptr;
   }
   template <class T> WB_FN T* ptr(sym<T> at, uint32_t pe) const { return ptr(at.here, pe); }
 
@@ -76,20 +89,29 @@ class world_base {
 
   static constexpr uint32_t by_atomics = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS;
 
-  // Whether a call on `bytes` of another PE may go ahead. The one place that knows which PEs loads and stores reach. Of the
+  using reached = detail::reached;
+
+  WB_FN const wb_network* net() const { return reinterpret_cast<const wb_network*>(w_.network); }
+  // Whether all data and atomics go by loads, stores and atomics of the processor: then fences are all there is to order.
+  WB_FN bool all_by_stores() const { return (w_.flags & by_atomics) == by_atomics || w_.network == 0; }
+  // Whether data of a PE of the world does.
+  WB_FN bool stores_reach(uint32_t pe) const {
+    return (w_.flags & WB_WORLD_LOAD_STORE) || (w_.network != 0 && network::is_near(net(), pe));
+  }
+
+  // By which way a call on `bytes` of another PE goes ahead, if it may. The one place that knows which PEs loads and stores reach. Of the
   // threads that make the call together, the first enters the error.
   template <class S = scope::thread, class T>
-  WB_FN bool reaches(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
-                     size_t alignment = 1) const {
-    if (pe < w_.size && (w_.flags & needs) == needs && in_heap(at, bytes, alignment)) return true;
-    if (S::rank() == 0) {
-      const bool bad = pe >= w_.size || (w_.flags & needs) == needs;
-      fail(call, status_word(bad ? WB_BAD_ARGUMENT : WB_UNREACHABLE), at, bytes, pe);
-    }
-    return false;
+  WB_FN reached reaches(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
+                        size_t alignment = 1) const {
+    const bool good = pe < w_.size && in_heap(at, bytes, alignment), able = (w_.flags & needs) == needs;
+    if (good && able) return reached::by_stores;
+    return out_of_line(&detail::other_way)(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
+                                           S::rank() == 0, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
   }
   // The same for one value, moved by one access.
-  template <class T> WB_FN bool reaches_one(wb_shmem_call call, const T* at, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE) const {
+  template <class T>
+  WB_FN reached reaches_one(wb_shmem_call call, const T* at, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE) const {
     return reaches(call, at, sizeof(T), pe, needs, sizeof(T));
   }
 

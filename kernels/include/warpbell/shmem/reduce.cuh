@@ -10,7 +10,8 @@
 //
 // A message that fits the scratch is sent to everybody, and combined by each (small.cuh). A larger one is cut into as many parts
 // as there are members: between two synchronisations each reads its part of every source and writes the result to every dest, so
-// that a link carries what it must, and no more, in both directions. Blocks that share a large one pass their part of the elements,
+// that a link carries what it must, and no more, in both directions. Over a network they do so in pieces: what members have of a
+// piece is read into the scratch, and the result goes from this PE's dest to everybody else's. Blocks that share a large one pass their part of the elements,
 // in a channel each.
 #pragma once
 
@@ -42,7 +43,8 @@ WB_FN outcome team_calls<Self>::reduce(S, Op, To to, From from, size_t n, uint32
     S::sync();
     return outcome{};
   }
-  return fits_scratch(bytes) ? reduce_small<S, Op>(dest, source, n, channel) : reduce_large<S, Op>(dest, source, n, channel);
+  if (fits_scratch(bytes)) return reduce_small<S, Op>(dest, source, n, channel);
+  return all_by_stores() ? reduce_large<S, Op>(dest, source, n, channel) : reduce_far<S, Op>(dest, source, n, channel);
 }
 
 template <class Self>
@@ -63,9 +65,23 @@ WB_FN outcome team_calls<Self>::reduce_small(T* dest, const T* source, size_t n,
   line::words* to = scratch(channel, turn, me);
   for (size_t l = S::rank(); l < lines; l += S::count()) {
     const line::words out = line::make(line::gather(source, l * in_line, n), mark);
-    for (uint32_t k = 1; k < size; ++k) order::store_remote(at(to, after(k)) + l, out);
+    if (!all_by_stores()) order::store_remote(to + l, out);
+    for (uint32_t k = 1; k < size; ++k) {
+      if (by_stores(after(k))) order::store_remote(at(to, after(k)) + l, out);
+    }
   }
   uint32_t ended = WB_DONE;
+  if (!all_by_stores()) {
+    // This PE's own place in its scratch, which nobody reads, has all lines now: a request takes them to each of the others. They
+    // have been taken when everybody has answered, long before the turn after the next writes them again.
+    S::sync();
+    for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) {
+      const uint32_t m = after(k);
+      if (by_stores(m)) continue;
+      const uint32_t word = send(by_thread, call, address(to), address(to), lines * sizeof(line::words), m, channel);
+      if (word != WB_DONE) ended = word;
+    }
+  }
   const size_t pitch = team().scratch_bytes / sizeof(line::words);
   for (size_t l = S::rank(); l < lines && ended == WB_DONE; l += S::count()) {
     const uint64_t own = line::gather(source, l * in_line, n);
@@ -130,6 +146,71 @@ WB_FN outcome team_calls<Self>::reduce_large(T* dest, const T* source, size_t n,
     }
   }
   return met;
+}
+
+// The same where not all members are within reach of stores. Bytes of the user lie in the scratch meanwhile, which small messages
+// must not take for theirs: it is cleared before the second synchronisation, after which the next ones may come.
+template <class Self>
+template <class S, class Op, class T>
+WB_FN outcome team_calls<Self>::reduce_far(T* dest, const T* source, size_t n, uint32_t channel) const {
+  constexpr wb_shmem_call call = WB_CALL_REDUCE;
+  using word_t = typename order::detail::word<sizeof(T)>::type;
+  const uint64_t size = team().size, me = team().pe;
+  const size_t first = n * me / size, last = n * (me + 1) / size;
+  // Both buffers of the channel, shared out anew.
+  const uint64_t room = address(scratch(channel, 0, 0));
+  const size_t slot = size_t{2} * team().scratch_bytes, most = slot / sizeof(T);
+  uint32_t ended = WB_DONE;
+  outcome met{};
+#pragma unroll 1
+  for (uint32_t times = 0; times < 2 && met; ++times) {
+    met = meet<S>(call, channel);
+    if (times == 1 || !met) break;
+#pragma unroll 1
+    for (size_t begin = first; begin < last; begin += most) {
+      const size_t count = last - begin < most ? last - begin : most;
+      for (uint32_t k = 1; k < size; ++k) {
+        const uint32_t m = after(k);
+        const uint64_t to = room + m * slot, from = address(source + begin);
+        if (by_stores(m)) {
+          transfer::move<transfer::get_words>(S{}, to, address(at(source + begin, m)), count * sizeof(T));
+        } else if (k % S::count() == S::rank()) {
+          const uint32_t word = out_of_line(&network::get)(world().net(), call, to, from, count * sizeof(T), world_pe(m), channel, 0, 1, false);
+          if (word != WB_DONE) ended = word;
+        }
+      }
+      S::sync();
+      if (uint32_t word = finish<S>(call, channel); word != WB_DONE) ended = word;
+      if (outcome o = together<S>(ended); !o) return o;
+      for (size_t i = S::rank(); i < count; i += S::count()) {
+        word_t sum{};
+        for (uint32_t m = 0; m < size; ++m) {
+          const uint64_t from = m == me ? address(source + begin) : room + m * slot;
+          const word_t value = order::load_remote(reinterpret_cast<const word_t*>(from) + i);
+          sum = m == 0 ? value : reduction::combine<Op, T>(sum, value);
+        }
+        order::store_remote(reinterpret_cast<word_t*>(dest + begin) + i, sum);
+      }
+      S::sync();
+      for (uint32_t k = 1; k < size; ++k) {
+        const uint32_t m = after(k);
+        const uint64_t there = address(dest + begin);
+        if (by_stores(m)) {
+          send(S{}, call, there, there, count * sizeof(T), m, channel);
+        } else if (k % S::count() == S::rank()) {
+          const uint32_t word = send(by_thread, call, there, there, count * sizeof(T), m, channel);
+          if (word != WB_DONE) ended = word;
+        }
+      }
+    }
+    order::detail::pair* all = scratch(channel, 0, 0);
+    const size_t lines = size * slot / sizeof(*all);
+    S::sync();
+    for (size_t i = S::rank(); i < lines; i += S::count()) order::store_remote(all + i, order::detail::pair{0, 0});
+    // The results are there before any member, which may hear of it from another, goes on.
+    if (uint32_t word = finish<S>(call, channel); word != WB_DONE) ended = word;
+  }
+  return together<S>(met ? ended : met.word);
 }
 
 // Words `first` to `last` of all sources, combined, to all dests. The threads of the scope share them.

@@ -16,28 +16,26 @@ class world_rma : public world_base {
 
   template <class S, class To, class From> WB_FN void put_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
     using T = element_t<To>;
-    T* d = to;
     const T* f = from;
-    const size_t bytes = bytes_of(n, sizeof(T));
-    if (!reaches<S>(WB_CALL_PUT, d, bytes, pe)) return;
-    transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes);
+    put_bytes(s, static_cast<T*>(to), f, n, pe, false);
   }
   // The source may be used again when the call returns.
   template <class S, class To, class From> WB_FN void put(S s, To to, From from, size_t n, uint32_t pe) const {
-    put_nbi(s, to, from, n, pe);
+    using T = element_t<To>;
+    const T* f = from;
+    put_bytes(s, static_cast<T*>(to), f, n, pe, true);
     S::sync();
   }
   template <class S, class To, class From> WB_FN void get_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
     using T = element_t<To>;
-    T* d = to;
     const T* f = from;
-    const size_t bytes = bytes_of(n, sizeof(T));
-    if (!reaches<S>(WB_CALL_GET, f, bytes, pe)) return;
-    transfer::move<transfer::get_words>(s, address(d), address(there(f, pe)), bytes);
+    get_bytes(s, static_cast<T*>(to), f, n, pe, false);
   }
   // The data is there when the call returns.
   template <class S, class To, class From> WB_FN void get(S s, To to, From from, size_t n, uint32_t pe) const {
-    get_nbi(s, to, from, n, pe);
+    using T = element_t<To>;
+    const T* f = from;
+    get_bytes(s, static_cast<T*>(to), f, n, pe, true);
     S::sync();
   }
 
@@ -54,12 +52,21 @@ class world_rma : public world_base {
 
   template <class To> WB_FN void p(To to, element_t<To> value, uint32_t pe) const {
     element_t<To>* d = one(to);
-    if (reaches_one(WB_CALL_PUT, d, pe)) order::store_remote(there(d, pe), value);
+    const reached how = reaches_one(WB_CALL_PUT, d, pe);
+    if (how == reached::by_stores) {
+      order::store_remote(there(d, pe), value);
+    } else if (how == reached::by_network) {
+      const order::detail::pair all = widened(value);
+      out_of_line(&network::put_value)(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, network::own_lane());
+    }
   }
   // Zeroes when the call is refused.
   template <class From> WB_FN element_t<From> g(From from, uint32_t pe) const {
     const element_t<From>* f = one(from);
-    return reaches_one(WB_CALL_GET, f, pe) ? order::load_remote(there(f, pe)) : element_t<From>{};
+    const reached how = reaches_one(WB_CALL_GET, f, pe);
+    if (how == reached::by_stores) return order::load_remote(there(f, pe));
+    if (how == reached::not_at_all) return element_t<From>{};
+    return narrowed<element_t<From>>(out_of_line(&network::get_value)(net(), address(f), sizeof(*f), pe, network::own_lane()));
   }
 
   // --- elements with a distance: `n` of them, `to_stride` and `from_stride` elements apart (1 or more) -------------------
@@ -69,8 +76,14 @@ class world_rma : public world_base {
     using T = element_t<To>;
     T* d = one(to);
     const T* f = from;
-    if (!reaches_strided<S>(WB_CALL_PUT, d, to_stride, n, pe)) return;
-    strided<transfer::put_words, S>(there(d, pe), f, to_stride, from_stride, n);
+    const reached how = reaches_strided<S>(WB_CALL_PUT, d, to_stride, n, pe);
+    if (how == reached::by_stores) {
+      strided<transfer::put_words, S>(there(d, pe), f, to_stride, from_stride, n);
+    } else if (how == reached::by_network) {
+      constexpr int64_t size = sizeof(T);
+      out_of_line(&network::put_strided)(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
+                                         S::rank(), S::count());
+    }
     S::sync();
   }
   template <class S, class To, class From>
@@ -78,8 +91,14 @@ class world_rma : public world_base {
     using T = element_t<To>;
     T* d = one(to);
     const T* f = from;
-    if (!reaches_strided<S>(WB_CALL_GET, f, from_stride, n, pe)) return;
-    strided<transfer::get_words, S>(d, there(f, pe), to_stride, from_stride, n);
+    const reached how = reaches_strided<S>(WB_CALL_GET, f, from_stride, n, pe);
+    if (how == reached::by_stores) {
+      strided<transfer::get_words, S>(d, there(f, pe), to_stride, from_stride, n);
+    } else if (how == reached::by_network) {
+      constexpr int64_t size = sizeof(T);
+      out_of_line(&network::get_strided)(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
+                                         S::rank(), S::count());
+    }
     S::sync();
   }
   template <class To, class From>
@@ -95,15 +114,34 @@ class world_rma : public world_base {
 
   // What this thread put or changed before is there, at each PE, before what it puts or changes after. So is what other threads
   // put, if this thread has met them (a sync of the warp or the block) since.
-  WB_FN void fence() const { order::fence_release_sys(); }
+  WB_FN void fence() const { order_at(WB_NO_PE); }
   // And is there now: every PE sees it, and what this thread reads after is no older.
   WB_FN outcome quiet() const {
+    outcome o{};
+    if (!all_by_stores()) o.word = out_of_line(&network::quiet)(net(), WB_CALL_QUIET, network::own_lane(), 0, 1);
     order::fence_sc_sys();
-    return outcome{};
+    return o;
+  }
+  // The same for what all threads of this PE have put, also those of kernels before, in whichever block. The threads of the scope
+  // share the work; it begins and ends with a sync of theirs.
+  template <class S> WB_FN outcome quiet_all(S) const {
+    bool failed = false;
+    S::sync();
+    if (!all_by_stores()) {
+      failed = out_of_line(&network::quiet)(net(), WB_CALL_QUIET, network::all_lanes, S::rank(), S::count()) != WB_DONE;
+    }
+    order::fence_sc_sys();
+    return outcome{S::any(failed) ? status_word(WB_STOPPED) : static_cast<uint32_t>(WB_DONE)};
   }
 
  protected:
   using world_base::world_base;
+
+  // A fence for what goes to one PE; WB_NO_PE: to all.
+  WB_FN void order_at(uint32_t pe) const {
+    order::fence_release_sys();
+    if (!all_by_stores()) out_of_line(&network::settle)(net(), WB_CALL_QUIET, network::own_lane(), pe);
+  }
 
   // A pointer to something that one access can move.
   template <class P> static WB_FN auto one(P p) {
@@ -114,8 +152,40 @@ class world_rma : public world_base {
   }
 
  private:
+  // With `finish`, the source may be used again; or the data is there.
+  template <class S, class T> WB_FN void put_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
+    const size_t bytes = bytes_of(n, sizeof(T));
+    const reached how = reaches<S>(WB_CALL_PUT, d, bytes, pe);
+    if (how == reached::by_stores) {
+      transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes);
+    } else if (how == reached::by_network) {
+      out_of_line(&network::put)(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
+                                 finish);
+    }
+  }
+  template <class S, class T> WB_FN void get_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
+    const size_t bytes = bytes_of(n, sizeof(T));
+    const reached how = reaches<S>(WB_CALL_GET, f, bytes, pe);
+    if (how == reached::by_stores) {
+      transfer::move<transfer::get_words>(s, address(d), address(there(f, pe)), bytes);
+    } else if (how == reached::by_network) {
+      out_of_line(&network::get)(net(), WB_CALL_GET, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
+                                 finish);
+    }
+  }
+
+  // A value of up to 16 bytes among zeroes, and back.
+  template <class T> static WB_FN order::detail::pair widened(const T& value) {
+    if constexpr (sizeof(T) == 16) return order::bits<order::detail::pair>(value);
+    else return order::detail::pair{order::bits<typename order::detail::word<sizeof(T)>::type>(value), 0};
+  }
+  template <class T> static WB_FN T narrowed(const order::detail::pair& all) {
+    if constexpr (sizeof(T) == 16) return order::bits<T>(all);
+    else return order::bits<T>(static_cast<typename order::detail::word<sizeof(T)>::type>(all.low));
+  }
+
   template <class S, class T>
-  WB_FN bool reaches_strided(wb_shmem_call call, const T* at, ptrdiff_t stride, size_t n, uint32_t pe) const {
+  WB_FN reached reaches_strided(wb_shmem_call call, const T* at, ptrdiff_t stride, size_t n, uint32_t pe) const {
     size_t span = n;
     if (WB_CHECKED && n > 1) {
       const size_t most = ~size_t{0} / sizeof(T), gap = static_cast<size_t>(stride);

@@ -17,7 +17,7 @@ class world_signal : public world_wait {
     put_nbi(s, to, from, n, pe);
     S::sync();
     if (S::rank() == 0) {
-      fence();
+      order_at(pe);
       signal_op(sig, value, how, pe);
     }
   }
@@ -45,10 +45,14 @@ class world_signal : public world_wait {
     }
   }
   WB_FN void signal_set(uint64_t* sig, uint64_t value, uint32_t pe) const {
-    if (reaches_one(WB_CALL_SIGNAL, sig, pe)) order::store_remote(there(sig, pe), value);
+    const reached how = reaches_one(WB_CALL_SIGNAL, sig, pe);
+    if (how == reached::by_stores) order::store_remote(there(sig, pe), value);
+    else if (how == reached::by_network) by_network(network::change::swap, sig, value, pe);
   }
   WB_FN void signal_add(uint64_t* sig, uint64_t value, uint32_t pe) const {
-    if (reaches_one(WB_CALL_SIGNAL, sig, pe, by_atomics)) order::add_relaxed_sys(there(sig, pe), value);
+    const reached how = reaches_one(WB_CALL_SIGNAL, sig, pe, by_atomics);
+    if (how == reached::by_stores) order::add_relaxed_sys(there(sig, pe), value);
+    else if (how == reached::by_network) by_network(network::change::add, sig, value, pe);
   }
 
   // The value of a signal of this PE now. Says nothing of data: `test` and the waits do.
@@ -63,6 +67,11 @@ class world_signal : public world_wait {
 
  protected:
   using world_wait::world_wait;
+
+ private:
+  WB_FN void by_network(network::change what, uint64_t* sig, uint64_t value, uint32_t pe) const {
+    out_of_line(&network::atomic)(net(), WB_CALL_SIGNAL, what, address(sig), value, 0, sizeof(value), pe, network::own_lane(), false);
+  }
 };
 
 }  // namespace warpbell

@@ -57,17 +57,18 @@ WB_FN outcome team_calls<Self>::exchange_small(wb_shmem_call call, T* dest, size
     if (outcome o = clear_scratch<S>(call, channel); !o) return o;
   }
   S::sync();
+  uint32_t ended = WB_DONE;
   // Threads share the lines of all members: line l of the member k places on is number (k - 1) * lines + l.
   const size_t all = (size - 1) * lines;
   for (size_t i = S::rank(); i < all; i += S::count()) {
     const uint32_t member = after(static_cast<uint32_t>(i / lines) + 1);
     const size_t l = i % lines;
-    line::words* to = at(scratch(channel, turn, me), member) + l;
-    order::store_remote(to, line::make(line::gather(source + member * source_pitch, l * in_line, n), mark));
+    line::words* to = scratch(channel, turn, me) + l;
+    const line::words out = line::make(line::gather(source + member * source_pitch, l * in_line, n), mark);
+    if (uint32_t word = send_line(call, to, out, member, channel); word != WB_DONE) ended = word;
   }
   const T* own = source + me * source_pitch;
   for (size_t i = S::rank(); dest + me * dest_pitch != own && i < n; i += S::count()) dest[me * dest_pitch + i] = own[i];
-  uint32_t ended = WB_DONE;
   for (size_t i = S::rank(); i < all && ended == WB_DONE; i += S::count()) {
     const uint32_t member = before(static_cast<uint32_t>(i / lines) + 1);
     const size_t l = i % lines;

@@ -79,9 +79,46 @@ template <class Self> class team_calls {
   template <class S, class T>
   WB_FN bool begins(wb_shmem_call call, const T* address, size_t bytes, uint32_t channel, uint32_t other = 0) const {
     const bool listed = channel < WB_CHANNELS && other < team().size;
-    if (listed) return world().template reaches<S>(call, address, bytes, world().my_pe());
+    if (listed) return world().template reaches<S>(call, address, bytes, world().my_pe()) != detail::reached::not_at_all;
     if (S::rank() == 0) world().fail(call, status_word(WB_BAD_ARGUMENT), address, bytes, other, channel);
     return false;
+  }
+
+  WB_FN bool by_stores(uint32_t member) const { return world().stores_reach(world_pe(member)); }
+  WB_FN bool all_by_stores() const { return (world().raw().flags & WB_WORLD_LOAD_STORE) != 0; }
+
+  // Counts up a word in a member's heap. What this thread put there before in the channel comes before it, by either way, if a fence
+  // did.
+  WB_FN uint32_t tell(wb_shmem_call call, uint64_t* word, uint64_t turn, uint32_t member, uint32_t channel) const {
+    if (by_stores(member)) {
+      order::store_remote(at(word, member), turn);
+      return WB_DONE;
+    }
+    return out_of_line(&network::put_value)(world().net(), call, address(word), turn, 0, sizeof(turn), world_pe(member), channel);
+  }
+  // A line of the scratch (line.cuh).
+  WB_FN uint32_t send_line(wb_shmem_call call, order::detail::pair* to, const order::detail::pair& l, uint32_t member,
+                           uint32_t channel) const {
+    if (by_stores(member)) {
+      order::store_remote(at(to, member), l);
+      return WB_DONE;
+    }
+    return out_of_line(&network::put_value)(world().net(), call, address(to), l.low, l.high, sizeof(l), world_pe(member), channel);
+  }
+  // Bytes to a member's heap. The threads of the scope share them.
+  template <class S>
+  WB_FN uint32_t send(S s, wb_shmem_call call, uint64_t to, uint64_t from, size_t bytes, uint32_t member, uint32_t channel) const {
+    if (by_stores(member)) {
+      transfer::move<transfer::put_words>(s, address(at(reinterpret_cast<uint8_t*>(to), member)), from, bytes);
+      return WB_DONE;
+    }
+    return out_of_line(&network::put)(world().net(), call, to, from, bytes, world_pe(member), channel, S::rank(), S::count(), false);
+  }
+  // What was sent in the channel need not stay any longer, and what was asked for is there, once all threads of the scope have
+  // returned and met.
+  template <class S> WB_FN uint32_t finish(wb_shmem_call call, uint32_t channel) const {
+    if (all_by_stores()) return WB_DONE;
+    return out_of_line(&network::quiet)(world().net(), call, channel, S::rank(), S::count());
   }
 
   // Waits for a word of this PE's heap that a member counts up.
@@ -110,6 +147,8 @@ template <class Self> class team_calls {
   WB_FN outcome reduce_small(T* dest, const T* source, size_t n, uint32_t channel) const;
   template <class S, class Op, class T>
   WB_FN outcome reduce_large(T* dest, const T* source, size_t n, uint32_t channel) const;
+  template <class S, class Op, class T>
+  WB_FN outcome reduce_far(T* dest, const T* source, size_t n, uint32_t channel) const;
   template <class S, class Op, class T, class Word>
   WB_FN void reduce_words(T* dest, const T* source, size_t first, size_t last) const;
   template <class S> WB_FN outcome clear_scratch(wb_shmem_call call, uint32_t channel) const;
@@ -161,7 +200,9 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(wb
     const uint32_t all = (size + step - 1) / step, end = all < WB_SYNC_SLOTS ? all : WB_SYNC_SLOTS;
     if (1 + S::rank() >= end) continue;
     order::fence_release_sys();
-    for (uint32_t k = 1 + S::rank(); k < end; k += S::count()) order::store_remote(at(words + k, after(k * step)), turn);
+    for (uint32_t k = 1 + S::rank(); k < end && word == WB_DONE; k += S::count()) {
+      word = tell(call, words + k, turn, after(k * step), channel);
+    }
     for (uint32_t k = 1 + S::rank(); k < end && word == WB_DONE; k += S::count()) {
       word = await(call, words + k, turn, before(k * step), channel);
     }
@@ -177,11 +218,10 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S,
   return meet<S>(WB_CALL_BARRIER, channel);
 }
 
-// Where stores reach every PE, the fence of the synchronisation completes the puts of all threads of the scope; elsewhere each
-// thread completes its own.
+// Where stores reach every PE, the fence of the synchronisation completes the puts of all threads of the scope; elsewhere they are
+// waited for.
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::barrier(S s, uint32_t channel) const {
-  const bool by_stores = (world().raw().flags & WB_WORLD_LOAD_STORE) != 0;
-  const outcome completed = by_stores ? outcome{} : world().quiet();
+  const outcome completed = all_by_stores() ? outcome{} : world().quiet_all(s);
   const outcome met = sync(s, channel);
   return met ? completed : met;
 }

@@ -1,0 +1,40 @@
+//! Arbitrary bytes as a frame between software NICs, and as what a kernel left in a send ring: each is read or refused, and a frame that
+//! was read says the same when it is written again. `cargo test` runs the same with fewer inputs.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
+use warpbell::memory::{Place, Space};
+use warpbell::rdma::served::{Fetched, ServedRing};
+use warpbell::rdma::{QueueMemory, QueuePlan};
+use warpbell::soft::nic::Frame;
+use warpbell::wire::mlx5::doorbell::SendDoorbell;
+
+const NUMBER: u32 = 0x40;
+
+fuzz_target!(|input: &[u8]| {
+    if let Some(frame) = Frame::decode(input) {
+        assert_eq!(frame.encode(), input);
+    }
+    let Some((&rung, entries)) = input.split_first() else { return };
+    let plan = QueuePlan { space: Space::cpu(), log_blocks: 3, collapsed: rung & 0x80 != 0 };
+    let memory = Arc::new(QueueMemory::new(plan, Place::Host).expect("memory"));
+    let mut ring = ServedRing::new(memory.clone(), NUMBER).expect("host memory");
+    memory.ring().write(0, &entries[..entries.len().min(512)]).expect("in bounds");
+    let next = u64::from(rung & 0xf);
+    memory.records().set(4, (next as u32).to_be()).expect("in bounds");
+    let doorbell = SendDoorbell::new(NUMBER, next).to_bytes();
+    memory.records().write(QueueMemory::doorbell_offset(), &doorbell).expect("in bounds");
+    let mut last = None;
+    for _ in 0..16 {
+        match ring.fetch() {
+            Fetched::Request(posted, _) => last = Some(posted.index),
+            Fetched::Nothing => break,
+            Fetched::Refused(..) | Fetched::Flushed(_) => {}
+        }
+    }
+    if let Some(index) = last {
+        ring.complete(index);
+    }
+    assert_eq!(ring.outstanding(), 0);
+});

@@ -1,0 +1,120 @@
+//! Opening an adapter on each side, of the same kind.
+
+use super::{LIMIT, RdmaBenchError, endpoint};
+use crate::memory::Space;
+use crate::rdma::{self, Adapter, DeviceChoice, RdmaError, Transport};
+use crate::shmem::bootstrap::Bootstrap;
+use crate::soft::nic::{SoftNic, SoftNicConfig};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// The adapters, best first.
+const ORDER: [Transport; 3] = [Transport::Mlx5, Transport::Verbs, Transport::Soft];
+/// What the key of software NICs is made for.
+const PURPOSE: &str = "soft nic of bench rdma";
+
+/// Which adapter is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct AdapterChoice {
+    /// Its kind; the best that there is on both sides if nothing is said.
+    pub transport: Option<Transport>,
+    /// Device, port and address of an RDMA device.
+    pub device: DeviceChoice,
+    /// Options of a software NIC, as [`SoftNicConfig::options`] reads them.
+    pub soft: String,
+    /// Whether the other side may be on another host.
+    pub across: bool,
+}
+
+/// What a side could open, and why not what would have been better.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Found {
+    transport: Option<Transport>,
+    reasons: Vec<String>,
+}
+
+impl AdapterChoice {
+    fn candidates(&self) -> Vec<Transport> {
+        self.transport.map_or_else(|| ORDER.to_vec(), |one| vec![one])
+    }
+
+    /// Opens the adapter of both sides of this process, and says why it is not a better one.
+    pub fn open(
+        &self,
+        space: &Space,
+        ranks: &dyn Bootstrap,
+    ) -> Result<(Box<dyn Adapter>, Vec<String>), RdmaBenchError> {
+        let (adapter, found) = self.first(space, ranks);
+        adapter.map(|a| (a, found.reasons.clone())).ok_or_else(|| none_of(&found))
+    }
+
+    /// Opens this side's adapter; the other side does the same, and both end up with the same kind.
+    pub fn open_with(
+        &self,
+        space: &Space,
+        ranks: &dyn Bootstrap,
+    ) -> Result<(Box<dyn Adapter>, Vec<String>), RdmaBenchError> {
+        let (adapter, mine) = self.first(space, ranks);
+        let all: Vec<Found> = endpoint::exchange_between(ranks, LIMIT, &mine)?;
+        let rank = 1 - ranks.rank();
+        let place = |t: Transport| ORDER.iter().position(|o| *o == t);
+        let Some(adapter) = adapter else { return Err(none_of(&mine)) };
+        let Some(theirs) = all.get(rank).and_then(|f| f.transport) else {
+            let reason = all.get(rank).map_or_else(String::new, |f| none_of(f).to_string());
+            return Err(RdmaBenchError::OtherSide { rank, reason });
+        };
+        let mut reasons = mine.reasons;
+        if mine.transport.and_then(place) >= place(theirs) {
+            return Ok((adapter, reasons));
+        }
+        // The other side has only that.
+        drop(adapter);
+        let why = all.get(rank).map(|f| f.reasons.join("; ")).unwrap_or_default();
+        reasons.push(format!("the other side (rank {rank}): {why}"));
+        Ok((self.one(theirs, space, ranks)?, reasons))
+    }
+
+    /// The first that can be opened.
+    fn first(&self, space: &Space, ranks: &dyn Bootstrap) -> (Option<Box<dyn Adapter>>, Found) {
+        let mut found = Found { transport: None, reasons: Vec::new() };
+        for transport in self.candidates() {
+            match self.one(transport, space, ranks) {
+                Ok(adapter) => {
+                    found.transport = Some(transport);
+                    return (Some(adapter), found);
+                }
+                Err(e) => found.reasons.push(e.to_string()),
+            }
+        }
+        (None, found)
+    }
+
+    fn one(&self, transport: Transport, space: &Space, ranks: &dyn Bootstrap) -> Result<Box<dyn Adapter>, RdmaError> {
+        if transport != Transport::Soft {
+            return rdma::open(transport, &self.device, space);
+        }
+        let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
+        if self.device != DeviceChoice::default() {
+            let reason = "a software NIC is no device; leave --ib-dev, --ib-port and --gid-index out".to_owned();
+            return Err(unavailable(reason));
+        }
+        let no_key = || {
+            unavailable("the two sides have no secret to prove themselves by: set WARPBELL_SECRET on both".to_owned())
+        };
+        let mut config = SoftNicConfig::new(ranks.key(PURPOSE).ok_or_else(no_key)?);
+        config.space = space.clone();
+        config.sharers = 2;
+        let mut config = config.options(&self.soft).map_err(unavailable)?;
+        if self.across {
+            // By any of this host's addresses, if nothing says which.
+            let own = ranks.route().own;
+            config.listen = Some(own.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
+            config.advertise = own.into_iter().collect();
+        }
+        Ok(Box::new(SoftNic::start(config)?))
+    }
+}
+
+fn none_of(found: &Found) -> RdmaBenchError {
+    RdmaBenchError::NoAdapter { reasons: found.reasons.join("; ") }
+}

@@ -1,0 +1,372 @@
+//! One end: queue pairs, memory, keys; and what is in the memory before and after.
+
+use super::setting::{Setting, Test, Verb};
+use super::table::Address;
+use super::{Initiator, Kind, RdmaBenchError, Side, kernel};
+use crate::memory::{MemoryError, Place, Region, Space};
+use crate::rdma::{
+    DirectPosting, MemoryRange, Poster, Posting, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
+};
+use crate::shmem::bootstrap::Bootstrap;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Fewest blocks of a ring, as a power of two.
+const LEAST_LOG_BLOCKS: u32 = 4;
+/// Values that the last byte of a message goes through, from 1; and what it is in the last message of a test that runs for a time.
+const SIGNS: u64 = 254;
+pub(super) const LAST_CALL: u8 = 255;
+
+/// The last byte of message `i` of a ping-pong, as in `kernels/bench/rdma.cu`.
+pub(super) fn sign_of(i: u64) -> u8 {
+    (i % SIGNS + 1) as u8
+}
+
+/// What one side has to know of the other.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Offer {
+    /// What it measures: both must measure the same.
+    setting: Setting,
+    initiator: Initiator,
+    queues: Vec<QueueAddress>,
+    numbers: Vec<u32>,
+    address: u64,
+    key: u32,
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Checked {
+    pub verified: u64,
+    pub wrong: u64,
+}
+
+impl Checked {
+    pub(super) fn and(self, other: &Self) -> Self {
+        Self { verified: self.verified + other.verified, wrong: self.wrong + other.wrong }
+    }
+
+    fn one(&mut self, right: bool) {
+        self.verified += 1;
+        self.wrong += u64::from(!right);
+    }
+}
+
+fn log_blocks_of(setting: &Setting) -> u32 {
+    setting.tx_depth.next_power_of_two().ilog2().max(LEAST_LOG_BLOCKS)
+}
+
+/// Gives `mine` to the other side, and answers both sides' values.
+pub(super) fn exchange<T: Serialize + DeserializeOwned>(
+    side: &Side<'_>,
+    within: Duration,
+    mine: &T,
+) -> Result<Vec<T>, RdmaBenchError> {
+    exchange_between(side.ranks, within, mine)
+}
+
+/// The same, of ranks that are no sides yet.
+pub(super) fn exchange_between<T: Serialize + DeserializeOwned>(
+    ranks: &dyn Bootstrap,
+    within: Duration,
+    mine: &T,
+) -> Result<Vec<T>, RdmaBenchError> {
+    if ranks.size() != 2 {
+        return Err(RdmaBenchError::NotTwo(ranks.size()));
+    }
+    let other = 1 - ranks.rank();
+    let unreadable = |reason: String| RdmaBenchError::OtherSide { rank: other, reason };
+    let bytes = serde_json::to_vec(mine).map_err(|e| unreadable(e.to_string()))?;
+    let all = ranks.allgather(&bytes, within)?;
+    let read =
+        |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(|e| unreadable(format!("{e}: another version?")));
+    all.iter().map(read).collect()
+}
+
+/// Half of an endpoint's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Half {
+    /// What is sent.
+    Outbox,
+    /// What comes.
+    Inbox,
+}
+
+/// Who drives the queue pairs.
+#[derive(Debug)]
+pub(super) enum Driver {
+    /// Kernels, which find them in a table.
+    Kernel(Vec<Box<dyn QueuePair>>, kernel::Queues),
+    /// The CPU.
+    Host(Vec<Box<dyn Posting>>),
+}
+
+/// A queue pair of either kind, until it is connected.
+enum Made {
+    Rings(Box<dyn QueuePair>),
+    Direct(Box<dyn DirectPosting>),
+}
+
+impl Made {
+    fn new(side: &Side<'_>, initiator: Initiator, space: &Space, setting: &Setting) -> Result<Self, RdmaBenchError> {
+        if initiator != Initiator::Verbs {
+            let (space, log_blocks) = (space.clone(), log_blocks_of(setting));
+            return Ok(Self::Rings(side.adapter.create(QueuePlan { space, log_blocks, collapsed: false })?));
+        }
+        let made = side.adapter.create_direct(setting.tx_depth)?;
+        made.map(Self::Direct).ok_or_else(|| RdmaBenchError::NoVerbs { transport: side.adapter.path().transport })
+    }
+
+    fn number(&self) -> u32 {
+        match self {
+            Self::Rings(pair) => pair.number(),
+            Self::Direct(direct) => direct.number(),
+        }
+    }
+
+    fn address(&self) -> QueueAddress {
+        match self {
+            Self::Rings(pair) => pair.address(),
+            Self::Direct(direct) => direct.address(),
+        }
+    }
+
+    fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
+        match self {
+            Self::Rings(pair) => pair.connect(peer),
+            Self::Direct(direct) => direct.connect(peer),
+        }
+    }
+}
+
+impl Driver {
+    fn new(
+        side: &Side<'_>,
+        initiator: Initiator,
+        in_host_memory: bool,
+        made: Vec<Made>,
+    ) -> Result<Self, RdmaBenchError> {
+        let mut pairs = Vec::new();
+        let mut posters = Vec::new();
+        for one in made {
+            match one {
+                Made::Rings(pair) if initiator == Initiator::Kernel => pairs.push(pair),
+                Made::Rings(pair) => posters.push(Box::new(Poster::new(pair)?) as Box<dyn Posting>),
+                Made::Direct(direct) => posters.push(direct.into_posting()),
+            }
+        }
+        if initiator != Initiator::Kernel {
+            return Ok(Self::Host(posters));
+        }
+        let table = kernel::Queues::new(side, &pairs, in_host_memory)?;
+        Ok(Self::Kernel(pairs, table))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    // In the order in which they go.
+    registration: Box<dyn Registration>,
+    memory: Region,
+    peer: Offer,
+    numbers: Vec<u32>,
+    initiator: Initiator,
+    span: u64,
+    /// Bytes of either half; the memory may be longer.
+    half: u64,
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        side: &Side<'_>,
+        setting: &Setting,
+        initiator: Initiator,
+    ) -> Result<(Self, Driver), RdmaBenchError> {
+        // Each kind of initiator has its memory: a CPU that waits for a byte has to see it.
+        let space = match initiator {
+            Initiator::Kernel => side.engine.space().clone(),
+            Initiator::Host | Initiator::Verbs => Space::cpu(),
+        };
+        let span = setting.span();
+        let half = span * u64::from(setting.queue_pairs);
+        let bytes = 2 * half as usize;
+        let made = (|| -> Result<_, RdmaBenchError> {
+            let (memory, registration) = Self::memory(side, &space, bytes)?;
+            let create = |_| Made::new(side, initiator, &space, setting);
+            let queues = (0..setting.queue_pairs).map(create).collect::<Result<Vec<_>, _>>()?;
+            Ok((memory, registration, queues))
+        })();
+        let offer = made.as_ref().map_err(ToString::to_string).map(|(_, registration, queues)| Offer {
+            setting: setting.clone(),
+            initiator,
+            queues: queues.iter().map(Made::address).collect(),
+            numbers: queues.iter().map(Made::number).collect(),
+            address: registration.address(),
+            key: registration.remote_key(),
+        });
+        let offers: Vec<Result<Offer, String>> = exchange(side, super::LIMIT, &offer)?;
+        let (memory, registration, mut queues) = made?;
+        let rank = 1 - side.ranks.rank();
+        let peer = match offers.into_iter().nth(rank) {
+            Some(Ok(peer)) => peer,
+            Some(Err(reason)) => return Err(RdmaBenchError::OtherSide { rank, reason }),
+            None => return Err(RdmaBenchError::OtherSide { rank, reason: "it said nothing".to_owned() }),
+        };
+        if peer.setting != *setting || peer.initiator != initiator {
+            let words = |setting: &Setting, initiator| {
+                let Setting { test, sizes, iterations, duration, queue_pairs, tx_depth, .. } = setting;
+                format!(
+                    "{test} by {initiator}: sizes {sizes:?}, {iterations} iterations, duration {duration:?}, {queue_pairs} queue pairs, depth {tx_depth}"
+                )
+            };
+            let (here, there) = (words(setting, initiator), words(&peer.setting, peer.initiator));
+            return Err(RdmaBenchError::Different { here, there });
+        }
+        let connected = queues.iter_mut().zip(&peer.queues).try_for_each(|(mine, theirs)| mine.connect(theirs));
+        // Nobody sends before both sides are connected.
+        let mine: Result<(), String> = connected.as_ref().map_err(ToString::to_string).copied();
+        let all = exchange(side, super::LIMIT, &mine)?;
+        connected?;
+        if let Some(Err(reason)) = all.into_iter().nth(rank) {
+            return Err(RdmaBenchError::OtherSide { rank, reason });
+        }
+        let numbers = queues.iter().map(Made::number).collect();
+        let endpoint = Self { registration, memory, peer, numbers, initiator, span, half };
+        let driver = Driver::new(side, initiator, endpoint.memory.host().is_some(), queues)?;
+        Ok((endpoint, driver))
+    }
+
+    /// Memory near whoever posts, or in the host's where the adapter does not take that.
+    fn memory(side: &Side<'_>, space: &Space, bytes: usize) -> Result<(Region, Box<dyn Registration>), RdmaBenchError> {
+        let register = |place| {
+            let memory = space.allocate(place, bytes)?;
+            let range = MemoryRange { address: memory.address(), bytes, host: memory.host() };
+            let registration = side.adapter.register(range, Rights::ALL)?;
+            Ok((memory, registration))
+        };
+        match register(Place::Device) {
+            Err(_) if space.gpu_context().is_some() => register(Place::Host),
+            other => other,
+        }
+    }
+
+    pub(super) fn memory_name(&self) -> &'static str {
+        if self.memory.host().is_some() { "host memory" } else { "GPU memory" }
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.memory
+    }
+
+    /// Bytes of a queue pair's part of either half.
+    pub(super) fn span(&self) -> u64 {
+        self.span
+    }
+
+    pub(super) fn keys(&self) -> (u32, u32) {
+        (self.registration.local_key(), self.peer.key)
+    }
+
+    /// Where a half begins in the memory.
+    pub(super) fn offset(&self, half: Half) -> u64 {
+        match half {
+            Half::Outbox => 0,
+            Half::Inbox => self.half,
+        }
+    }
+
+    /// This side's half of a message, and the other side's: as work requests name them.
+    pub(super) fn ways(&self, verb: Verb) -> (u64, u64) {
+        let (local, remote) =
+            if verb == Verb::Read { (Half::Inbox, Half::Outbox) } else { (Half::Outbox, Half::Inbox) };
+        (self.registration.address() + self.offset(local), self.peer.address + self.offset(remote))
+    }
+
+    /// Both ends' queue pairs.
+    pub(super) fn addresses(&self) -> (Vec<Address>, Vec<Address>) {
+        let (key, address) = (self.registration.remote_key(), self.registration.address());
+        let local = self.numbers.iter().map(|&number| Address { number, key, address });
+        let (key, address) = (self.peer.key, self.peer.address);
+        let remote = self.peer.numbers.iter().map(|&number| Address { number, key, address });
+        (local.collect(), remote.collect())
+    }
+
+    /// What a side sends, for a size.
+    fn pattern(&self, rank: usize, bytes: u64) -> Vec<u8> {
+        let seed = mix(bytes << 8 | (rank as u64) << 4 | self.initiator as u64);
+        let words = self.offset(Half::Inbox) / size_of::<u64>() as u64;
+        let mut pattern = Vec::with_capacity(words as usize * size_of::<u64>());
+        for i in 0..words {
+            pattern.extend_from_slice(&mix(seed.wrapping_add(i)).to_le_bytes());
+        }
+        pattern
+    }
+
+    /// The outbox full, the inbox empty. Nobody sends meanwhile.
+    pub(super) fn prepare(&self, rank: usize, bytes: u64) -> Result<(), MemoryError> {
+        self.memory.write(self.offset(Half::Outbox) as usize, &self.pattern(rank, bytes))?;
+        self.memory.fill(self.offset(Half::Inbox) as usize, self.half as usize, 0)
+    }
+
+    /// Looks at what came: `mine` and `theirs` are how many messages each side sent on each queue pair.
+    pub(super) fn check(
+        &self,
+        setting: &Setting,
+        bytes: u64,
+        rank: usize,
+        mine: &[u64],
+        theirs: &[u64],
+    ) -> Result<Checked, MemoryError> {
+        let mut checked = Checked::default();
+        let half = self.offset(Half::Inbox) as usize;
+        let (mut outbox, mut inbox) = (vec![0; half], vec![0; half]);
+        self.memory.read(0, &mut outbox)?;
+        self.memory.read(half, &mut inbox)?;
+        let (slots, stride) = (setting.slots(bytes), Setting::stride(bytes));
+        let Test { verb, kind } = setting.test;
+        let word = |from: &[u8], at: usize| {
+            from.get(at..at + size_of::<u64>()).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+        };
+        if verb == Verb::Atomic {
+            for (pair, (mine, theirs)) in (0u64..).zip(mine.iter().zip(theirs)) {
+                let at = (pair * self.span) as usize;
+                // Every operation of the other side has taken the word one further,
+                if *theirs > 0 {
+                    checked.one(word(&inbox, at) == *theirs);
+                }
+                // and each of this side has found what the one before has left: in each place the last one that landed there.
+                for slot in 0..slots.min(*mine) {
+                    let last = (mine - 1 - slot) / slots * slots + slot;
+                    checked.one(word(&outbox, at + (slot * stride) as usize) == last);
+                }
+            }
+            return Ok(checked);
+        }
+        // Reads bring the other side's messages here, writes of the other side too.
+        let sent = if verb == Verb::Read { mine } else { theirs };
+        let expected = self.pattern(1 - rank, bytes);
+        for (pair, sent) in (0u64..).zip(sent) {
+            for slot in 0..slots.min(*sent) {
+                let at = (pair * self.span + slot * stride) as usize;
+                let (came, meant) = (&inbox[at..at + bytes as usize], &expected[at..at + bytes as usize]);
+                let right = if kind == Kind::Latency && verb == Verb::Write {
+                    let sign = if setting.duration.is_some() { LAST_CALL } else { sign_of(sent - 1) };
+                    let last = came.len() - 1;
+                    came[..last] == meant[..last] && came[last] == sign
+                } else {
+                    came == meant
+                };
+                checked.one(right);
+            }
+        }
+        Ok(checked)
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,168 @@
+//! Messages that kernels post: mirrors `kernels/bench/rdma/side.cuh`.
+
+use super::endpoint::{Endpoint, Half};
+use super::setting::{Atomic, Kind, Setting, Verb};
+use super::{LIMIT, RdmaBenchError, Sent, Side, Stamps};
+use crate::engine::{Args, Grid, KernelArg, Outcome, abi};
+use crate::memory::{MemoryError, Place, Region};
+use crate::rdma::QueuePair;
+use bytemuck::{Pod, Zeroable};
+
+/// `rdma_bench::side`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct Parameters {
+    queues: u64,
+    control: u64,
+    outbox: u64,
+    outbox_address: u64,
+    inbox: u64,
+    target_address: u64,
+    posted: u64,
+    completed: u64,
+    results: u64,
+    bytes: u64,
+    stride: u64,
+    span: u64,
+    iterations: u64,
+    duration_ns: u64,
+    queue_count: u32,
+    local_key: u32,
+    remote_key: u32,
+    slots: u32,
+    tx_depth: u32,
+    post_list: u32,
+    inline_bytes: u32,
+    verb: u32,
+    begins: u32,
+    reserved: u32,
+}
+
+/// `rdma_bench::result`: what the kernel leaves of a queue pair.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+struct Left {
+    done: u64,
+    started_ns: u64,
+    ended_ns: u64,
+    word: u32,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<Parameters>() == 152 && size_of::<Left>() == 32);
+
+impl<'a> KernelArg<'a> for Parameters {
+    fn push(&self, args: &mut Args<'a>) {
+        args.push_value(*self);
+    }
+}
+
+/// What kernels read of an endpoint's queue pairs, and continue to count in.
+#[derive(Debug)]
+pub(super) struct Queues(Region);
+
+impl Queues {
+    pub(super) fn new(
+        side: &Side<'_>,
+        queues: &[Box<dyn QueuePair>],
+        in_host_memory: bool,
+    ) -> Result<Self, MemoryError> {
+        let region = side.engine.allocate(Place::Device, size_of::<abi::SendQueue>() * queues.len())?;
+        // Rings alone are not near: so is what is sent, or stores to it may still be on their way.
+        let mask = if in_host_memory { !abi::SEND_NEAR } else { !0 };
+        let all: Vec<abi::SendQueue> = (0u32..)
+            .zip(queues)
+            .map(|(index, queue)| abi::SendQueue {
+                index,
+                pe: abi::NO_PE,
+                ..queue.memory().send_queue(queue.number(), queue.flags() & mask)
+            })
+            .collect();
+        region.set_slice(0, &all)?;
+        Ok(Self(region))
+    }
+}
+
+/// Launches this side's kernel and waits for its end.
+pub(super) fn run(
+    side: &Side<'_>,
+    setting: &Setting,
+    endpoint: &Endpoint,
+    (pairs_of, queues): (&[Box<dyn QueuePair>], &Queues),
+    bytes: u64,
+) -> Result<Sent, RdmaBenchError> {
+    let engine = side.engine;
+    let (width, pairs) = (engine.warp_width(), setting.queue_pairs);
+    let (verb, kind) = (setting.test.verb, setting.test.kind);
+    let stamps = if setting.stamps() { pairs as usize * setting.iterations as usize } else { 0 };
+    let times = |n: usize| (n > 0).then(|| engine.allocate(Place::Device, n * size_of::<u64>())).transpose();
+    let posted = times(stamps)?;
+    let completed = times(if kind == Kind::Bandwidth { stamps } else { 0 })?;
+    let results = engine.allocate(Place::Device, pairs as usize * size_of::<Left>())?;
+    let address = |region: &Option<Region>| region.as_ref().map_or(0, Region::address);
+    let (outbox_address, target_address) = endpoint.ways(verb);
+    let (local_key, remote_key) = endpoint.keys();
+    let parameters = Parameters {
+        queues: queues.0.address(),
+        control: engine.control_address(),
+        outbox: endpoint.region().address() + endpoint.offset(Half::Outbox),
+        outbox_address,
+        inbox: endpoint.region().address() + endpoint.offset(Half::Inbox),
+        target_address,
+        posted: address(&posted),
+        completed: address(&completed),
+        results: results.address(),
+        bytes,
+        stride: Setting::stride(bytes),
+        span: endpoint.span(),
+        iterations: setting.iterations,
+        duration_ns: setting.duration.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        queue_count: pairs,
+        local_key: local_key.to_be(),
+        remote_key: remote_key.to_be(),
+        slots: setting.slots(bytes) as u32,
+        tx_depth: setting.tx_depth,
+        post_list: setting.post_list.min(width),
+        inline_bytes: setting.inline_bytes as u32,
+        verb: match (verb, setting.atomic) {
+            (Verb::Write | Verb::Send, _) => 0,
+            (Verb::Read, _) => 1,
+            (Verb::Atomic, Atomic::FetchAdd) => 2,
+            (Verb::Atomic, Atomic::CompareSwap) => 3,
+        },
+        begins: u32::from(side.ranks.rank() == side.client),
+        reserved: 0,
+    };
+    let (kernel, blocks) = match kind {
+        Kind::Bandwidth => ("wb_rdma_bandwidth", pairs),
+        Kind::Latency if setting.test.goes_there_and_back() => ("wb_rdma_there_and_back", 1),
+        Kind::Latency => ("wb_rdma_one_by_one", 1),
+    };
+    let grid = Grid { blocks, threads: width };
+    engine
+        .launch(kernel, grid, Args::new().with(parameters))?
+        .finish_within(LIMIT + setting.duration.unwrap_or_default())?;
+
+    let results: Vec<Left> = results.get_slice(0, pairs as usize)?;
+    for (queue, result) in pairs_of.iter().zip(&results) {
+        match Outcome::from_word(result.word) {
+            Outcome::Done => {}
+            Outcome::Stopped if engine.is_cancelled() => return Err(RdmaBenchError::Stopped),
+            outcome => {
+                let (number, done, failure) = (queue.number(), result.done, queue.failure());
+                return Err(RdmaBenchError::Kernel { bytes, number, done, outcome, failure });
+            }
+        }
+    }
+    let started = results.iter().map(|r| r.started_ns).min().unwrap_or(0);
+    let ended = results.iter().map(|r| r.ended_ns).max().unwrap_or(0);
+    let read = |region: &Option<Region>| region.as_ref().map(|r| r.get_slice::<u64>(0, stamps)).transpose();
+    let stamps = match (read(&posted)?, read(&completed)?) {
+        (Some(posted), completed) => {
+            let completed = completed.unwrap_or_default();
+            Some(if pairs > 1 { Stamps::merged([Stamps { posted, completed }]) } else { Stamps { posted, completed } })
+        }
+        _ => None,
+    };
+    Ok(Sent { done: results.iter().map(|r| r.done).collect(), elapsed_ns: ended.saturating_sub(started), stamps })
+}

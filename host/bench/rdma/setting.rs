@@ -1,0 +1,346 @@
+//! What is measured: perftest's tests, defaults and limits (perftest_parameters.h, DEF_* and MIN_*, MAX_*).
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The sizes of `--all`, as powers of two.
+pub const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
+/// Bytes of an atomic operation.
+pub const ATOMIC_BYTES: u64 = 8;
+/// Most messages in flight.
+pub const MOST_TX_DEPTH: u32 = 15_000;
+/// Most queue pairs.
+pub const MOST_QUEUE_PAIRS: u32 = 16_384;
+/// Fewest iterations.
+pub const FEWEST_ITERATIONS: u64 = 5;
+/// Most iterations.
+pub const MOST_ITERATIONS: u64 = 100_000_000;
+/// Data that is carried in a work request of one block at most.
+pub const MOST_INLINE: u64 = 28;
+/// Messages smaller than this go round in so many bytes of the buffer.
+const WINDOW: u64 = 64 << 10;
+/// Messages begin at multiples of this.
+const ALIGNMENT: u64 = 64;
+
+/// What messages do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Verb {
+    /// RDMA write.
+    Write,
+    /// RDMA read.
+    Read,
+    /// Fetch-and-add, or compare-and-swap, of 8 bytes.
+    Atomic,
+    /// Send.
+    Send,
+}
+
+/// What is asked about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Many in flight: how much arrives in a time.
+    Bandwidth,
+    /// One after the other: how long each takes.
+    Latency,
+}
+
+/// A test, under perftest's name without the `ib_`: `write_bw`, `read_lat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Test {
+    /// What messages do.
+    pub verb: Verb,
+    /// What is asked.
+    pub kind: Kind,
+}
+
+impl Test {
+    /// All of them.
+    pub const ALL: [Self; 8] = {
+        const fn test(verb: Verb, kind: Kind) -> Test {
+            Test { verb, kind }
+        }
+        [
+            test(Verb::Write, Kind::Bandwidth),
+            test(Verb::Write, Kind::Latency),
+            test(Verb::Read, Kind::Bandwidth),
+            test(Verb::Read, Kind::Latency),
+            test(Verb::Atomic, Kind::Bandwidth),
+            test(Verb::Atomic, Kind::Latency),
+            test(Verb::Send, Kind::Bandwidth),
+            test(Verb::Send, Kind::Latency),
+        ]
+    };
+
+    /// Whether a message is answered by one of the other side before the next.
+    pub fn goes_there_and_back(self) -> bool {
+        self.kind == Kind::Latency && matches!(self.verb, Verb::Write | Verb::Send)
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.verb {
+            Verb::Write => "write",
+            Verb::Read => "read",
+            Verb::Atomic => "atomic",
+            Verb::Send => "send",
+        };
+        write!(f, "{verb}_{}", if self.kind == Kind::Bandwidth { "bw" } else { "lat" })
+    }
+}
+
+impl FromStr for Test {
+    type Err = String;
+
+    /// With or without perftest's `ib_`.
+    fn from_str(s: &str) -> Result<Self, String> {
+        let name = s.strip_prefix("ib_").unwrap_or(s);
+        Self::ALL.into_iter().find(|t| t.to_string() == name).ok_or_else(|| {
+            let names: Vec<String> = Self::ALL.iter().map(Self::to_string).collect();
+            format!("write one of {}", names.join(", "))
+        })
+    }
+}
+
+/// Which atomic operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Atomic {
+    /// Adds 1.
+    #[default]
+    FetchAdd,
+    /// Compares with what the operation before has left, and so always swaps.
+    CompareSwap,
+}
+
+impl FromStr for Atomic {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "FETCH_AND_ADD" => Ok(Self::FetchAdd),
+            "CMP_AND_SWAP" => Ok(Self::CompareSwap),
+            _ => Err("write FETCH_AND_ADD or CMP_AND_SWAP".to_owned()),
+        }
+    }
+}
+
+/// What is measured, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Setting {
+    /// The test.
+    pub test: Test,
+    /// Bytes of a message, one row for each.
+    pub sizes: Vec<u64>,
+    /// Messages on each queue pair.
+    pub iterations: u64,
+    /// Instead of so many messages: as many as go in this time.
+    pub duration: Option<Duration>,
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Messages in flight on each queue pair at most.
+    pub tx_depth: u32,
+    /// Messages that one doorbell is rung for.
+    pub post_list: u32,
+    /// One completion is asked for in so many messages.
+    pub cq_mod: u32,
+    /// Writes of up to so many bytes carry their data in the work request.
+    pub inline_bytes: u64,
+    /// Both sides at the same time.
+    pub bidirectional: bool,
+    /// The peak is not worked out.
+    pub no_peak: bool,
+    /// Which atomic operation.
+    pub atomic: Atomic,
+    /// Gigabits (10^9) in place of megabytes (2^20).
+    pub report_gbits: bool,
+}
+
+/// A setting that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{test}: {reason}")]
+pub struct SettingError {
+    /// The test.
+    pub test: Test,
+    /// Why not, and what to write.
+    pub reason: String,
+}
+
+impl Setting {
+    /// perftest's defaults.
+    pub fn new(test: Test) -> Self {
+        let bandwidth = test.kind == Kind::Bandwidth;
+        let size = match (test.verb, bandwidth) {
+            (Verb::Atomic, _) => ATOMIC_BYTES,
+            (_, true) => 65_536,
+            (_, false) => 2,
+        };
+        Self {
+            test,
+            sizes: vec![size],
+            iterations: if test.verb == Verb::Write && bandwidth { 5000 } else { 1000 },
+            duration: None,
+            queue_pairs: 1,
+            tx_depth: if bandwidth { 128 } else { 1 },
+            post_list: 1,
+            cq_mod: 100,
+            inline_bytes: if test.goes_there_and_back() { MOST_INLINE } else { 0 },
+            bidirectional: false,
+            no_peak: false,
+            atomic: Atomic::default(),
+            report_gbits: false,
+        }
+    }
+
+    /// What follows from the rest: a completion is asked for at least once in each list and in each window of what may be in flight.
+    pub fn settled(mut self) -> Self {
+        self.cq_mod = self.cq_mod.min(self.tx_depth);
+        if self.post_list > 1 {
+            self.cq_mod = self.post_list;
+        }
+        self
+    }
+
+    /// Whether all this can be.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let refuse = |reason: String| Err(SettingError { test: self.test, reason });
+        let Test { verb, kind } = self.test;
+        if verb == Verb::Send {
+            return refuse(
+                "a send needs a receive queue at the other side, and queue pairs that kernels drive have a send ring only; \
+                 measure write_bw or write_lat"
+                    .to_owned(),
+            );
+        }
+        if verb == Verb::Atomic && self.sizes.iter().any(|s| *s != ATOMIC_BYTES) {
+            return refuse(format!("atomic operations have {ATOMIC_BYTES} bytes; leave --size and --all out"));
+        }
+        if let Some(size) = self.sizes.iter().find(|s| !(1..=1 << 30).contains(*s)) {
+            return refuse(format!("messages of {size} bytes: 1 to 2^30 are possible"));
+        }
+        if self.sizes.is_empty() {
+            return refuse("no size".to_owned());
+        }
+        if self.duration.is_none() && !(FEWEST_ITERATIONS..=MOST_ITERATIONS).contains(&self.iterations) {
+            return refuse(format!(
+                "{} iterations: {FEWEST_ITERATIONS} to {MOST_ITERATIONS} are possible",
+                self.iterations
+            ));
+        }
+        if !(1..=MOST_TX_DEPTH).contains(&self.tx_depth) {
+            return refuse(format!("a depth of {}: 1 to {MOST_TX_DEPTH} are possible", self.tx_depth));
+        }
+        if !(1..=MOST_QUEUE_PAIRS).contains(&self.queue_pairs) {
+            return refuse(format!("{} queue pairs: 1 to {MOST_QUEUE_PAIRS} are possible", self.queue_pairs));
+        }
+        if self.post_list == 0 || self.post_list > self.tx_depth {
+            return refuse(format!("lists of {} messages where {} may be in flight", self.post_list, self.tx_depth));
+        }
+        if self.cq_mod == 0 {
+            return refuse("a completion in 0 messages".to_owned());
+        }
+        if self.inline_bytes > MOST_INLINE {
+            return refuse(format!("{} bytes do not fit in a work request; {MOST_INLINE} do", self.inline_bytes));
+        }
+        if kind == Kind::Latency {
+            let alone = [
+                (self.queue_pairs > 1, "one queue pair: leave --qp out"),
+                (self.tx_depth > 1, "one message in flight: leave --tx-depth out"),
+                (self.bidirectional, "one message in flight: leave --bidirectional out"),
+            ];
+            if let Some((_, why)) = alone.iter().find(|(wrong, _)| *wrong) {
+                return refuse(format!("latency is measured with {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes from one message to the next in the buffer.
+    pub(super) fn stride(bytes: u64) -> u64 {
+        bytes.next_multiple_of(ALIGNMENT)
+    }
+
+    /// Messages that have a place of their own in a queue pair's part of the buffer.
+    pub(super) fn slots(&self, bytes: u64) -> u64 {
+        (WINDOW / Self::stride(bytes)).clamp(1, self.tx_depth.into())
+    }
+
+    /// Bytes of a queue pair's part of the buffer, for every size.
+    pub(super) fn span(&self) -> u64 {
+        self.sizes.iter().map(|s| self.slots(*s) * Self::stride(*s)).max().unwrap_or(ALIGNMENT)
+    }
+
+    /// Whether moments are kept of each message.
+    pub(super) fn stamps(&self) -> bool {
+        self.duration.is_none()
+            && (self.test.kind == Kind::Latency
+                || (!self.no_peak
+                    && self.iterations.saturating_mul(self.queue_pairs.into()) <= super::statistics::MOST_FOR_PEAK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(name: &str) -> Setting {
+        Setting::new(name.parse().unwrap()).settled()
+    }
+
+    #[test]
+    fn names_are_perftests() {
+        for test in Test::ALL {
+            assert_eq!(test.to_string().parse(), Ok(test));
+            assert_eq!(format!("ib_{test}").parse(), Ok(test));
+        }
+        assert!("write".parse::<Test>().unwrap_err().contains("write_bw, write_lat"));
+    }
+
+    #[test]
+    fn defaults_are_perftests() {
+        let bw = setting("write_bw");
+        assert_eq!((bw.sizes[0], bw.iterations, bw.tx_depth, bw.cq_mod), (65_536, 5000, 128, 100));
+        let lat = setting("read_lat");
+        assert_eq!((lat.sizes[0], lat.iterations, lat.tx_depth, lat.cq_mod), (2, 1000, 1, 1));
+        assert_eq!(setting("atomic_bw").sizes, [8]);
+        assert_eq!(setting("write_lat").inline_bytes, 28);
+        for test in Test::ALL.into_iter().filter(|t| t.verb != Verb::Send) {
+            setting(&test.to_string()).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_way_out() {
+        let with = |name: &str, change: fn(&mut Setting)| {
+            let mut s = setting(name);
+            change(&mut s);
+            s.check().unwrap_err().to_string()
+        };
+        assert!(with("send_bw", |_| ()).contains("measure write_bw"));
+        assert!(with("atomic_lat", |s| s.sizes = vec![16]).contains("have 8 bytes"));
+        assert!(with("write_lat", |s| s.queue_pairs = 2).contains("leave --qp out"));
+        assert!(with("read_lat", |s| s.bidirectional = true).contains("--bidirectional"));
+        assert!(with("write_bw", |s| s.post_list = 129).contains("128 may be in flight"));
+        assert!(with("write_bw", |s| s.inline_bytes = 64).contains("28 do"));
+        assert!(with("write_bw", |s| s.iterations = 4).contains("5 to"));
+        assert!(with("write_bw", |s| s.sizes = vec![0]).contains("1 to 2^30"));
+    }
+
+    #[test]
+    fn small_messages_go_round_in_a_window() {
+        let s = setting("write_bw");
+        assert_eq!((s.slots(2), s.slots(1024), s.slots(65_536), s.slots(1 << 20)), (128, 64, 1, 1));
+        let mut all = s.clone();
+        all.sizes = ALL_SIZES.map(|log| 1 << log).collect();
+        assert_eq!(all.span(), 8 << 20);
+        assert!(s.stamps());
+        let many = Setting { queue_pairs: 5, ..s };
+        assert!(!many.stamps());
+    }
+}

@@ -1,0 +1,272 @@
+//! perftest's tables, to the character (perftest_parameters.h 4.5: RESULT_FMT and REPORT_FMT and their kin), so that what reads
+//! those reads these.
+
+use super::setting::{Atomic, Kind, Setting, Verb};
+use super::statistics::{Bandwidth, GIGABIT, Latency, MEBIBYTE, MeanLatency};
+use crate::rdma::{AdapterPath, Transport};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What stands above and below each table.
+pub const LINE: &str = "---------------------------------------------------------------------------------------";
+
+/// The names of the columns.
+pub fn columns(setting: &Setting) -> &'static str {
+    match (setting.test.kind, setting.report_gbits, setting.duration.is_some()) {
+        (Kind::Bandwidth, false, _) => {
+            " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]"
+        }
+        (Kind::Bandwidth, true, _) => {
+            " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
+        }
+        (Kind::Latency, _, false) => {
+            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+        }
+        (Kind::Latency, _, true) => " #bytes        #iterations       t_avg[usec]    tps average",
+    }
+}
+
+/// One row, of the kind that the setting asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum Figures {
+    /// Bandwidth.
+    Bandwidth(Bandwidth),
+    /// Latency, from samples.
+    Latency(Latency),
+    /// Latency, from a time.
+    MeanLatency(MeanLatency),
+}
+
+impl Figures {
+    /// As a line of the table.
+    pub fn line(&self, gbits: bool) -> String {
+        match self {
+            Self::Bandwidth(b) => bandwidth(b, gbits),
+            Self::Latency(l) => format!(
+                " {:<7} {}          {:<7.2}        {:<7.2}      {:<7.2}  \t       {:<7.2}     \t{:<7.2}\t\t{:<7.2} \t\t{:<7.2}",
+                l.bytes, l.iterations, l.min_us, l.max_us, l.typical_us, l.avg_us, l.stdev_us, l.p99_us, l.p999_us
+            ),
+            Self::MeanLatency(m) => {
+                format!(" {:<7}       {}            {:<7.2}        {:<7.2}", m.bytes, m.iterations, m.avg_us, m.per_s)
+            }
+        }
+    }
+}
+
+fn bandwidth(b: &Bandwidth, gbits: bool) -> String {
+    /// perftest shows more digits where two would not do, and only of gigabits.
+    const FEW: f64 = 0.1;
+    let unit = if gbits { GIGABIT } else { MEBIBYTE };
+    let (peak, average, mpps) = (b.peak_bytes_per_s / unit, b.average_bytes_per_s / unit, b.messages_per_s / 1e6);
+    let (bytes, iterations) = (b.bytes, b.iterations);
+    if gbits && average < FEW {
+        format!(" {bytes:<7}    {iterations}           {peak:<7.6}            {average:<7.6}            {mpps:<7.6}")
+    } else {
+        format!(" {bytes:<7}    {iterations:<10}       {peak:<7.2}            {average:<7.2}\t\t   {mpps:<7.6}")
+    }
+}
+
+/// What stands above a table, as perftest has it; what is not known is left out.
+pub struct Head<'a> {
+    /// What is measured.
+    pub setting: &'a Setting,
+    /// Which way.
+    pub path: &'a AdapterPath,
+    /// Whether the data of small messages goes in the work request, and up to how many bytes.
+    pub inline_bytes: u64,
+    /// One completion is asked for in so many messages.
+    pub cq_mod: u32,
+    /// This side's and the other's queue pairs.
+    pub local: Vec<Address>,
+    /// The other side's.
+    pub remote: Vec<Address>,
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// Queue pair.
+    pub number: u32,
+    /// Key of the memory.
+    pub key: u32,
+    /// Where it begins, as work requests name it.
+    pub address: u64,
+}
+
+impl fmt::Display for Head<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { setting: s, path, .. } = self;
+        let verb = match s.test.verb {
+            Verb::Write => "RDMA_Write",
+            Verb::Read => "RDMA_Read",
+            Verb::Send => "Send",
+            Verb::Atomic => "Atomic",
+        };
+        writeln!(f, "{LINE}")?;
+        write!(f, "                    {verb} ")?;
+        if s.test.verb == Verb::Atomic {
+            let atomic = match s.atomic {
+                Atomic::FetchAdd => "FETCH_AND_ADD",
+                Atomic::CompareSwap => "CMP_AND_SWAP",
+            };
+            write!(f, "{atomic} ")?;
+        }
+        if s.bidirectional {
+            f.write_str("Bidirectional ")?;
+        }
+        if s.post_list > 1 {
+            f.write_str("Post List ")?;
+        }
+        writeln!(f, "{} Test", if s.test.kind == Kind::Bandwidth { "BW" } else { "Latency" })?;
+        writeln!(f, " Dual-port       : OFF\t\tDevice         : {}", path.device)?;
+        let transport = if path.transport == Transport::Soft { "soft" } else { "IB" };
+        writeln!(f, " Number of qps   : {}\t\tTransport type : {transport}", s.queue_pairs)?;
+        writeln!(f, " Connection type : RC\t\tUsing SRQ      : OFF")?;
+        writeln!(f, " TX depth        : {}", s.tx_depth)?;
+        if s.post_list > 1 {
+            writeln!(f, " Post List       : {}", s.post_list)?;
+        }
+        if s.test.kind == Kind::Bandwidth {
+            writeln!(f, " CQ Moderation   : {}", self.cq_mod)?;
+        }
+        let link = Link::of(path);
+        if let Some(mtu) = link.mtu {
+            writeln!(f, " Mtu             : {mtu}[B]")?;
+        }
+        writeln!(f, " Link type       : {}", link.kind)?;
+        if let Some(index) = link.gid_index {
+            writeln!(f, " GID index       : {index}")?;
+        }
+        if matches!(s.test.verb, Verb::Write | Verb::Send) {
+            writeln!(f, " Max inline data : {}[B]", self.inline_bytes)?;
+        }
+        writeln!(f, " rdma_cm QPs\t : OFF")?;
+        writeln!(f, " Data ex. method : Ethernet")?;
+        writeln!(f, "{LINE}")?;
+        for (side, addresses) in [("local", &self.local), ("remote", &self.remote)] {
+            for a in addresses {
+                writeln!(
+                    f,
+                    " {side} address: LID 0000 QPN {:#06x} PSN 0x000000 RKey {:#08x} VAddr {:#016x}",
+                    a.number, a.key, a.address
+                )?;
+            }
+        }
+        write!(f, "{LINE}")
+    }
+}
+
+/// What an adapter says of its link in one line, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+struct Link<'a> {
+    kind: &'a str,
+    mtu: Option<u32>,
+    gid_index: Option<u32>,
+}
+
+impl<'a> Link<'a> {
+    fn of(path: &'a AdapterPath) -> Self {
+        let number_after = |mark: &str| {
+            let rest = path.link.split_once(mark)?.1.trim_start();
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..end].parse().ok()
+        };
+        let kind = match path.link.as_str() {
+            l if l.starts_with("RoCE") => "Ethernet",
+            l if l.starts_with("InfiniBand") => "IB",
+            "" => "memory",
+            other => other,
+        };
+        Self { kind, mtu: number_after("MTU"), gid_index: number_after("(index") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::setting::Test;
+    use super::*;
+
+    fn path(transport: Transport, device: &str, link: &str) -> AdapterPath {
+        let mut path = AdapterPath::new(transport, device);
+        path.link = link.to_owned();
+        path
+    }
+
+    #[test]
+    fn rows_are_as_perftest_prints_them() {
+        let b = Bandwidth {
+            bytes: 65536,
+            iterations: 5000,
+            peak_bytes_per_s: 55.5 * MEBIBYTE,
+            average_bytes_per_s: 54.25 * MEBIBYTE,
+            messages_per_s: 868.0,
+        };
+        // printf(" %-7lu    %-10lu       %-7.2lf            %-7.2lf\t\t   %-7.6lf", ...)
+        assert_eq!(
+            Figures::Bandwidth(b).line(false),
+            " 65536      5000             55.50              54.25  \t\t   0.000868"
+        );
+        // Gigabits, above and below a tenth.
+        let gbits = Figures::Bandwidth(b).line(true);
+        assert_eq!(gbits, " 65536      5000             0.47               0.46   \t\t   0.000868");
+        let few = Figures::Bandwidth(Bandwidth { average_bytes_per_s: 1e6, peak_bytes_per_s: 2e6, ..b }).line(true);
+        assert_eq!(few, " 65536      5000           0.016000            0.008000            0.000868");
+        let l = Latency {
+            bytes: 2,
+            iterations: 1000,
+            min_us: 16.5,
+            max_us: 99.0,
+            typical_us: 18.25,
+            avg_us: 20.0,
+            stdev_us: 3.5,
+            p99_us: 42.0,
+            p999_us: 98.0,
+        };
+        assert_eq!(
+            Figures::Latency(l).line(false),
+            " 2       1000          16.50          99.00        18.25    \t       20.00       \t3.50   \t\t42.00   \t\t98.00  "
+        );
+        let m = MeanLatency { bytes: 2, iterations: 12345, avg_us: 2.5, per_s: 200_000.0 };
+        assert_eq!(Figures::MeanLatency(m).line(false), " 2             12345            2.50           200000.00");
+    }
+
+    #[test]
+    fn links_are_taken_apart() {
+        let roce = path(Transport::Verbs, "rxe0 port 1", "RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 1024");
+        assert_eq!(Link::of(&roce), Link { kind: "Ethernet", mtu: Some(1024), gid_index: Some(3) });
+        let soft = path(Transport::Soft, "soft nic", "Unix socket");
+        assert_eq!(Link::of(&soft), Link { kind: "Unix socket", mtu: None, gid_index: None });
+    }
+
+    #[test]
+    fn the_head_names_the_test_and_the_device() {
+        let setting = Setting::new(Test { verb: Verb::Atomic, kind: Kind::Bandwidth });
+        let path = path(Transport::Verbs, "rxe0 port 1", "RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 1024");
+        let address = Address { number: 0x11, key: 0x2a, address: 0x7f00_0000_1000 };
+        let head = Head {
+            setting: &setting,
+            path: &path,
+            inline_bytes: 0,
+            cq_mod: 100,
+            local: vec![address],
+            remote: vec![address],
+        };
+        let text = head.to_string();
+        for line in [
+            LINE,
+            "                    Atomic FETCH_AND_ADD BW Test",
+            " Dual-port       : OFF\t\tDevice         : rxe0 port 1",
+            " Number of qps   : 1\t\tTransport type : IB",
+            " TX depth        : 128",
+            " Mtu             : 1024[B]",
+            " Link type       : Ethernet",
+            " GID index       : 3",
+            " local address: LID 0000 QPN 0x0011 PSN 0x000000 RKey 0x00002a VAddr 0x007f0000001000",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line:?} is not in\n{text}");
+        }
+        assert!(!text.contains("inline"), "{text}");
+    }
+}

@@ -1,0 +1,383 @@
+//! Both sides as threads of this process, over the simplest adapter: one thread that carries out what it finds.
+
+use super::*;
+use crate::engine::CpuImage;
+use crate::memory::Place;
+use crate::rdma::served::{Fetched, ServedRing};
+use crate::rdma::{
+    MemoryRange, QueueAddress, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Transport,
+};
+use crate::shmem::bootstrap::LocalBootstrap;
+use crate::wire::mlx5::{Atomic as Action, Failure, Operation, Payload, Syndrome, VendorSyndrome};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+#[derive(Debug, Default)]
+struct Shared {
+    rings: Mutex<Vec<ServedRing>>,
+    numbers: AtomicU32,
+    over: AtomicBool,
+    /// Requests before one fails, or all to come succeed.
+    fails_after: Mutex<Option<u64>>,
+    /// Flips a bit of what a write brings.
+    garbles: AtomicBool,
+    carried_out: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Loopback(Arc<Shared>, Option<std::thread::JoinHandle<()>>);
+
+#[derive(Debug)]
+struct Pair(u32, Arc<QueueMemory>);
+
+#[derive(Debug)]
+struct Registered(u64, u32);
+
+impl Registration for Registered {
+    fn address(&self) -> u64 {
+        self.0
+    }
+    fn local_key(&self) -> u32 {
+        self.1
+    }
+    fn remote_key(&self) -> u32 {
+        self.1 + 1
+    }
+}
+
+impl QueuePair for Pair {
+    fn number(&self) -> u32 {
+        self.0
+    }
+    fn address(&self) -> QueueAddress {
+        QueueAddress(self.0.to_le_bytes().to_vec())
+    }
+    fn connect(&mut self, _: &QueueAddress) -> Result<(), RdmaError> {
+        Ok(())
+    }
+    fn memory(&self) -> &QueueMemory {
+        &self.1
+    }
+    fn flags(&self) -> u32 {
+        0
+    }
+    fn failure(&self) -> Option<String> {
+        Some("as planned".to_owned())
+    }
+    fn reset(&mut self) -> Result<(), RdmaError> {
+        self.1.clear()
+    }
+}
+
+impl Adapter for Loopback {
+    fn path(&self) -> AdapterPath {
+        AdapterPath::new(Transport::Soft, "loopback")
+    }
+    fn register(&self, memory: MemoryRange, _: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        assert!(memory.host.is_some());
+        Ok(Box::new(Registered(memory.address, 0x100)))
+    }
+    fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
+        let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
+        let number = 0x40 + self.0.numbers.fetch_add(1, Ordering::Relaxed);
+        self.0.rings.lock().unwrap().push(ServedRing::new(memory.clone(), number)?);
+        Ok(Box::new(Pair(number, memory)))
+    }
+}
+
+impl Loopback {
+    fn new() -> Self {
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        let thread = std::thread::spawn(move || {
+            while !theirs.over.load(Ordering::Relaxed) {
+                for ring in theirs.rings.lock().unwrap().iter_mut() {
+                    while serve(&theirs, ring) {}
+                }
+                std::thread::yield_now();
+            }
+        });
+        Self(shared, Some(thread))
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+        self.1.take().unwrap().join().unwrap();
+    }
+}
+
+/// Carries one request out; whether there was one.
+fn serve(shared: &Shared, ring: &mut ServedRing) -> bool {
+    match ring.fetch() {
+        Fetched::Request(posted, entry) => {
+            let failure = Failure::new(Syndrome::REMOTE_ACCESS, VendorSyndrome::REMOTE_ACCESS);
+            let failed = match shared.fails_after.lock().unwrap().as_mut() {
+                Some(0) => true,
+                Some(left) => {
+                    *left -= 1;
+                    false
+                }
+                None => false,
+            };
+            if !failed {
+                carry_out(entry.operation, shared.garbles.load(Ordering::Relaxed));
+                shared.carried_out.fetch_add(1, Ordering::Relaxed);
+            }
+            let index = posted.index;
+            if failed {
+                ring.fail(index, failure)
+            } else {
+                ring.complete(index)
+            }
+            true
+        }
+        Fetched::Refused(posted, why) => panic!("{why}: {posted:?}"),
+        _ => false,
+    }
+}
+
+fn carry_out(operation: Operation<'_>, garbles: bool) {
+    let copy = |from: u64, to: u64, bytes: usize| {
+        // SAFETY: both are addresses in memory that the test registered, which lives until the measurement is over.
+        unsafe {
+            // The last byte last: it is what the other side waits for.
+            std::ptr::copy(from as *const u8, to as *mut u8, bytes - 1);
+            let last = (from as *const u8).add(bytes - 1).read_volatile();
+            let to = std::sync::atomic::AtomicU8::from_ptr((to as *mut u8).add(bytes - 1));
+            to.store(if garbles { !last } else { last }, Ordering::Release);
+        }
+    };
+    match operation {
+        Operation::Write { remote, payload: Payload::Pieces(pieces), .. } => {
+            let piece = pieces[0];
+            assert_eq!((remote.key, piece.key.get()), (0x101, 0x100));
+            copy(piece.address.get(), remote.address, piece.bytes.get() as usize);
+        }
+        Operation::Write { remote, payload: Payload::Inline(data), .. } => {
+            copy(data.as_ptr() as u64, remote.address, data.len());
+        }
+        Operation::Read { remote, into } => copy(remote.address, into[0].address.get(), into[0].bytes.get() as usize),
+        Operation::Atomic { remote, action, landing } => {
+            // SAFETY: as above; aligned, and only this thread changes the word.
+            let word = unsafe { AtomicU64::from_ptr(remote.address as *mut u64) };
+            let old = match action {
+                Action::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
+                Action::CompareSwap { swap, compare } => word
+                    .compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire)
+                    .unwrap_or_else(|other| other),
+                other => panic!("{other:?}"),
+            };
+            // SAFETY: as above.
+            unsafe { AtomicU64::from_ptr(landing.address.get() as *mut u64) }.store(old, Ordering::Release);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn engine(deadline: Duration) -> Engine {
+    let engine = Engine::cpu_with(1, &CpuImage::shipped().unwrap(), None).unwrap();
+    engine.set_deadline(deadline).unwrap();
+    engine
+}
+
+/// What the two sides answer.
+fn between(
+    adapter: &Loopback,
+    setting: &Setting,
+    initiator: Initiator,
+    deadline: Duration,
+) -> Vec<Result<Vec<Row>, RdmaBenchError>> {
+    let one = |ranks: LocalBootstrap| {
+        let engine = engine(deadline);
+        let side = Side { adapter, engine: &engine, ranks: &ranks, client: 0, deadline };
+        let mut bench = RdmaBench::new(side, setting.clone(), initiator)?;
+        let rows = setting.sizes.iter().map(|bytes| bench.measure(*bytes)).collect();
+        ranks.leave();
+        rows
+    };
+    std::thread::scope(|s| {
+        let sides: Vec<_> = LocalBootstrap::all(2).into_iter().map(|ranks| s.spawn(|| one(ranks))).collect();
+        sides.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn setting(name: &str, change: impl FnOnce(&mut Setting)) -> Setting {
+    let mut setting = Setting { iterations: 50, ..Setting::new(name.parse().unwrap()) };
+    change(&mut setting);
+    setting.settled()
+}
+
+/// Both sides have the same rows, with nothing wrong; `messages` were verified in all.
+fn measures(setting: &Setting, initiator: Initiator, messages: u64) -> Vec<Row> {
+    let mut sides = between(&Loopback::new(), setting, initiator, PATIENCE).into_iter().map(|side| side.unwrap());
+    let (a, b) = (sides.next().unwrap(), sides.next().unwrap());
+    assert_eq!(a.len(), setting.sizes.len());
+    for (a, b) in a.iter().zip(&b) {
+        assert_eq!((a.figures, a.verified, a.wrong), (b.figures, b.verified, b.wrong));
+        assert_eq!(a.wrong, 0, "{a:?}");
+    }
+    assert_eq!(a.iter().map(|r| r.verified).sum::<u64>(), messages, "{a:?}");
+    a
+}
+
+const INITIATORS: [Initiator; 2] = [Initiator::Kernel, Initiator::Host];
+
+#[test]
+fn bandwidth_of_writes_and_reads() {
+    for name in ["write_bw", "read_bw"] {
+        for initiator in INITIATORS {
+            // 16 messages of 4 KiB have a place each, one of 100,000 bytes has.
+            let s = setting(name, |s| {
+                s.sizes = vec![1, 4096, 100_000];
+                s.tx_depth = 16;
+            });
+            let rows = measures(&s, initiator, 16 + 16 + 1);
+            for (row, bytes) in rows.iter().zip(&s.sizes) {
+                let Figures::Bandwidth(b) = row.figures else { panic!("{row:?}") };
+                assert_eq!((b.bytes, b.iterations), (*bytes, 50));
+                assert!(b.average_bytes_per_s > 0.0 && b.messages_per_s > 0.0);
+                assert!(b.peak_bytes_per_s * 1.0001 >= b.average_bytes_per_s, "{b:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn several_queue_pairs_lists_and_both_directions() {
+    for initiator in INITIATORS {
+        let s = setting("write_bw", |s| {
+            s.sizes = vec![64];
+            s.queue_pairs = 3;
+            s.post_list = 4;
+            s.tx_depth = 8;
+            s.bidirectional = true;
+            s.inline_bytes = 28;
+        });
+        let rows = measures(&s, initiator, 2 * 3 * 8);
+        let Figures::Bandwidth(b) = rows[0].figures else { panic!("{rows:?}") };
+        assert_eq!(b.iterations, 150);
+    }
+}
+
+#[test]
+fn atomics_are_each_done_once() {
+    for initiator in INITIATORS {
+        for atomic in [Atomic::FetchAdd, Atomic::CompareSwap] {
+            let s = setting("atomic_bw", |s| {
+                s.atomic = atomic;
+                s.queue_pairs = 2;
+                s.tx_depth = 16;
+            });
+            // The words, and the places where old values landed.
+            measures(&s, initiator, 2 + 2 * 16);
+        }
+    }
+}
+
+#[test]
+fn latencies_have_all_their_columns() {
+    for name in ["write_lat", "read_lat", "atomic_lat"] {
+        for initiator in INITIATORS {
+            let s = setting(name, |s| {
+                if name != "atomic_lat" {
+                    s.sizes = vec![1, 2, 28, 29, 5000];
+                }
+            });
+            let each = if name == "read_lat" { 1 } else { 2 };
+            for row in measures(&s, initiator, each * s.sizes.len() as u64) {
+                let Figures::Latency(l) = row.figures else { panic!("{row:?}") };
+                assert_eq!(l.iterations, 50);
+                assert!(0.0 < l.min_us && l.min_us <= l.typical_us && l.typical_us <= l.p99_us && l.p99_us <= l.max_us);
+            }
+        }
+    }
+}
+
+#[test]
+fn tests_that_run_for_a_time_end() {
+    for name in ["write_bw", "write_lat", "read_lat"] {
+        for initiator in INITIATORS {
+            let s = setting(name, |s| {
+                s.sizes = vec![256];
+                s.duration = Some(Duration::from_millis(20));
+            });
+            let sides = between(&Loopback::new(), &s, initiator, PATIENCE);
+            for side in sides {
+                let row = side.unwrap()[0];
+                assert_eq!(row.wrong, 0);
+                match row.figures {
+                    Figures::Bandwidth(b) => assert!(b.iterations > 0 && b.peak_bytes_per_s == 0.0),
+                    Figures::MeanLatency(l) => assert!(l.iterations > 0 && l.avg_us > 0.0),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_request_is_named_on_both_sides() {
+    for name in ["write_bw", "read_lat"] {
+        for initiator in INITIATORS {
+            let adapter = Loopback::new();
+            *adapter.0.fails_after.lock().unwrap() = Some(20);
+            let s = setting(name, |_| ());
+            let sides = between(&adapter, &s, initiator, PATIENCE);
+            let texts: Vec<String> = sides.into_iter().map(|side| side.unwrap_err().to_string()).collect();
+            for text in &texts {
+                assert!(text.contains("remote access error") && text.contains("as planned"), "{text}");
+                assert!(text.contains("after 20 of them"), "{text}");
+            }
+            assert!(texts[1].starts_with("the other side (rank 0)"), "{}", texts[1]);
+        }
+    }
+}
+
+#[test]
+fn what_arrives_garbled_is_counted() {
+    for initiator in INITIATORS {
+        let adapter = Loopback::new();
+        adapter.0.garbles.store(true, Ordering::Relaxed);
+        let s = setting("write_bw", |s| s.tx_depth = 16);
+        let sides = between(&adapter, &s, initiator, PATIENCE);
+        for side in sides {
+            let row = side.unwrap()[0];
+            assert_eq!((row.verified, row.wrong), (1, 1));
+        }
+    }
+}
+
+#[test]
+fn sides_that_measure_different_things_notice() {
+    let adapter = Loopback::new();
+    let (a, b) = (setting("write_bw", |_| ()), setting("read_bw", |_| ()));
+    let engine = engine(PATIENCE);
+    let one = |ranks: &LocalBootstrap, setting: &Setting| {
+        let side = Side { adapter: &adapter, engine: &engine, ranks, client: 0, deadline: PATIENCE };
+        RdmaBench::new(side, setting.clone(), Initiator::Host).map(drop).unwrap_err().to_string()
+    };
+    let all = LocalBootstrap::all(2);
+    std::thread::scope(|s| {
+        let other = s.spawn(|| one(&all[1], &b));
+        let text = one(&all[0], &a);
+        assert!(text.contains("here write_bw by host") && text.contains("there read_bw by host"), "{text}");
+        assert!(other.join().unwrap().contains("here read_bw"));
+    });
+}
+
+#[test]
+fn the_other_side_that_does_nothing_is_not_waited_for_for_ever() {
+    for initiator in INITIATORS {
+        let adapter = Loopback::new();
+        *adapter.0.fails_after.lock().unwrap() = Some(0);
+        let s = setting("write_lat", |_| ());
+        let sides = between(&adapter, &s, initiator, Duration::from_millis(200));
+        let texts: Vec<String> = sides.into_iter().map(|side| side.unwrap_err().to_string()).collect();
+        assert!(texts[0].contains("remote access error"), "{}", texts[0]);
+        assert!(texts[1].contains("timed out") || texts[1].contains("did not come"), "{}", texts[1]);
+    }
+}

@@ -1,0 +1,298 @@
+//! `warpbell bench rdma`: perftest's programs, for kernels and for the CPU.
+
+use crate::args::{AdapterKind, EngineArgs, EngineChoice, InitiatorChoice, RdmaArgs};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Failure, Text};
+use crate::{engine, world};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use warpbell::bench::rdma::{
+    ALL_SIZES, AdapterChoice, Initiator, Kind, RdmaBench, RdmaBenchError, Row, Setting, Side, table,
+};
+use warpbell::bench::report::{Report, nanoseconds};
+use warpbell::engine::Engine;
+use warpbell::rdma::{Adapter, DeviceChoice, Transport};
+use warpbell::shmem::bootstrap::{self, Bootstrap, LocalBootstrap};
+
+/// How long a server waits for its client, and a client for its server.
+const MEETING: Duration = Duration::from_secs(600);
+const CLIENT_MEETING: Duration = Duration::from_secs(30);
+/// Which adapter, unless --transport says so; and a software NIC's options, unless --soft does.
+const TRANSPORT_VARIABLE: &str = "WARPBELL_TRANSPORT";
+const SOFT_VARIABLE: &str = "WARPBELL_SOFT_NIC";
+
+pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    refuse_what_means_nothing(args)?;
+    let setting = setting(args).settled();
+    setting.check().map_err(|e| Failure::Usage(e.to_string()))?;
+    let choice = choice(args)?;
+    let engine = open_engine(args)?;
+    let _stop = interrupt.stops(&engine);
+    let text = Text::beside(args.json.as_deref());
+    let job = Job { args, setting, choice, engine };
+    match meet(args, &text)? {
+        Meeting::Here => job.in_this_process(&text),
+        Meeting::Ranks { ranks, client } => {
+            if ranks.size() != 2 {
+                return Err(RdmaBenchError::NotTwo(ranks.size()).into());
+            }
+            let speaks = ranks.rank() == client;
+            let silent = Text::none();
+            let text = if speaks { &text } else { &silent };
+            let choice = AdapterChoice { across: true, ..job.choice.clone() };
+            let (adapter, notes) = choice.open_with(job.engine.space(), ranks.as_ref())?;
+            let rows = job.side(adapter.as_ref(), ranks.as_ref(), client, text, &notes)?;
+            ranks.leave();
+            if speaks { job.report(&rows) } else { verdict(&rows) }
+        }
+    }
+}
+
+/// How the two sides find each other.
+enum Meeting {
+    /// Both are threads of this process.
+    Here,
+    Ranks {
+        ranks: Box<dyn Bootstrap>,
+        client: usize,
+    },
+}
+
+fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
+    let rank = match (&args.host, args.server) {
+        (Some(_), _) => 1,
+        (None, true) => 0,
+        (None, false) => {
+            return Ok(match world::launched()?.map(|_| bootstrap::from_env()).transpose()?.flatten() {
+                Some(ranks) => Meeting::Ranks { ranks, client: 0 },
+                None => Meeting::Here,
+            });
+        }
+    };
+    // A server and a client are the ranks of a world of two that meets at the server's port.
+    let host = args.host.as_deref().unwrap_or("0.0.0.0");
+    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
+    let mut variables: BTreeMap<String, String> = ["WARPBELL_SECRET", "WARPBELL_SECRET_FILE"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+        .collect();
+    if variables.is_empty() {
+        let how = "set WARPBELL_SECRET to the same words on both, as in WARPBELL_SECRET=$(openssl rand -hex 32)";
+        return Err(Failure::Usage(format!("the two sides prove to each other who they are: {how}")));
+    }
+    for (name, value) in
+        [("RANK", rank.to_string()), ("SIZE", "2".to_owned()), ("STORE", format!("{host}:{}", args.port))]
+    {
+        variables.insert(format!("WARPBELL_{name}"), value);
+    }
+    if args.server {
+        text.line(format_args!("# waiting for a client at port {}", args.port))?;
+    }
+    let within = if args.server { MEETING } else { CLIENT_MEETING };
+    let ranks = bootstrap::from_environment(&variables, within)?;
+    ranks.map_or_else(|| Err(RdmaBenchError::NotTwo(1).into()), |ranks| Ok(Meeting::Ranks { ranks, client: 1 }))
+}
+
+/// perftest's flags that have no meaning here are no unknown words: each has its reason.
+fn refuse_what_means_nothing(args: &RdmaArgs) -> Result<(), Failure> {
+    let refused = [
+        (args.mtu.is_some(), "-m: the MTU is the largest that both ports carry; it is in the table's head"),
+        (args.rdma_cm, "-R: the two sides meet over TCP, and queue pairs are not made by rdma_cm; leave it out"),
+        (args.connection.as_deref().is_some_and(|c| c != "RC"), "-c: connections are reliable ones (RC)"),
+        (args.events, "-e: completions are polled; leave it out"),
+    ];
+    match refused.iter().find(|(given, _)| *given) {
+        Some((_, why)) => Err(Failure::Usage((*why).to_owned())),
+        None => Ok(()),
+    }
+}
+
+fn setting(args: &RdmaArgs) -> Setting {
+    let mut s = Setting::new(args.test);
+    if let Some(size) = args.size {
+        s.sizes = vec![size.0];
+    }
+    if args.all {
+        s.sizes = ALL_SIZES.map(|log| 1 << log).collect();
+    }
+    s.iterations = args.iters.unwrap_or(s.iterations);
+    s.duration = args.duration;
+    s.queue_pairs = args.qp.unwrap_or(s.queue_pairs);
+    s.tx_depth = args.tx_depth.unwrap_or(s.tx_depth);
+    s.post_list = args.post_list.unwrap_or(s.post_list);
+    s.cq_mod = args.cq_mod.unwrap_or(s.cq_mod);
+    s.inline_bytes = args.inline_size.map_or(s.inline_bytes, |b| b.0);
+    s.atomic = args.atomic_type;
+    s.bidirectional = args.bidirectional;
+    s.no_peak = args.no_peak;
+    s.report_gbits = args.report_gbits;
+    s
+}
+
+fn choice(args: &RdmaArgs) -> Result<AdapterChoice, Failure> {
+    let transport = match args.transport {
+        Some(AdapterKind::Auto) => None,
+        Some(AdapterKind::Mlx5) => Some(Transport::Mlx5),
+        Some(AdapterKind::Verbs) => Some(Transport::Verbs),
+        Some(AdapterKind::Soft) => Some(Transport::Soft),
+        None => match std::env::var(TRANSPORT_VARIABLE) {
+            Ok(name) => {
+                name.parse::<warpbell::shmem::Transport>().map_err(|e| Failure::about(TRANSPORT_VARIABLE, e))?.adapter()
+            }
+            Err(_) => None,
+        },
+    };
+    let mut device =
+        if transport == Some(Transport::Soft) { DeviceChoice::default() } else { DeviceChoice::from_environment()? };
+    if let Some(name) = &args.ib_dev {
+        device = device.named(name).map_err(|e| Failure::Usage(format!("--ib-dev {name}: {e}")))?;
+    }
+    device.port = args.ib_port.or(device.port);
+    device.gid_index = args.gid_index.or(device.gid_index);
+    let soft = args.soft.clone().or_else(|| std::env::var(SOFT_VARIABLE).ok()).unwrap_or_default();
+    Ok(AdapterChoice { transport, device, soft, ..AdapterChoice::default() })
+}
+
+fn open_engine(args: &RdmaArgs) -> Result<Engine, Failure> {
+    let asked = match (args.initiator, args.engine.engine) {
+        (InitiatorChoice::Gpu, EngineChoice::Cpu) | (InitiatorChoice::CpuEngine, EngineChoice::Gpu(_)) => {
+            return Err(Failure::Usage("--initiator and --engine name different engines".to_owned()));
+        }
+        (InitiatorChoice::Gpu, EngineChoice::Auto) => EngineChoice::Gpu(None),
+        (InitiatorChoice::CpuEngine, _) => EngineChoice::Cpu,
+        (_, engine) => engine,
+    };
+    engine::open(&EngineArgs { engine: asked, ..args.engine.clone() })
+}
+
+/// One table.
+struct Table {
+    initiator: Initiator,
+    rows: Vec<Row>,
+    path: Value,
+}
+
+/// What is to be done, on this side.
+struct Job<'a> {
+    args: &'a RdmaArgs,
+    setting: Setting,
+    choice: AdapterChoice,
+    engine: Engine,
+}
+
+impl Job<'_> {
+    fn initiators(&self, transport: Transport) -> Vec<Initiator> {
+        match self.args.initiator {
+            InitiatorChoice::Both if transport == Transport::Verbs => {
+                vec![Initiator::Kernel, Initiator::Host, Initiator::Verbs]
+            }
+            InitiatorChoice::Both => vec![Initiator::Kernel, Initiator::Host],
+            InitiatorChoice::Verbs => vec![Initiator::Verbs],
+            InitiatorChoice::Host => vec![Initiator::Host],
+            _ => vec![Initiator::Kernel],
+        }
+    }
+
+    /// Both sides, over one adapter: from a queue pair of it to another.
+    fn in_this_process(&self, text: &Text) -> Result<(), Failure> {
+        let mut ranks = LocalBootstrap::all(2).into_iter();
+        let (Some(client), Some(server)) = (ranks.next(), ranks.next()) else { return Ok(()) };
+        let (adapter, notes) = self.choice.open(self.engine.space(), &client)?;
+        let silent = Text::none();
+        let (one, other) = std::thread::scope(|s| {
+            let (adapter, notes, silent) = (adapter.as_ref(), &notes, &silent);
+            let other = s.spawn(move || {
+                let rows = self.side(adapter, &server, 0, silent, &[]);
+                leave(&server, rows)
+            });
+            let one = self.side(adapter, &client, 0, text, notes);
+            let one = leave(&client, one);
+            (one, other.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
+        });
+        let tables = one?;
+        other?;
+        self.report(&tables)
+    }
+
+    /// This side's part: a table for each initiator.
+    fn side(
+        &self,
+        adapter: &dyn Adapter,
+        ranks: &dyn Bootstrap,
+        client: usize,
+        text: &Text,
+        notes: &[String],
+    ) -> Result<Vec<Table>, Failure> {
+        let (test, report_gbits) = (self.setting.test, self.setting.report_gbits);
+        text.line(format_args!("# warpbell {}  bench rdma {test}  engine {}", env!("CARGO_PKG_VERSION"), self.engine))?;
+        for note in notes {
+            text.line(format_args!("# not {note}"))?;
+        }
+        let mut tables = Vec::new();
+        for initiator in self.initiators(adapter.path().transport) {
+            let side = Side { adapter, engine: &self.engine, ranks, client, deadline: self.args.engine.deadline };
+            let mut bench = RdmaBench::new(side, self.setting.clone(), initiator)?;
+            let path = bench.path();
+            text.line(format_args!("# path {path}"))?;
+            if let Some(note) = &path.note {
+                text.line(format_args!("# note {note}"))?;
+            }
+            let who = match initiator {
+                Initiator::Kernel => format!("kernels on {}, a warp for each queue pair", self.engine),
+                Initiator::Verbs => "one CPU thread, by ibv_post_send".to_owned(),
+                _ => "one CPU thread, on the same rings".to_owned(),
+            };
+            let list =
+                if test.kind == Kind::Bandwidth { format!("  post list {}", bench.post_list()) } else { String::new() };
+            text.line(format_args!("# initiator {initiator}: {who}{list}  data in {}", bench.memory()))?;
+            text.line(format_args!("{}", bench.head(&path)))?;
+            text.line(format_args!("{}", table::columns(&self.setting)))?;
+            let mut rows = Vec::new();
+            for bytes in self.setting.sizes.clone() {
+                let row = bench.measure(bytes)?;
+                text.line(format_args!("{}", row.figures.line(report_gbits)))?;
+                if row.wrong > 0 {
+                    text.line(format_args!("# wrong {} of {} messages of {bytes} bytes", row.wrong, row.verified))?;
+                }
+                rows.push(row);
+            }
+            text.line(format_args!("{}", table::LINE))?;
+            let (verified, wrong) = count(&rows);
+            text.line(format_args!("# {verified} messages verified, wrong {wrong}"))?;
+            tables.push(Table { initiator, rows, path: json!(path) });
+        }
+        Ok(tables)
+    }
+
+    /// The report, and whether everything arrived as it was sent.
+    fn report(&self, tables: &[Table]) -> Result<(), Failure> {
+        if let Some(path) = &self.args.json {
+            let config = json!({ "setting": self.setting, "deadline_ns": nanoseconds(self.args.engine.deadline) });
+            let results: Vec<Value> =
+                tables.iter().map(|t| json!({ "initiator": t.initiator, "path": t.path, "rows": t.rows })).collect();
+            output::write_json(&Report::new("bench rdma", config, &self.engine, None, results), path)?;
+        }
+        verdict(tables)
+    }
+}
+
+/// A side that ends well is no loss to the other.
+fn leave(ranks: &LocalBootstrap, tables: Result<Vec<Table>, Failure>) -> Result<Vec<Table>, Failure> {
+    if tables.is_ok() {
+        ranks.leave();
+    }
+    tables
+}
+
+fn count(rows: &[Row]) -> (u64, u64) {
+    rows.iter().fold((0, 0), |(verified, wrong), row| (verified + row.verified, wrong + row.wrong))
+}
+
+fn verdict(tables: &[Table]) -> Result<(), Failure> {
+    let wrong: u64 = tables.iter().map(|t| count(&t.rows).1).sum();
+    if wrong > 0 {
+        return Err(Failure::Error(format!("{wrong} messages were not what was sent: see the lines with `wrong`")));
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Checks that use RDMA devices for a moment: what only shows when it is tried.
+
+use super::check::{Area, Check, Checks};
+use crate::cuda;
+use crate::memory::Space;
+use crate::rdma::{RdmaDevice, Trial, TrialStep, try_device, untried};
+
+/// Tries every device out that this process may open, with the memory of a GPU if there is one.
+pub(super) fn try_all(nics: &[RdmaDevice], gpu: Option<usize>) -> Vec<(String, Vec<Trial>)> {
+    if nics.is_empty() || untried().is_some() {
+        return Vec::new();
+    }
+    let space = gpu.and_then(|ordinal| cuda::Context::open(ordinal).ok()).map(Space::gpu);
+    nics.iter().map(|n| (n.name.clone(), try_device(n, space.as_ref()))).collect()
+}
+
+/// What came of it, with what mends it.
+pub(super) fn check(tried: &[(String, Vec<Trial>)], all: &mut Vec<Check>) {
+    for (name, trials) in tried {
+        let mut c = Checks::of(Area::Nic, name.clone(), all);
+        for Trial { step, outcome } in trials {
+            let title = title(*step);
+            match (outcome, step) {
+                (Ok(detail), _) => c.ok(title, detail.clone()),
+                (Err(why), TrialStep::Open | TrialStep::HostMemory) => c.fail(title, why.clone(), mend(*step, why)),
+                (Err(why), _) => c.warn(title, why.clone(), mend(*step, why)),
+            }
+        }
+    }
+}
+
+fn title(step: TrialStep) -> &'static str {
+    match step {
+        TrialStep::Open => "opening",
+        TrialStep::HostMemory => "host memory",
+        TrialStep::GpuMemory => "gpu memory",
+        TrialStep::Devx => "commands",
+        TrialStep::Doorbell => "doorbell",
+    }
+}
+
+/// The command, the line of a file, or the setting that mends it.
+fn mend(step: TrialStep, why: &str) -> Option<String> {
+    let has = |word: &str| why.contains(word);
+    Some(
+        match step {
+            TrialStep::Open if has("Permission denied") || has("not permitted") => {
+                "chmod 666 /dev/infiniband/uverbs*, or give a container --device /dev/infiniband"
+            }
+            TrialStep::Open if has("ib_uverbs") => "modprobe ib_uverbs, or give a container --device /dev/infiniband",
+            TrialStep::Open if has("ibverbs-providers") => "apt install ibverbs-providers (dnf install libibverbs)",
+            TrialStep::HostMemory if has("locked") => {
+                "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
+            }
+            TrialStep::GpuMemory => "modprobe nvidia_peermem, or install the open kernel modules of the GPU driver (nvidia-open)",
+            TrialStep::Devx if has("libmlx5") => "apt install ibverbs-providers (dnf install libibverbs)",
+            TrialStep::Devx => "start a container with --device /dev/infiniband --cap-add NET_RAW; see dmesg for mlx5_core",
+            TrialStep::Doorbell => {
+                "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then rebuild the initramfs and reboot; \
+                 until then a CPU thread rings"
+            }
+            TrialStep::Open | TrialStep::HostMemory => return None,
+        }
+        .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Status;
+
+    fn of(step: TrialStep, outcome: Result<&str, &str>) -> Check {
+        let trial = Trial { step, outcome: outcome.map(str::to_owned).map_err(str::to_owned) };
+        let mut all = Vec::new();
+        check(&[("mlx5_0".to_owned(), vec![trial])], &mut all);
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].area, all[0].subject.as_str()), (Area::Nic, "mlx5_0"));
+        all.remove(0)
+    }
+
+    #[test]
+    fn what_fails_comes_with_what_mends_it() {
+        let mended = |step, why, status, word: &str| {
+            let c = of(step, Err(why));
+            assert_eq!((c.status, c.detail.as_str()), (status, why));
+            assert!(c.fix.as_deref().is_some_and(|f| f.contains(word)), "{c:?}");
+        };
+        mended(TrialStep::Open, "opening mlx5_0: Permission denied (os error 13)", Status::Fail, "chmod 666");
+        mended(TrialStep::Open, "the kernel has no RDMA: modprobe ib_uverbs", Status::Fail, "modprobe ib_uverbs");
+        mended(TrialStep::HostMemory, "more than may be locked", Status::Fail, "memlock");
+        mended(TrialStep::GpuMemory, "GPU memory: no dma-buf", Status::Warn, "nvidia_peermem");
+        mended(TrialStep::Devx, "libmlx5.so.1 cannot be loaded", Status::Warn, "ibverbs-providers");
+        mended(TrialStep::Devx, "Operation not permitted", Status::Warn, "NET_RAW");
+        mended(TrialStep::Doorbell, "not permitted", Status::Warn, "PeerMappingOverride");
+        assert_eq!(of(TrialStep::HostMemory, Err("Bad address")).fix, None);
+        assert_eq!(of(TrialStep::Doorbell, Ok("the GPU maps a doorbell")).status, Status::Ok);
+    }
+
+    #[test]
+    fn nothing_is_tried_where_there_is_nothing() {
+        assert!(try_all(&[], Some(0)).is_empty());
+    }
+}

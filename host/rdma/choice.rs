@@ -1,0 +1,339 @@
+//! Which device and port: by name, or the nearest to a GPU.
+
+use super::{LinkLayer, Port, RdmaDevice, RdmaError, TrafficClass, Transport};
+use crate::pci::{Bdf, Distance, Sysfs, Topology};
+use std::fmt;
+
+/// The retransmission timer, if nothing else is said: 4.096 us times two to the power of it, which is 0.27 s. With seven retries a peer
+/// that is gone is noticed in seconds.
+pub const ACK_TIMEOUT: u8 = 16;
+/// The largest that its field holds.
+const MAX_ACK_TIMEOUT: u8 = 31;
+
+/// Who rings the doorbell of an mlx5 NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoorbellChoice {
+    /// Kernels, or a CPU thread where the GPU cannot map the register.
+    #[default]
+    Auto,
+    /// Kernels, or an error.
+    Gpu,
+    /// A CPU thread.
+    Cpu,
+}
+
+/// Where the rings of an mlx5 NIC are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueChoice {
+    /// In GPU memory, or in host memory where the NIC cannot reach that.
+    #[default]
+    Auto,
+    /// In GPU memory, or an error.
+    Gpu,
+    /// In host memory.
+    Host,
+}
+
+/// What is asked of an adapter. What is not said is chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceChoice {
+    /// Device, as in `mlx5_0`.
+    pub device: Option<String>,
+    /// Port, from 1.
+    pub port: Option<u32>,
+    /// Index of the identifier to send from.
+    pub gid_index: Option<u32>,
+    /// Traffic class of RoCE packets, and of InfiniBand's with a global route header.
+    pub traffic_class: Option<TrafficClass>,
+    /// InfiniBand service level, or priority.
+    pub service_level: Option<u8>,
+    /// Retransmission timer: 4.096 us times two to the power of it.
+    pub ack_timeout: Option<u8>,
+    /// Who rings the doorbell.
+    pub doorbell: DoorbellChoice,
+    /// Where rings are.
+    pub queues: QueueChoice,
+}
+
+impl DeviceChoice {
+    /// From `WARPBELL_RDMA_DEVICE` (`mlx5_0`, `mlx5_0:1`), `WARPBELL_RDMA_GID_INDEX`, `WARPBELL_RDMA_TRAFFIC_CLASS`,
+    /// `WARPBELL_RDMA_SERVICE_LEVEL`, `WARPBELL_RDMA_TIMEOUT`, `WARPBELL_RDMA_DOORBELL` (`auto`, `gpu`, `cpu`) and
+    /// `WARPBELL_RDMA_QUEUES` (`auto`, `gpu`, `host`).
+    ///
+    /// # Errors
+    /// When one of them cannot be understood.
+    pub fn from_environment() -> Result<Self, RdmaError> {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Self, RdmaError> {
+        let value = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
+        let number = |name: &str, most: u32| match value(name) {
+            None => Ok(None),
+            Some(text) => match text.parse::<u32>() {
+                Ok(n) if n <= most => Ok(Some(n)),
+                _ => Err(wrong(name, &text, format!("it takes 0 to {most}"))),
+            },
+        };
+        let mut choice = Self::default();
+        if let Some(text) = value("WARPBELL_RDMA_DEVICE") {
+            choice = choice.named(&text).map_err(|reason| wrong("WARPBELL_RDMA_DEVICE", &text, reason))?;
+        }
+        choice.gid_index = number("WARPBELL_RDMA_GID_INDEX", u32::from(u8::MAX))?;
+        choice.traffic_class =
+            number("WARPBELL_RDMA_TRAFFIC_CLASS", u32::from(u8::MAX))?.map(|n| TrafficClass(n as u8));
+        choice.service_level = number("WARPBELL_RDMA_SERVICE_LEVEL", 15)?.map(|n| n as u8);
+        choice.ack_timeout = number("WARPBELL_RDMA_TIMEOUT", u32::from(MAX_ACK_TIMEOUT))?.map(|n| n as u8);
+        choice.doorbell = match value("WARPBELL_RDMA_DOORBELL").as_deref() {
+            None | Some("auto") => DoorbellChoice::Auto,
+            Some("gpu") => DoorbellChoice::Gpu,
+            Some("cpu") => DoorbellChoice::Cpu,
+            Some(other) => return Err(wrong("WARPBELL_RDMA_DOORBELL", other, "it takes auto, gpu or cpu".to_owned())),
+        };
+        choice.queues = match value("WARPBELL_RDMA_QUEUES").as_deref() {
+            None | Some("auto") => QueueChoice::Auto,
+            Some("gpu") => QueueChoice::Gpu,
+            Some("host") => QueueChoice::Host,
+            Some(other) => return Err(wrong("WARPBELL_RDMA_QUEUES", other, "it takes auto, gpu or host".to_owned())),
+        };
+        Ok(choice)
+    }
+
+    /// The same, with a device by name: `mlx5_0`, or `mlx5_0:1` with its port.
+    ///
+    /// # Errors
+    /// What is wrong with the name.
+    pub fn named(mut self, text: &str) -> Result<Self, String> {
+        let (device, port) = match text.split_once(':') {
+            None => (text, None),
+            Some((device, port)) => {
+                let number = port.parse::<u32>().ok().filter(|n| *n > 0);
+                (device, Some(number.ok_or("a port is a number from 1, as in mlx5_0:1")?))
+            }
+        };
+        if device.is_empty() || device.contains('/') {
+            return Err("a device is named as in mlx5_0, or mlx5_0:1 with its port".to_owned());
+        }
+        self.device = Some(device.to_owned());
+        self.port = port;
+        Ok(self)
+    }
+
+    /// The device and the port to use for kernels on this GPU, or on CPU threads.
+    ///
+    /// Of the ports that carry data and have an address: hardware before software, then the nearest to the GPU, then the fastest, then
+    /// by name. `mlx5` leaves out what mlx5_core does not drive.
+    ///
+    /// # Errors
+    /// When there is none, or not what was asked for.
+    pub fn choose(
+        &self,
+        transport: Transport,
+        sysfs: &Sysfs,
+        topology: &Topology,
+        gpu: Option<Bdf>,
+    ) -> Result<Chosen, RdmaError> {
+        let devices = RdmaDevice::all(sysfs);
+        let none = |reason: String| RdmaError::Unavailable { transport, reason };
+        if devices.is_empty() {
+            return Err(none("no RDMA device (/sys/class/infiniband has none); use transport soft".to_owned()));
+        }
+        let list = || devices.iter().map(describe).collect::<Vec<_>>().join(", ");
+        if let Some(name) = &self.device {
+            let Some(device) = devices.iter().find(|d| d.name == *name) else {
+                return Err(none(format!("there is no {name}; found {}", list())));
+            };
+            if transport == Transport::Mlx5 && !device.is_mlx5() {
+                return Err(none(format!("{} is not an mlx5 device; use transport verbs", describe(device))));
+            }
+            let port = match self.port {
+                Some(n) => device.ports.iter().find(|p| p.number == n),
+                None => device.ports.iter().find(|p| usable(p)).or(device.ports.first()),
+            };
+            let port = port.ok_or_else(|| {
+                let numbers: Vec<_> = device.ports.iter().map(|p| p.number.to_string()).collect();
+                none(format!("{name} has no port {}; it has {}", self.port.unwrap_or(1), numbers.join(", ")))
+            })?;
+            if let Some(why) = unusable(port) {
+                return Err(none(format!("{name} port {}: {why}", port.number)));
+            }
+            return Ok(Chosen::new(device, port, gpu, topology));
+        }
+        let fit: Vec<&RdmaDevice> = devices.iter().filter(|d| transport != Transport::Mlx5 || d.is_mlx5()).collect();
+        if fit.is_empty() {
+            return Err(none(format!("no mlx5 device; found {}: use transport verbs", list())));
+        }
+        let candidates = fit.iter().flat_map(|d| d.ports.iter().filter(|p| usable(p)).map(move |p| (*d, p)));
+        let best = candidates.map(|(d, p)| Chosen::new(d, p, gpu, topology)).min_by_key(Chosen::rank);
+        best.ok_or_else(|| {
+            let why = fit.iter().flat_map(|d| d.ports.iter().map(move |p| (d, p)));
+            let why = why.map(|(d, p)| format!("{} port {}: {}", d.name, p.number, unusable(p).unwrap_or_default()));
+            none(format!("no port can be used; {}", why.collect::<Vec<_>>().join("; ")))
+        })
+    }
+}
+
+fn wrong(name: &str, text: &str, reason: String) -> RdmaError {
+    RdmaError::System {
+        what: format!("{name}=`{text}`: {reason}"),
+        source: std::io::Error::from(std::io::ErrorKind::InvalidInput),
+    }
+}
+
+/// `rxe0 (Soft-RoCE)`.
+fn describe(device: &RdmaDevice) -> String {
+    let kind = match device.model {
+        Some(model) => model,
+        None if device.software && device.name.starts_with("rxe") => "Soft-RoCE",
+        None if device.software => "made by software",
+        None => match &device.driver {
+            Some(driver) => return format!("{} (driver {driver})", device.name),
+            None => return device.name.clone(),
+        },
+    };
+    format!("{} ({kind})", device.name)
+}
+
+fn unusable(port: &Port) -> Option<String> {
+    if !port.is_active() {
+        let state = port.state.map_or("in no known state".to_owned(), |s| s.to_string());
+        return Some(format!("it is {state}, not active; see `ibv_devinfo` and the cable, or `ip link set ... up`"));
+    }
+    let addressed = port.gid.is_some() || port.link_layer == LinkLayer::InfiniBand && port.lid.is_some();
+    (!addressed).then(|| "it has no address: give its network interface one (`ip address add`)".to_owned())
+}
+
+fn usable(port: &Port) -> bool {
+    unusable(port).is_none()
+}
+
+/// A device and its port.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The device.
+    pub device: RdmaDevice,
+    /// The port.
+    pub port: Port,
+    /// How far from the GPU; `None` without a GPU, or where it is not known.
+    pub distance: Option<Distance>,
+}
+
+impl Chosen {
+    fn new(device: &RdmaDevice, port: &Port, gpu: Option<Bdf>, topology: &Topology) -> Self {
+        let distance = device.bdf.zip(gpu).and_then(|(nic, gpu)| topology.way(nic, gpu).distance);
+        Self { device: device.clone(), port: port.clone(), distance }
+    }
+
+    fn rank(&self) -> (bool, Distance, std::cmp::Reverse<u32>) {
+        let rate = self.port.rate.as_ref().map_or(0, |r| r.tenths_of_gbit);
+        (self.device.software, self.distance.unwrap_or(Distance::Sys), std::cmp::Reverse(rate))
+    }
+}
+
+impl fmt::Display for Chosen {
+    /// `mlx5_0 port 1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} port {}", self.device.name, self.port.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pci::recorded::{Device, Recorded};
+    use crate::rdma::recorded::{Link, Nic};
+
+    fn choose(
+        tree: &Recorded,
+        transport: Transport,
+        gpu: Option<&str>,
+        choice: &DeviceChoice,
+    ) -> Result<Chosen, RdmaError> {
+        let sysfs = Sysfs::at(tree.root());
+        choice.choose(transport, &sysfs, &Topology::read(&sysfs), gpu.map(|g| g.parse().unwrap()))
+    }
+
+    /// A machine with a GPU and a NIC below one switch, another NIC below another root, and Soft-RoCE.
+    fn machine() -> Recorded {
+        let tree = Recorded::new();
+        let gpu = Device { class: 0x03_02_00, id: (0x10de, 0x2335), ..Device::default() };
+        tree.pci("pci0000:40/0000:40:01.0/0000:41:00.0/0000:42:01.0/0000:44:00.0", &gpu);
+        Nic::connectx7("mlx5_0").place("pci0000:00/0000:00:01.0/0000:01:00.0").build(&tree);
+        let near = "pci0000:40/0000:40:01.0/0000:41:00.0/0000:42:00.0/0000:43:00.0";
+        Nic::connectx7("mlx5_1").place(near).node(1, None).build(&tree);
+        Nic::soft_roce("rxe0").node(2, None).link(Link::soft("eth0", "10.0.0.1")).build(&tree);
+        tree
+    }
+
+    #[test]
+    fn the_nearest_port_is_chosen() {
+        let tree = machine();
+        let all = DeviceChoice::default();
+        let name = |c: Result<Chosen, RdmaError>| c.map(|c| c.to_string()).unwrap();
+        assert_eq!(name(choose(&tree, Transport::Mlx5, Some("0000:44:00.0"), &all)), "mlx5_1 port 1");
+        assert_eq!(name(choose(&tree, Transport::Verbs, Some("0000:44:00.0"), &all)), "mlx5_1 port 1");
+        assert_eq!(name(choose(&tree, Transport::Verbs, None, &all)), "mlx5_0 port 1");
+        let named = all.named("rxe0:1").unwrap();
+        assert_eq!(name(choose(&tree, Transport::Verbs, Some("0000:44:00.0"), &named)), "rxe0 port 1");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let fails = |tree: &Recorded, t, c: &DeviceChoice| choose(tree, t, None, c).unwrap_err().to_string();
+        let all = DeviceChoice::default();
+        assert!(fails(&Recorded::new(), Transport::Verbs, &all).contains("no RDMA device"));
+        let tree = Recorded::new();
+        Nic::soft_roce("rxe0").link(Link::soft("eth0", "10.0.0.1")).build(&tree);
+        let text = fails(&tree, Transport::Mlx5, &all);
+        assert_eq!(text, "mlx5 adapter: no mlx5 device; found rxe0 (Soft-RoCE): use transport verbs");
+        let text = fails(&tree, Transport::Mlx5, &all.clone().named("rxe0").unwrap());
+        assert!(text.contains("rxe0 (Soft-RoCE) is not an mlx5 device"), "{text}");
+        assert!(
+            fails(&tree, Transport::Verbs, &all.clone().named("mlx5_3").unwrap())
+                .contains("there is no mlx5_3; found rxe0")
+        );
+        assert!(
+            fails(&tree, Transport::Verbs, &all.clone().named("rxe0:2").unwrap()).contains("has no port 2; it has 1")
+        );
+        let tree = Recorded::new();
+        Nic::soft_roce("rxe0").link(Link::down("eth0")).build(&tree);
+        assert!(
+            fails(&tree, Transport::Verbs, &all).contains("not active"),
+            "{}",
+            fails(&tree, Transport::Verbs, &all)
+        );
+    }
+
+    #[test]
+    fn variables_are_read_and_checked() {
+        let of = |pairs: &[(&str, &str)]| {
+            DeviceChoice::from_variables(|n| pairs.iter().find(|(k, _)| *k == n).map(|(_, v)| (*v).to_owned()))
+        };
+        assert_eq!(of(&[]).unwrap(), DeviceChoice::default());
+        let c = of(&[
+            ("WARPBELL_RDMA_DEVICE", "mlx5_2:1"),
+            ("WARPBELL_RDMA_GID_INDEX", "3"),
+            ("WARPBELL_RDMA_TRAFFIC_CLASS", "106"),
+            ("WARPBELL_RDMA_TIMEOUT", "14"),
+            ("WARPBELL_RDMA_DOORBELL", "cpu"),
+            ("WARPBELL_RDMA_QUEUES", "host"),
+        ]);
+        let c = c.unwrap();
+        assert_eq!((c.device.as_deref(), c.port, c.gid_index), (Some("mlx5_2"), Some(1), Some(3)));
+        assert_eq!((c.traffic_class, c.ack_timeout), (Some(TrafficClass(106)), Some(14)));
+        assert_eq!((c.doorbell, c.queues), (DoorbellChoice::Cpu, QueueChoice::Host));
+        for (name, text) in [
+            ("WARPBELL_RDMA_DEVICE", "mlx5_0:0"),
+            ("WARPBELL_RDMA_DEVICE", ":1"),
+            ("WARPBELL_RDMA_GID_INDEX", "256"),
+            ("WARPBELL_RDMA_TRAFFIC_CLASS", "-1"),
+            ("WARPBELL_RDMA_TIMEOUT", "32"),
+            ("WARPBELL_RDMA_DOORBELL", "nobody"),
+            ("WARPBELL_RDMA_QUEUES", "cpu"),
+        ] {
+            let e = of(&[(name, text)]).unwrap_err().to_string();
+            assert!(e.contains(name), "{e}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The NIC as an adapter.
+
+use super::devx::{Devx, outcome};
+use super::doorbell::{Mailbox, Pages, Ringer};
+use super::queue::{Common, DirectQueue};
+use crate::cuda::WritesOrdering;
+use crate::engine::abi;
+use crate::memory::{Place, Space};
+use crate::rdma::connection::random_psn;
+use crate::rdma::proxy::Service;
+use crate::rdma::{
+    Adapter, AdapterPath, DeviceChoice, Endpoint, MemoryRange, PortFacts, QueueAddress, QueueChoice, QueueMemory,
+    QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, TrafficClass, Transport,
+};
+use crate::wire::mlx5::devx::{AtomicCapabilities, Capabilities, CapabilityKind, QueryHcaCap, opcode};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Completion entries with the queue pair's number.
+const CQE_VERSION: u8 = 1;
+
+/// Registers memory, and says how it did so far.
+pub(super) trait Memories: Send + Sync + std::fmt::Debug {
+    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
+    fn way(&self) -> String;
+}
+
+/// What is known of the NIC and its port.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub name: String,
+    pub link: String,
+    pub port: PortFacts,
+    /// Class that the driver forces on queue pairs of verbs: queue pairs that are made by commands have to be given the same.
+    pub forced: Option<TrafficClass>,
+    /// Priority that each class gets.
+    pub priorities: Vec<u8>,
+}
+
+/// An mlx5 NIC whose queues kernels drive.
+#[derive(Debug)]
+pub(in crate::rdma) struct Mlx5Adapter {
+    shared: Arc<Shared>,
+}
+
+/// Fields go in their order: all that the NIC knows goes before the NIC.
+#[derive(Debug)]
+struct Shared {
+    service: Option<Arc<Service>>,
+    pages: Pages,
+    memories: Box<dyn Memories>,
+    devx: Box<dyn Devx>,
+    event_queue: u32,
+    log_max_blocks: u32,
+    ringer: Ringer,
+    facts: Facts,
+    choice: DeviceChoice,
+    space: Space,
+    /// How queue memory was registered, and why not in the GPU.
+    queues: Mutex<Option<(Place, String)>>,
+}
+
+impl Mlx5Adapter {
+    /// Checks what the NIC can do, and who can ring its doorbell.
+    ///
+    /// # Errors
+    /// When it lacks what kernels need, or the doorbell that was asked for.
+    pub(super) fn new(
+        devx: Box<dyn Devx>,
+        memories: Box<dyn Memories>,
+        facts: Facts,
+        choice: &DeviceChoice,
+        space: &Space,
+    ) -> Result<Self, RdmaError> {
+        let lacks = |reason: String| RdmaError::Unavailable {
+            transport: Transport::Mlx5,
+            reason: format!("{}: {reason}; use transport verbs", facts.name),
+        };
+        let general = Capabilities::get_from(&capabilities(&*devx, CapabilityKind::General)?).unwrap_or_default();
+        if general.cqe_version != CQE_VERSION {
+            return Err(lacks(format!("completion entries of version {}, not {CQE_VERSION}", general.cqe_version)));
+        }
+        if !general.cq_overrun_ignore {
+            return Err(lacks("its completion queues cannot ignore overrun".to_owned()));
+        }
+        let atomics = AtomicCapabilities::get_from(&capabilities(&*devx, CapabilityKind::Atomic)?).unwrap_or_default();
+        if !(atomics.has_extended(4) && atomics.has_extended(8)) {
+            return Err(lacks("no masked atomics on 4 and 8 bytes, which signals and 32-bit atomics need".to_owned()));
+        }
+        let event_queue = devx.event_queue().map_err(|source| RdmaError::System {
+            what: format!("asking {} for an event queue", facts.name),
+            source,
+        })?;
+        let ringer = Ringer::probe(&*devx, space, choice.doorbell)?;
+        let service =
+            match ringer {
+                Ringer::Kernels => None,
+                Ringer::Cpu { .. } => Some(Service::start("wb-doorbell").map_err(|source| RdmaError::System {
+                    what: "starting the thread that rings".to_owned(),
+                    source,
+                })?),
+            };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                service,
+                pages: Pages::default(),
+                memories,
+                devx,
+                event_queue,
+                log_max_blocks: general.log_max_qp_size.into(),
+                ringer,
+                facts,
+                choice: choice.clone(),
+                space: space.clone(),
+                queues: Mutex::new(None),
+            }),
+        })
+    }
+}
+
+fn capabilities(devx: &dyn Devx, kind: CapabilityKind) -> Result<Vec<u8>, RdmaError> {
+    let wrong = |e| RdmaError::System { what: "building a command".to_owned(), source: std::io::Error::other(e) };
+    let input = QueryHcaCap { kind }.to_bytes().map_err(wrong)?;
+    let mut output = vec![0; QueryHcaCap::REPLY_BYTES];
+    let result = devx.command(&input, &mut output);
+    outcome(&format!("asking for capabilities ({kind:?})"), opcode::QUERY_HCA_CAP, result, &output)?;
+    Ok(QueryHcaCap::capabilities(&output).to_vec())
+}
+
+impl Shared {
+    fn common(&self) -> Common<'_> {
+        Common { devx: &*self.devx, event_queue: self.event_queue, port: self.facts.port.port }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Option<(Place, String)>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn build(&self, plan: &QueuePlan, place: Place) -> Result<DirectQueue, RdmaError> {
+        let page = self.pages.take(&*self.devx, &self.space, &self.ringer)?;
+        let mailbox = match &self.service {
+            Some(service) => Some(Mailbox::new(service, &self.space, &page)?),
+            None => None,
+        };
+        DirectQueue::new(&self.common(), plan.clone(), place, page, mailbox)
+    }
+
+    /// In GPU memory if it can be, else in host memory.
+    fn create(&self, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
+        if plan.log_blocks > self.log_max_blocks {
+            let reason =
+                format!("{} makes them of {} blocks at most", self.facts.name, 1u64 << self.log_max_blocks.min(63));
+            return Err(RdmaError::Queue { blocks: 1u32.checked_shl(plan.log_blocks).unwrap_or(u32::MAX), reason });
+        }
+        let known = self.queues().clone();
+        let mut why = None;
+        let near = self.choice.queues != QueueChoice::Host && known.as_ref().is_none_or(|(p, _)| *p == Place::Device);
+        if near {
+            match self.build(plan, Place::Device) {
+                Ok(queue) => {
+                    *self.queues() = Some((Place::Device, queue.registration.clone()));
+                    return Ok(queue);
+                }
+                // Only what is about memory can be mended by other memory.
+                Err(e @ (RdmaError::Registration { .. } | RdmaError::Memory(_)))
+                    if self.choice.queues == QueueChoice::Auto =>
+                {
+                    why = Some(e.to_string());
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let queue = self.build(plan, Place::Host)?;
+        let registration = why.map_or(queue.registration.clone(), |w| format!("host ({w})"));
+        self.queues().get_or_insert((Place::Host, registration));
+        Ok(queue)
+    }
+}
+
+impl Adapter for Mlx5Adapter {
+    fn path(&self) -> AdapterPath {
+        let s = &self.shared;
+        let mut path = AdapterPath::new(Transport::Mlx5, s.facts.name.clone());
+        path.link = s.facts.link.clone();
+        path.registration = s.memories.way();
+        let on_cpu = s.space.gpu_context().is_none();
+        path.doorbell = match &s.ringer {
+            Ringer::Kernels if on_cpu => "cpu-engine",
+            Ringer::Kernels => "gpu",
+            Ringer::Cpu { .. } => "cpu",
+        };
+        let mut notes = Vec::new();
+        if let Some((place, how)) = &*s.queues() {
+            path.queues = if *place == Place::Device && !on_cpu { "gpu" } else { "host" };
+            notes.push(format!("queue memory: {how}"));
+        }
+        if let Ringer::Cpu { why: Some(why) } = &s.ringer {
+            notes.push(format!("kernels do not ring: {why}"));
+        }
+        path.note = (!notes.is_empty()).then(|| notes.join("; "));
+        path
+    }
+
+    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        self.shared.memories.register(memory, rights)
+    }
+
+    fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
+        let queue = self.shared.create(&plan)?;
+        let psn = random_psn();
+        let own = Endpoint::new(&self.shared.facts.port, queue.number(), psn);
+        Ok(Box::new(Mlx5QueuePair { inner: queue, own, psn, shared: self.shared.clone(), asking: Mutex::new(()) }))
+    }
+}
+
+/// Fields go in their order: the queue pair before its adapter.
+#[derive(Debug)]
+struct Mlx5QueuePair {
+    inner: DirectQueue,
+    own: Endpoint,
+    psn: u32,
+    shared: Arc<Shared>,
+    /// One question to the firmware about it at a time.
+    asking: Mutex<()>,
+}
+
+impl QueuePair for Mlx5QueuePair {
+    fn number(&self) -> u32 {
+        self.inner.number()
+    }
+
+    fn address(&self) -> QueueAddress {
+        self.own.to_address()
+    }
+
+    fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
+        let peer = Endpoint::from_address(peer, self.own.number)?;
+        let s = &self.shared;
+        let f = &s.facts;
+        let priority = |c: TrafficClass| f.priorities.get(usize::from(c.0)).copied().unwrap_or(c.default_priority());
+        let route = Route::between(&f.port, &self.own, &peer, &s.choice, f.forced, priority)?;
+        self.inner.connect(&s.common(), &route).map_err(|e| RdmaError::Connect {
+            number: self.own.number,
+            peer: peer.to_string(),
+            reason: e.to_string(),
+        })
+    }
+
+    fn memory(&self) -> &QueueMemory {
+        &self.inner.memory
+    }
+
+    fn flags(&self) -> u32 {
+        let s = &self.shared;
+        let Some(gpu) = s.space.gpu_context() else { return 0 };
+        // With a CPU thread behind the doorbell, what kernels write must have reached it too.
+        let near = self.inner.memory.place() == Place::Device && s.ringer == Ringer::Kernels;
+        let unordered = gpu.info().writes_ordering == WritesOrdering::None;
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        flag(near, abi::SEND_NEAR) | flag(unordered, abi::SEND_CONSISTENCY)
+    }
+
+    fn failure(&self) -> Option<String> {
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inner.failure()
+    }
+
+    fn reset(&mut self) -> Result<(), RdmaError> {
+        self.inner.reset(&self.shared.common())?;
+        self.own = Endpoint::new(&self.shared.facts.port, self.inner.number(), self.psn);
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! An mlx5 NIC whose queues kernels drive: the objects behind such a queue are made by commands to the firmware (DevX), in memory that
+//! kernels write.
+
+mod adapter;
+mod devx;
+mod doorbell;
+#[cfg(feature = "rdma")]
+mod driver;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+#[cfg(feature = "rdma")]
+pub(super) use adapter::Mlx5Adapter;

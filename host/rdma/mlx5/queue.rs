@@ -1,0 +1,316 @@
+//! A queue pair whose objects are made by commands: memory, completion queue, queue pair, and its way through the states.
+
+use super::devx::{Devx, DevxObject, Umem, outcome, register};
+use super::doorbell::{DoorbellPage, Mailbox};
+use crate::memory::Place;
+use crate::rdma::connection::{HOP_LIMIT, LOG_LONGEST_MESSAGE, RETRIES, RNR_RETRIES, RNR_TIMER, log_reads};
+use crate::rdma::{QueueMemory, QueuePlan, RdmaError, Route};
+use crate::wire::be::FieldError;
+use crate::wire::mlx5::devx::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, rq_type, service};
+use crate::wire::mlx5::devx::{
+    CreateCq, CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, REPLY_BYTES, Transition, opcode,
+};
+use std::sync::Arc;
+
+/// Timestamps of completions: the device's default, and free running for those that know no other.
+const TIMESTAMP_FORMATS: [u8; 2] = [1, 0];
+/// log2 of the pages that GPU memory has, in units of 4 KiB: 64 KiB.
+const LOG_GPU_PAGE: u8 = 4;
+
+/// What all queue pairs of an adapter have in common.
+pub(super) struct Common<'a> {
+    pub devx: &'a dyn Devx,
+    pub event_queue: u32,
+    pub port: u8,
+}
+
+/// A queue pair and all that it is made of. Fields go in their order: the queue pair before its completion queue, both before the doorbell,
+/// that before the memory, whose registrations go before it. Only then is nothing left that writes to memory which is gone.
+#[derive(Debug)]
+pub(super) struct DirectQueue {
+    pair: Option<Object>,
+    completions: Option<Object>,
+    _mailbox: Option<Mailbox>,
+    page: Arc<DoorbellPage>,
+    umems: Umems,
+    pub memory: QueueMemory,
+    /// How its memory was registered.
+    pub registration: String,
+}
+
+#[derive(Debug)]
+struct Object {
+    handle: Box<dyn DevxObject>,
+    number: u32,
+}
+
+#[derive(Debug)]
+struct Umems {
+    ring: Box<dyn Umem>,
+    completions: Box<dyn Umem>,
+    records: Box<dyn Umem>,
+}
+
+fn field(e: FieldError) -> RdmaError {
+    RdmaError::System { what: "building a command".to_owned(), source: std::io::Error::other(e) }
+}
+
+impl DirectQueue {
+    /// Memory in `place`, registered, and the two queues in it, not connected. `mailbox`: kernels ring there, not at the page.
+    ///
+    /// # Errors
+    /// When a step fails: what had been made is given back.
+    pub fn new(
+        common: &Common<'_>,
+        plan: QueuePlan,
+        place: Place,
+        page: Arc<DoorbellPage>,
+        mailbox: Option<Mailbox>,
+    ) -> Result<Self, RdmaError> {
+        let mut memory = QueueMemory::new(plan, place)?;
+        let rings = mailbox.as_ref().map(Mailbox::address).or(page.kernel_address());
+        memory.set_doorbell(rings.ok_or_else(|| RdmaError::Queue {
+            blocks: memory.blocks(),
+            reason: "kernels reach neither its doorbell nor a mailbox".to_owned(),
+        })?);
+        let (ring, registration) = register(common.devx, memory.ring(), "a send ring")?;
+        let (completions, _) = register(common.devx, memory.completions(), "a completion ring")?;
+        let (records, _) = register(common.devx, memory.records(), "a doorbell record")?;
+        let umems = Umems { ring, completions, records };
+        let mut this = Self { pair: None, completions: None, _mailbox: mailbox, page, umems, memory, registration };
+        this.make(common)?;
+        Ok(this)
+    }
+
+    fn log_page(&self) -> u8 {
+        if self.memory.ring().host().is_some() { 0 } else { LOG_GPU_PAGE }
+    }
+
+    /// Makes the two queues in memory that is as new.
+    fn make(&mut self, common: &Common<'_>) -> Result<(), RdmaError> {
+        let command = CreateCq {
+            collapsed: self.memory.plan().collapsed,
+            overrun_ignore: true,
+            log_size: self.memory.entries().ilog2() as u8,
+            uar_page: self.page.page(),
+            eqn: u8::try_from(common.event_queue).unwrap_or(0),
+            dbr_umem_valid: true,
+            dbr_umem_id: self.umems.records.id(),
+            // Behind the queue pair's own record. Nothing is read from it: overrun is ignored, and nothing arms the queue.
+            dbr_offset: QueueMemory::record_bytes() as u64,
+            umem_valid: true,
+            umem_id: self.umems.completions.id(),
+            log_page_size: self.log_page(),
+            ..CreateCq::default()
+        };
+        let input = command.to_bytes().map_err(field)?;
+        self.completions = Some(create(common.devx, "creating a completion queue", opcode::CREATE_CQ, &input)?);
+        let mut last = None;
+        for ts_format in TIMESTAMP_FORMATS {
+            let input = self.create_command(common, ts_format).to_bytes().map_err(field)?;
+            match create(common.devx, "creating a queue pair", opcode::CREATE_QP, &input) {
+                Ok(pair) => {
+                    self.pair = Some(pair);
+                    return Ok(());
+                }
+                Err(e) => last = last.or(Some(e)),
+            }
+        }
+        Err(last.unwrap_or_else(|| self.closed()))
+    }
+
+    fn create_command(&self, common: &Common<'_>, ts_format: u8) -> CreateQp {
+        let cqn = self.completions.as_ref().map_or(0, |c| c.number);
+        let context = QpContext {
+            service: service::RELIABLE_CONNECTION,
+            pm_state: PM_MIGRATED,
+            pd: common.devx.protection_domain(),
+            log_sq_size: self.memory.plan().log_blocks as u8,
+            ts_format,
+            uar_page: self.page.page(),
+            log_page_size: self.log_page(),
+            cqn_send: cqn,
+            cqn_receive: cqn,
+            rq_type: rq_type::NONE,
+            dbr_umem_valid: true,
+            dbr_umem_id: self.umems.records.id(),
+            ..QpContext::default()
+        };
+        CreateQp { context, memory: QpMemory { offset: 0, umem_id: self.umems.ring.id(), valid: true } }
+    }
+
+    fn closed(&self) -> RdmaError {
+        RdmaError::Queue {
+            blocks: self.memory.blocks(),
+            reason: "it could not be made again after a failure".to_owned(),
+        }
+    }
+
+    fn pair(&mut self) -> Result<&mut Object, RdmaError> {
+        let closed = self.closed();
+        self.pair.as_mut().ok_or(closed)
+    }
+
+    /// Its number; another one after a reset.
+    pub fn number(&self) -> u32 {
+        self.pair.as_ref().map_or(0, |p| p.number)
+    }
+
+    /// Reset, initialised, ready to receive, ready to send. `&mut self`: a queue pair's changes of state never overlap.
+    ///
+    /// # Errors
+    /// When the firmware refuses a step.
+    pub fn connect(&mut self, common: &Common<'_>, route: &Route) -> Result<(), RdmaError> {
+        let mac = match route.ethernet {
+            false => None,
+            true => Some(common.devx.remote_mac(route).map_err(|source| RdmaError::System {
+                what: "finding the next hop's hardware address (can this host reach the other by `ping`?)".to_owned(),
+                source,
+            })?),
+        };
+        for (transition, what, context) in transitions(common.port, route, mac) {
+            self.change(transition, what, context)?;
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, transition: Transition, what: &str, context: QpContext) -> Result<(), RdmaError> {
+        let pair = self.pair()?;
+        let command = ModifyQp { transition, qpn: pair.number, opt_param_mask: 0, context };
+        let input = command.to_bytes().map_err(field)?;
+        let mut output = [0; REPLY_BYTES];
+        let result = pair.handle.modify(&input, &mut output);
+        outcome(&format!("moving queue pair {:#x} to {what}", pair.number), transition as u16, result, &output)?;
+        Ok(())
+    }
+
+    fn short(&mut self, command: QpCommand, what: &str) -> Result<(), RdmaError> {
+        let pair = self.pair()?;
+        let input = command.to_bytes(pair.number).map_err(field)?;
+        let mut output = [0; REPLY_BYTES];
+        let result = pair.handle.modify(&input, &mut output);
+        outcome(&format!("moving queue pair {:#x} to {what}", pair.number), command as u16, result, &output)?;
+        Ok(())
+    }
+
+    /// What the firmware says about it.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn query(&self) -> Result<QueryQp, RdmaError> {
+        let pair = self.pair.as_ref().ok_or_else(|| self.closed())?;
+        let input = QpCommand::Query.to_bytes(pair.number).map_err(field)?;
+        let mut output = [0; QueryQp::BYTES];
+        let result = pair.handle.query(&input, &mut output);
+        outcome(&format!("asking about queue pair {:#x}", pair.number), opcode::QUERY_QP, result, &output)?;
+        QueryQp::from_bytes(&output).map_err(field)
+    }
+
+    /// Why it has failed, if it has.
+    pub fn failure(&self) -> Option<String> {
+        match self.query() {
+            Err(e) => Some(e.to_string()),
+            Ok(q) => match q.context.qp_state() {
+                Some(QpState::Error | QpState::SendQueueError) => Some(format!(
+                    "queue pair {:#x} is in its error state; the adapter was at block {:#x} of {:#x}",
+                    self.number(),
+                    q.context.hw_sq_block,
+                    q.context.sw_sq_block
+                )),
+                Some(_) => None,
+                None => Some(format!(
+                    "queue pair {:#x} is in state {}, which is not defined",
+                    self.number(),
+                    q.context.state
+                )),
+            },
+        }
+    }
+
+    /// Flushes it and makes it anew in the same memory. The completion queue must be a new one too: the adapter goes on counting its laps.
+    ///
+    /// # Errors
+    /// When the firmware refuses.
+    pub fn reset(&mut self, common: &Common<'_>) -> Result<(), RdmaError> {
+        if self.pair.is_some() {
+            self.short(QpCommand::ToError, "its error state")?;
+            self.short(QpCommand::ToReset, "reset")?;
+        }
+        self.pair = None;
+        self.completions = None;
+        self.memory.clear()?;
+        self.make(common)
+    }
+}
+
+fn create(devx: &dyn Devx, what: &str, opcode: u16, input: &[u8]) -> Result<Object, RdmaError> {
+    let mut output = [0; REPLY_BYTES];
+    match devx.create(input, &mut output) {
+        Ok(handle) => {
+            let number = outcome(what, opcode, Ok(()), &output)?;
+            Ok(Object { handle, number })
+        }
+        Err(e) => {
+            let failed = outcome(what, opcode, Err(e), &output);
+            Err(failed.err().unwrap_or_else(|| RdmaError::System {
+                what: what.to_owned(),
+                source: std::io::Error::other("it failed without saying why"),
+            }))
+        }
+    }
+}
+
+/// The transitions of a connection with their contexts.
+pub(super) fn transitions(port: u8, route: &Route, mac: Option<[u8; 6]>) -> [(Transition, &'static str, QpContext); 3] {
+    let initial = QpContext {
+        port,
+        remote_read: true,
+        remote_write: true,
+        remote_atomic: true,
+        atomic_mode: ATOMIC_UP_TO_64,
+        ..QpContext::default()
+    };
+    let mut receive = QpContext {
+        mtu: route.mtu.field(),
+        log_msg_max: LOG_LONGEST_MESSAGE,
+        remote_qpn: route.remote,
+        next_receive_psn: route.receive_psn,
+        min_rnr_nak: RNR_TIMER,
+        log_rra_max: log_reads(route.reads_in),
+        port,
+        ..QpContext::default()
+    };
+    if let Some((index, gid)) = route.global {
+        receive.src_gid_index = index;
+        receive.hop_limit = HOP_LIMIT;
+        receive.set_remote_gid(gid.0);
+    }
+    if route.ethernet {
+        // The priority is Ethernet's own field here; the service level is InfiniBand's.
+        receive.udp_sport = route.udp_source;
+        receive.dscp = route.traffic_class.dscp();
+        receive.ecn = route.traffic_class.0 & 0b11;
+        receive.eth_prio = route.service_level & 0b111;
+        receive.set_remote_mac(mac.unwrap_or_default());
+    } else {
+        receive.rlid = route.lid;
+        receive.sl = route.service_level;
+        // Firmware refuses a class where there is no header to put it into.
+        receive.grh = route.global.is_some();
+        receive.tclass = if receive.grh { route.traffic_class.0 } else { 0 };
+    }
+    let send = QpContext {
+        ack_timeout: route.ack_timeout,
+        retry_count: RETRIES,
+        rnr_retry: RNR_RETRIES,
+        log_sra_max: log_reads(route.reads_out),
+        next_send_psn: route.send_psn,
+        port,
+        ..QpContext::default()
+    };
+    [
+        (Transition::ResetToInit, "its initial state", initial),
+        (Transition::InitToReadyToReceive, "ready to receive", receive),
+        (Transition::ReadyToReceiveToSend, "ready to send", send),
+    ]
+}

@@ -1,0 +1,255 @@
+//! The proxy as an adapter: a device, its thread, its queue pairs.
+
+use super::direct::DirectVerbs;
+use super::{Bounce, Engine, Landing, Piece, Served, Service, engine::INLINE_BYTES};
+use crate::memory::{Place, Space};
+use crate::rdma::connection::random_psn;
+use crate::rdma::served::ServedRing;
+use crate::rdma::verbs::{Buffer, Context, DeviceLimits, MemoryKeys, ProtectionDomain, Registrar, VerbsQueue};
+use crate::rdma::{
+    Adapter, AdapterPath, Chosen, DeviceChoice, DirectPosting, Endpoint, LinkLayer, MemoryRange, PortFacts, QueueAddress, QueueMemory,
+    QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, Transport,
+};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Requests of one queue pair that are under way at the device.
+const WINDOW: u32 = 256;
+/// Pieces of a request that are asked of the device at most.
+const PIECES: u32 = 16;
+/// The longest message of the other side that is taken: what is sent to a queue pair that has no receive ring lands in memory which
+/// nobody reads.
+const LANDING_BYTES: usize = 1 << 20;
+
+/// Any RDMA device, driven by a CPU thread on behalf of kernels.
+#[derive(Debug)]
+pub(in crate::rdma) struct VerbsProxy {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    // The thread goes first.
+    service: Arc<Service>,
+    registrar: Registrar,
+    landing: Arc<Buffer>,
+    domain: Arc<ProtectionDomain>,
+    port: PortFacts,
+    limits: DeviceLimits,
+    chosen: Chosen,
+    choice: DeviceChoice,
+    space: Space,
+}
+
+impl VerbsProxy {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// When libibverbs does not show it, this process may not use it, or it refuses.
+    pub fn open(chosen: &Chosen, choice: &DeviceChoice, space: &Space) -> Result<Self, RdmaError> {
+        let context = Context::open(Transport::Verbs, &chosen.device.name)?;
+        let port = context.port(Transport::Verbs, chosen, choice)?;
+        let limits = context.limits()?;
+        let domain = ProtectionDomain::new(&context)?;
+        let landing = Arc::new(Buffer::new(&domain, LANDING_BYTES, Rights::LOCAL_WRITE)?);
+        let service = Service::start(&format!("wb-{}", chosen.device.name))
+            .map_err(|source| RdmaError::System { what: "starting the proxy's thread".to_owned(), source })?;
+        let registrar = Registrar::new(domain.clone(), space.clone());
+        let (chosen, choice, space) = (chosen.clone(), choice.clone(), space.clone());
+        Ok(Self {
+            shared: Arc::new(Shared { service, registrar, landing, domain, port, limits, chosen, choice, space }),
+        })
+    }
+}
+
+/// `RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 4096`.
+pub(in crate::rdma) fn link(chosen: &Chosen, port: &PortFacts) -> String {
+    let mtu = port.mtu;
+    match (port.link, port.gid) {
+        (LinkLayer::InfiniBand, _) => format!("InfiniBand LID {}  MTU {mtu}", port.lid),
+        (_, Some((index, gid))) => {
+            let entry = chosen.port.gids.iter().find(|e| e.index == u32::from(index));
+            let kind = match entry.and_then(|e| e.kind) {
+                Some(crate::rdma::GidKind::RoceV2) => "RoCE v2",
+                Some(crate::rdma::GidKind::InfiniBandOrRoceV1) => "RoCE v1",
+                None => "GID",
+            };
+            format!("{kind} {gid} (index {index})  MTU {mtu}")
+        }
+        (_, None) => format!("no GID  MTU {mtu}"),
+    }
+}
+
+impl Adapter for VerbsProxy {
+    fn path(&self) -> AdapterPath {
+        let s = &self.shared;
+        let mut path = AdapterPath::new(Transport::Verbs, s.chosen.to_string());
+        path.link = link(&s.chosen, &s.port);
+        path.registration = s.registrar.way().to_string();
+        let mut notes = s.domain.context().events();
+        if !s.limits.atomics {
+            notes.insert(0, "the device has no atomics: signals and atomics will fail".to_owned());
+        }
+        path.note = (!notes.is_empty()).then(|| notes.join("; "));
+        path
+    }
+
+    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        self.shared.registrar.register(memory, rights)
+    }
+
+    fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
+        let s = &self.shared;
+        let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
+        let window = memory.blocks().min(WINDOW).min(s.limits.requests.max(2) - 1).min(s.limits.completions.max(2) - 1);
+        let pieces = s.limits.pieces.clamp(1, PIECES);
+        let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, s.landing.clone())?;
+        let bounce = Places(Buffer::new(&s.domain, (window as usize + 1) * INLINE_BYTES, Rights::LOCAL_WRITE)?);
+        let ring = ServedRing::new(memory.clone(), queue.number())?;
+        let landing = Found { keys: s.registrar.keys().clone(), space: s.space.clone() };
+        let own = Endpoint::new(&s.port, queue.number(), random_psn());
+        let engine = Engine::new(queue, ring, bounce, landing, window as usize);
+        let slot = Arc::new(Mutex::new(Life { engine: Some(engine) }));
+        s.service.add(slot.clone());
+        Ok(Box::new(ProxyQueuePair { slot, memory, own, shared: s.clone() }))
+    }
+
+    fn create_direct(&self, requests: u32) -> Result<Option<Box<dyn DirectPosting>>, RdmaError> {
+        let s = &self.shared;
+        let window = requests.min(s.limits.requests.max(2) - 1).min(s.limits.completions.max(2) - 1);
+        let pieces = s.limits.pieces.clamp(1, PIECES);
+        let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, s.landing.clone())?;
+        let own = Endpoint::new(&s.port, queue.number(), random_psn());
+        Ok(Some(Box::new(DirectVerbs::new(queue, own, s.port.clone(), s.chosen.clone(), s.choice.clone(), window))))
+    }
+}
+
+/// [`Bounce`] in a registered buffer.
+struct Places(Buffer);
+
+impl Bounce for Places {
+    fn piece(&self, slot: usize, bytes: u32) -> Piece {
+        Piece { address: self.0.address() + (slot * INLINE_BYTES) as u64, bytes, key: self.0.key() }
+    }
+    fn write(&self, slot: usize, bytes: &[u8]) {
+        self.0.write(slot * INLINE_BYTES, bytes);
+    }
+    fn read(&self, slot: usize) -> u64 {
+        self.0.word(slot * INLINE_BYTES)
+    }
+}
+
+/// [`Landing`] by the keys of the device.
+struct Found {
+    keys: Arc<MemoryKeys>,
+    space: Space,
+}
+
+impl Landing for Found {
+    fn land(&self, key: u32, address: u64, bytes: &[u8]) -> bool {
+        let Some((range, offset)) = self.keys.find(key, address, bytes.len()) else { return false };
+        match (range.host, self.space.gpu_context()) {
+            (Some(host), _) => {
+                // SAFETY: within the range, whose owner keeps it valid while it is registered; others may look on meanwhile.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.as_ptr().add(offset), bytes.len()) };
+                true
+            }
+            // A copy engine's, which does not wait for kernels.
+            (None, Some(gpu)) => gpu.copy_to_device(address, bytes).is_ok(),
+            (None, None) => false,
+        }
+    }
+}
+
+type ProxyEngine = Engine<VerbsQueue, Places, Found>;
+
+/// A queue pair until it is closed.
+struct Life {
+    engine: Option<ProxyEngine>,
+}
+
+impl Served for Life {
+    fn step(&mut self) -> bool {
+        self.engine.as_mut().is_some_and(Engine::step)
+    }
+}
+
+struct ProxyQueuePair {
+    slot: Arc<Mutex<Life>>,
+    memory: Arc<QueueMemory>,
+    own: Endpoint,
+    shared: Arc<Shared>,
+}
+
+impl ProxyQueuePair {
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closed(&self) -> RdmaError {
+        RdmaError::Queue { blocks: self.memory.blocks(), reason: "it is closed".to_owned() }
+    }
+}
+
+impl fmt::Debug for ProxyQueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProxyQueuePair({:#x} on {})", self.own.number, self.shared.chosen)
+    }
+}
+
+impl QueuePair for ProxyQueuePair {
+    fn number(&self) -> u32 {
+        self.own.number
+    }
+
+    fn address(&self) -> QueueAddress {
+        self.own.to_address()
+    }
+
+    fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
+        let peer = Endpoint::from_address(peer, self.own.number)?;
+        let s = &self.shared;
+        // The driver puts the class that it forces into verbs' queue pairs itself; others want to be told.
+        let forced = s.chosen.port.traffic_class.forced();
+        let route = Route::between(&s.port, &self.own, &peer, &s.choice, forced, |c| s.chosen.port.priority_of(c))?;
+        let mut life = self.life();
+        let engine = life.engine.as_mut().ok_or_else(|| self.closed())?;
+        engine.queue.connect(&route).map_err(|e| RdmaError::Connect {
+            number: self.own.number,
+            peer: peer.to_string(),
+            reason: e.to_string(),
+        })
+    }
+
+    fn memory(&self) -> &QueueMemory {
+        &self.memory
+    }
+
+    fn flags(&self) -> u32 {
+        0
+    }
+
+    fn failure(&self) -> Option<String> {
+        let life = self.life();
+        let engine = life.engine.as_ref()?;
+        engine.failure().map(str::to_owned).or_else(|| engine.ring.failed().map(|f| f.to_string()))
+    }
+
+    fn reset(&mut self) -> Result<(), RdmaError> {
+        let mut life = self.life();
+        let engine = life.engine.as_mut().ok_or_else(|| self.closed())?;
+        engine.queue.reset()?;
+        self.memory.clear()?;
+        engine.reset();
+        Ok(())
+    }
+}
+
+impl Drop for ProxyQueuePair {
+    fn drop(&mut self) {
+        let slot: Arc<Mutex<dyn Served>> = self.slot.clone();
+        self.shared.service.remove(&slot);
+        // Closed here and now, not when the thread lets go of its last reference: the device must not use memory that is gone.
+        drop(self.life().engine.take());
+    }
+}

@@ -1,0 +1,434 @@
+//! One queue pair of the proxy: from a ring that kernels write to verbs requests, and back from their completions to the ring's.
+//!
+//! What verbs lack is made of what they have. Atomics on 4 bytes and masked ones become compare-swaps of the aligned 8-byte word around
+//! them, repeated until one hits: all atomics in a world over adapters are the devices' own, so this is atomic with respect to each of
+//! them. Meanwhile nothing behind such a request is taken from the ring, so that its order holds.
+
+use super::{Action, Done, Piece, PostError, Request, SendQueue};
+use crate::rdma::served::{Fetched, Posted, ServedRing};
+use crate::wire::mlx5::segment::DataSegment;
+use crate::wire::mlx5::{Atomic, Failure, Fence, Operation, Payload, Remote, Syndrome, VendorSyndrome, Wqe};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Bytes that a request may carry itself: 63 segments.
+pub(in crate::rdma) const INLINE_BYTES: usize = 1024;
+/// Bits of a request's number that tell the lives of a queue pair apart.
+const LIFE_SHIFT: u32 = 48;
+/// Steps in a row before another queue pair has its turn.
+const BURST: usize = 64;
+
+/// Host memory that the device knows: a place of [`INLINE_BYTES`] for each request that is under way, and one more for the words that
+/// compare-swaps bring.
+pub(in crate::rdma) trait Bounce: Send {
+    /// As requests name it.
+    fn piece(&self, slot: usize, bytes: u32) -> Piece;
+    /// Puts bytes at the beginning of a place.
+    fn write(&self, slot: usize, bytes: &[u8]);
+    /// The word at the beginning of a place.
+    fn read(&self, slot: usize) -> u64;
+}
+
+/// Memory that kernels named by a key of the device.
+pub(in crate::rdma) trait Landing: Send {
+    /// Puts bytes there; `false` if the key or the range is not known, or cannot be written.
+    fn land(&self, key: u32, address: u64, bytes: &[u8]) -> bool;
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    id: u64,
+    /// The request of the ring that it is; `None` for a step of an atomic.
+    index: Option<u64>,
+    /// The newest request of the ring that is complete with it: one behind it may have nothing to do.
+    completes: Option<u64>,
+}
+
+/// An atomic that is being made of compare-swaps.
+#[derive(Clone, Copy, Debug)]
+struct Emulated {
+    posted: Posted,
+    action: Atomic,
+    landing: DataSegment,
+    /// The aligned word around the operand.
+    word: Remote,
+    /// Where in it the operand begins.
+    offset: usize,
+    /// What the word is thought to be.
+    guess: u64,
+    fence: bool,
+    /// The compare-swap under way.
+    id: Option<u64>,
+}
+
+impl Emulated {
+    fn operand(&self, word: u64) -> u64 {
+        let bytes = word.to_ne_bytes();
+        match self.action.operand_bytes() {
+            4 => {
+                let mut half = [0; 4];
+                half.copy_from_slice(&bytes[self.offset..][..4]);
+                u32::from_ne_bytes(half).into()
+            }
+            _ => word,
+        }
+    }
+
+    /// The word as it is to be, if it was this.
+    fn apply(&self, word: u64) -> u64 {
+        let new = self.action.apply(self.operand(word));
+        match self.action.operand_bytes() {
+            4 => {
+                let mut bytes = word.to_ne_bytes();
+                bytes[self.offset..][..4].copy_from_slice(&(new as u32).to_ne_bytes());
+                u64::from_ne_bytes(bytes)
+            }
+            _ => new,
+        }
+    }
+}
+
+/// One queue pair of the proxy.
+pub(in crate::rdma) struct Engine<Q, B, L> {
+    // First, since it uses the memory of the others.
+    pub queue: Q,
+    pub ring: ServedRing,
+    bounce: B,
+    landing: L,
+    /// Requests that may be under way.
+    window: usize,
+    sent: VecDeque<Sent>,
+    next: u64,
+    life: u64,
+    /// Taken from the ring, and refused by the device for want of room.
+    waiting: Option<(Request, Option<u64>)>,
+    emulated: Option<Emulated>,
+    /// A request that cannot be carried out, and why: it fails as soon as all before it have ended.
+    doomed: Option<(u64, String)>,
+    done: Vec<Done>,
+    failure: Option<String>,
+    /// Messages that the other side sent.
+    pub received: u64,
+}
+
+impl<Q, B, L> fmt::Debug for Engine<Q, B, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Engine({:#x}, {} under way)", self.ring.number(), self.sent.len())
+    }
+}
+
+impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
+    /// Serves a ring with a queue of the device. `bounce` has one place more than `window`.
+    pub fn new(queue: Q, ring: ServedRing, bounce: B, landing: L, window: usize) -> Self {
+        Self {
+            queue,
+            ring,
+            bounce,
+            landing,
+            window,
+            sent: VecDeque::new(),
+            next: 0,
+            life: 0,
+            waiting: None,
+            emulated: None,
+            doomed: None,
+            done: Vec::new(),
+            failure: None,
+            received: 0,
+        }
+    }
+
+    /// Why it has failed.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// As new. The ring's memory has been cleared, and the device's queue pair reset.
+    pub fn reset(&mut self) {
+        self.ring.reset();
+        self.sent.clear();
+        self.waiting = None;
+        self.emulated = None;
+        self.doomed = None;
+        self.failure = None;
+        self.next = 0;
+        // Completions of the life before may still come.
+        self.life += 1;
+    }
+
+    /// Does what there is to do; whether that was anything.
+    pub fn step(&mut self) -> bool {
+        self.received += self.queue.tend();
+        let mut busy = self.take_completions();
+        for _ in 0..BURST {
+            if !self.advance() {
+                break;
+            }
+            busy = true;
+        }
+        busy
+    }
+
+    fn take_completions(&mut self) -> bool {
+        if self.sent.is_empty() {
+            return false;
+        }
+        let mut done = std::mem::take(&mut self.done);
+        if let Err(e) = self.queue.poll(&mut done) {
+            self.fail_oldest(local_fault(), format!("polling for completions: {e}"));
+        }
+        let busy = !done.is_empty();
+        for d in done.drain(..) {
+            self.complete(d);
+        }
+        self.done = done;
+        busy
+    }
+
+    fn complete(&mut self, done: Done) {
+        if done.id >> LIFE_SHIFT != self.life || self.ring.failed().is_some() {
+            return;
+        }
+        if done.status != 0 {
+            let syndrome = Syndrome::from_verbs_status(done.status).unwrap_or(Syndrome::LOCAL_QP_OPERATION);
+            let failure = Failure::new(syndrome, VendorSyndrome(done.vendor));
+            let index = self.index_of(done.id);
+            return self.fail_at(index, failure, format!("{failure} (ibv_wc_status {})", done.status));
+        }
+        while let Some(sent) = self.sent.front().copied()
+            && sent.id <= done.id
+        {
+            self.sent.pop_front();
+            if let Some(index) = sent.completes {
+                self.ring.complete(index);
+            }
+        }
+        if let Some(e) = self.emulated
+            && e.id == Some(done.id)
+        {
+            self.swapped(e);
+        }
+    }
+
+    /// A compare-swap has brought what the word was.
+    fn swapped(&mut self, mut e: Emulated) {
+        let old = self.bounce.read(self.window);
+        if old != e.guess && e.apply(old) != old {
+            e.guess = old;
+            e.id = None;
+            self.emulated = Some(e);
+            return;
+        }
+        self.emulated = None;
+        let bytes = e.action.landing(e.operand(old));
+        let count = e.action.operand_bytes() as usize;
+        if self.landing.land(e.landing.key.get(), e.landing.address.get(), &bytes[..count]) {
+            self.ring.complete(e.posted.index);
+        } else {
+            let why = format!(
+                "what an atomic brings cannot land at {:#x} with key {:#x}: not registered for that",
+                e.landing.address.get(),
+                e.landing.key.get()
+            );
+            let failure = Failure::new(Syndrome::LOCAL_PROTECTION, VendorSyndrome::default());
+            self.fail_at(Some(e.posted.index), failure, why);
+        }
+    }
+
+    /// The request of the ring that a verbs request belongs to.
+    fn index_of(&self, id: u64) -> Option<u64> {
+        let of_ring = self.sent.iter().find(|s| s.id == id).and_then(|s| s.index);
+        of_ring.or(self.emulated.map(|e| e.posted.index))
+    }
+
+    fn fail_at(&mut self, index: Option<u64>, failure: Failure, why: String) {
+        match index {
+            Some(index) => self.ring.fail(index, failure),
+            None => self.ring.flush(),
+        }
+        self.sent.clear();
+        self.waiting = None;
+        self.emulated = None;
+        self.doomed = None;
+        self.failure.get_or_insert(why);
+    }
+
+    fn fail_oldest(&mut self, failure: Failure, why: String) {
+        let index = self.sent.front().map(|s| s.id).and_then(|id| self.index_of(id));
+        self.fail_at(index, failure, why);
+    }
+
+    /// One request further.
+    fn advance(&mut self) -> bool {
+        if self.ring.failed().is_some() {
+            return matches!(self.ring.fetch(), Fetched::Flushed(n) if n > 0);
+        }
+        if let Some((index, why)) = self.doomed.take_if(|_| self.sent.is_empty()) {
+            self.fail_at(Some(index), local_fault(), why);
+            return true;
+        }
+        if self.doomed.is_some() {
+            return false;
+        }
+        if let Some((request, index)) = self.waiting.take() {
+            return self.post(request, index);
+        }
+        if let Some(e) = self.emulated {
+            return e.id.is_none() && self.sent.len() < self.window && self.post_swap(e);
+        }
+        if self.sent.len() >= self.window {
+            return false;
+        }
+        let (slot, pieces, id) = (self.slot(), self.queue.pieces(), self.id());
+        let taken = match self.ring.fetch() {
+            Fetched::Nothing | Fetched::Flushed(0) => return false,
+            Fetched::Flushed(_) => return true,
+            Fetched::Refused(_, why) => {
+                self.failure = Some(why.to_string());
+                return true;
+            }
+            Fetched::Request(posted, entry) => (posted, translate(posted, &entry, &self.bounce, slot, pieces, id)),
+        };
+        match taken {
+            (posted, Translated::Request(request)) => self.post(request, Some(posted.index)),
+            (_, Translated::Atomic(e)) => {
+                self.emulated = Some(e);
+                true
+            }
+            (posted, Translated::Nothing) => {
+                match self.sent.back_mut() {
+                    Some(last) => last.completes = Some(posted.index),
+                    None => self.ring.complete(posted.index),
+                }
+                true
+            }
+            (posted, Translated::Impossible(why)) => {
+                self.doomed = Some((posted.index, why));
+                true
+            }
+        }
+    }
+
+    fn slot(&self) -> usize {
+        (self.next % self.window as u64) as usize
+    }
+
+    fn id(&self) -> u64 {
+        self.life << LIFE_SHIFT | self.next
+    }
+
+    /// Hands a request to the device: that of the ring at `index`, or a step of an atomic.
+    fn post(&mut self, request: Request, index: Option<u64>) -> bool {
+        match self.queue.post(&request) {
+            Ok(()) => {
+                self.sent.push_back(Sent { id: request.id, index, completes: index });
+                self.next += 1;
+                return true;
+            }
+            Err(PostError::Full) if !self.sent.is_empty() => {
+                // Kept, and tried again when something has completed: taken from the ring, it must not be lost.
+                self.waiting = Some((request, index));
+                return false;
+            }
+            Err(PostError::Full) => {
+                self.doom(index, "the device takes no request though nothing is under way".to_owned())
+            }
+            Err(PostError::Refused(e)) => self.doom(index, format!("ibv_post_send: {e}")),
+        }
+        true
+    }
+
+    fn doom(&mut self, index: Option<u64>, why: String) {
+        let index = index.or(self.emulated.take().map(|e| e.posted.index));
+        self.doomed = index.map(|i| (i, why));
+    }
+
+    fn post_swap(&mut self, mut e: Emulated) -> bool {
+        let id = self.id();
+        let request = Request {
+            id,
+            action: Action::CompareSwap { remote: e.word, compare: e.guess, swap: e.apply(e.guess) },
+            local: vec![self.bounce.piece(self.window, size_of::<u64>() as u32)],
+            own_bytes: false,
+            fence: e.fence,
+            solicited: false,
+        };
+        e.id = Some(id);
+        self.emulated = Some(e);
+        self.post(request, None)
+    }
+}
+
+fn local_fault() -> Failure {
+    Failure::new(Syndrome::LOCAL_QP_OPERATION, VendorSyndrome::default())
+}
+
+enum Translated {
+    Request(Request),
+    Atomic(Emulated),
+    /// Nothing goes to the wire.
+    Nothing,
+    /// Verbs cannot say it.
+    Impossible(String),
+}
+
+fn piece(p: &DataSegment) -> Piece {
+    Piece { address: p.address.get(), bytes: p.bytes.get(), key: p.key.get() }
+}
+
+fn translate(posted: Posted, entry: &Wqe<'_>, bounce: &impl Bounce, slot: usize, most: usize, id: u64) -> Translated {
+    let fence = !matches!(entry.flags.fence, Fence::None);
+    let request = |action: Action, local: Vec<Piece>, own_bytes: bool| {
+        Translated::Request(Request { id, action, local, own_bytes, fence, solicited: entry.flags.solicited })
+    };
+    let too_many = |n: usize| Translated::Impossible(format!("a request of {n} pieces; this device takes {most}"));
+    let carried = |action: Action, payload: &Payload<'_>| match payload {
+        Payload::Pieces(pieces) if pieces.len() > most => too_many(pieces.len()),
+        Payload::Pieces(pieces) => request(action, pieces.iter().map(piece).collect(), false),
+        Payload::Inline(bytes) => {
+            bounce.write(slot, bytes);
+            let local = if bytes.is_empty() { Vec::new() } else { vec![bounce.piece(slot, bytes.len() as u32)] };
+            request(action, local, true)
+        }
+    };
+    match &entry.operation {
+        // Host memory: what the device wrote before a completion is there.
+        Operation::Nop | Operation::Dump { .. } => Translated::Nothing,
+        Operation::Wait { .. } => {
+            Translated::Impossible("a wait for another completion queue, which verbs lack".to_owned())
+        }
+        Operation::Write { remote, payload, immediate } => {
+            carried(Action::Write { remote: *remote, immediate: *immediate }, payload)
+        }
+        Operation::Send { payload, with } => carried(Action::Send { with: *with }, payload),
+        Operation::Read { into, .. } if into.len() > most => too_many(into.len()),
+        Operation::Read { remote, into } => {
+            request(Action::Read { remote: *remote }, into.iter().map(piece).collect(), false)
+        }
+        Operation::Atomic { remote, action, landing } => {
+            let (remote, local) = (*remote, || vec![piece(landing)]);
+            match *action {
+                Atomic::FetchAdd { add } | Atomic::MaskedAdd64 { add, boundary: 0 } => {
+                    request(Action::FetchAdd { remote, add }, local(), false)
+                }
+                Atomic::CompareSwap { swap, compare }
+                | Atomic::MaskedSwap64 { swap, compare, swap_mask: u64::MAX, compare_mask: u64::MAX } => {
+                    request(Action::CompareSwap { remote, compare, swap }, local(), false)
+                }
+                action => {
+                    let offset = (remote.address % size_of::<u64>() as u64) as usize;
+                    if offset as u32 % action.operand_bytes() != 0 {
+                        return Translated::Impossible(format!(
+                            "an atomic at {:#x}, which is not aligned",
+                            remote.address
+                        ));
+                    }
+                    let word = Remote { address: remote.address - offset as u64, key: remote.key };
+                    let landing = *landing;
+                    Translated::Atomic(Emulated { posted, action, landing, word, offset, guess: 0, fence, id: None })
+                }
+            }
+        }
+    }
+}

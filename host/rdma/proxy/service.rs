@@ -1,0 +1,113 @@
+//! The thread of a proxy: it serves all queue pairs of an adapter in turn.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a thread that finds nothing to do goes on looking at full speed.
+const KEEN: Duration = Duration::from_micros(500);
+/// And how long it then looks at this pace, before it slows down.
+const AWAKE: Duration = Duration::from_millis(50);
+const PACE: Duration = Duration::from_micros(20);
+const SLOW_PACE: Duration = Duration::from_micros(200);
+
+/// What a thread serves.
+pub(in crate::rdma) trait Served: Send {
+    /// Does what there is to do; whether that was anything.
+    fn step(&mut self) -> bool;
+}
+
+type Slot = Arc<Mutex<dyn Served>>;
+
+#[derive(Default)]
+struct Shared {
+    all: Mutex<Vec<Slot>>,
+    /// Counts the changes of `all`.
+    version: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// A thread and what it serves. Dropped, the thread ends.
+pub(in crate::rdma) struct Service {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock<T: ?Sized>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Service {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub fn start(name: &str) -> io::Result<Arc<Self>> {
+        let shared = Arc::<Shared>::default();
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || of_thread.run())?;
+        Ok(Arc::new(Self { shared, thread: Some(thread) }))
+    }
+
+    /// Serves one more.
+    pub fn add(&self, served: Slot) {
+        lock(&self.shared.all).push(served);
+        self.shared.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Serves it no longer. The thread may be at it for the last time: whoever holds its lock is alone with it from then on.
+    pub fn remove(&self, served: &Slot) {
+        lock(&self.shared.all).retain(|s| !Arc::ptr_eq(s, served));
+        self.shared.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut mine: Vec<Slot> = Vec::new();
+        let mut version = u64::MAX;
+        let mut idle_since: Option<Instant> = None;
+        while !self.stop.load(Ordering::Acquire) {
+            let now = self.version.load(Ordering::Acquire);
+            if now != version {
+                mine.clone_from(&lock(&self.all));
+                version = now;
+            }
+            let mut busy = false;
+            for served in &mine {
+                // One that its owner has taken hold of is left alone.
+                if let Ok(mut s) = served.try_lock() {
+                    busy |= s.step();
+                }
+            }
+            if busy {
+                idle_since = None;
+                continue;
+            }
+            match idle_since.get_or_insert_with(Instant::now).elapsed() {
+                t if t < KEEN => std::thread::yield_now(),
+                t if t < AWAKE => std::thread::sleep(PACE),
+                _ => std::thread::sleep(SLOW_PACE),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Service({} served)", lock(&self.shared.all).len())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // It never waits for longer than a pace.
+            let _ = thread.join();
+        }
+    }
+}

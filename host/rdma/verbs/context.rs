@@ -1,0 +1,294 @@
+//! An open device, and a protection domain on it.
+
+use super::{answer, failed};
+use crate::rdma::{Chosen, DeviceChoice, LinkLayer, PathMtu, PortFacts, RdmaError, Transport};
+use rdma_sys::{
+    ___ibv_query_port, ibv_ack_async_event, ibv_alloc_pd, ibv_async_event, ibv_close_device, ibv_context,
+    ibv_dealloc_pd, ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_async_event, ibv_get_device_list,
+    ibv_get_device_name, ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device,
+};
+use std::ffi::CStr;
+use std::io;
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Packets of this port must have a global route header (`IBV_QPF_GRH_REQUIRED`).
+const GRH_REQUIRED: u8 = 1;
+/// Asynchronous events by their numbers (rdma-core `verbs.h`, `enum ibv_event_type`).
+const EVENTS: [&str; 20] = [
+    "completion queue error",
+    "queue pair error",
+    "invalid request of a peer",
+    "access error of a peer",
+    "connection established",
+    "send queue drained",
+    "path migrated",
+    "path migration error",
+    "device error",
+    "port active",
+    "port error",
+    "local identifier changed",
+    "partition keys changed",
+    "subnet manager changed",
+    "shared receive queue error",
+    "shared receive queue limit reached",
+    "last receive reached",
+    "subnet manager asks for new registration",
+    "identifiers (GIDs) changed",
+    "work queue error",
+];
+
+/// What a device allows.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) struct DeviceLimits {
+    /// Requests in a send queue.
+    pub requests: u32,
+    /// Pieces of a request.
+    pub pieces: u32,
+    /// Entries of a completion queue.
+    pub completions: u32,
+    /// Reads and atomics that a queue pair may have outstanding, and hold.
+    pub reads: (u8, u8),
+    /// Whether 8-byte atomics exist.
+    pub atomics: bool,
+}
+
+/// An open device.
+#[derive(Debug)]
+pub(in crate::rdma) struct Context {
+    raw: NonNull<ibv_context>,
+    name: String,
+}
+
+// SAFETY: verbs calls may come from any thread (libibverbs is thread safe).
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Opens a device by name, in the way that `open` does it.
+    ///
+    /// # Errors
+    /// When libibverbs does not show it, or it cannot be opened.
+    pub fn open_with(
+        transport: Transport,
+        name: &str,
+        open: impl FnOnce(*mut ibv_device) -> *mut ibv_context,
+    ) -> Result<Arc<Self>, RdmaError> {
+        let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
+        let mut count = 0;
+        // SAFETY: writes a number; the list is freed below.
+        let list = unsafe { ibv_get_device_list(&mut count) };
+        if list.is_null() {
+            let e = io::Error::last_os_error();
+            let fix = match e.raw_os_error() {
+                Some(libc::ENOSYS) => "the kernel has no RDMA: modprobe ib_uverbs",
+                _ => "see `ibv_devices`",
+            };
+            return Err(unavailable(format!("libibverbs gives no list of devices ({e}); {fix}")));
+        }
+        let mut names = Vec::new();
+        let mut found = None;
+        for i in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: the list has `count` entries, and names live as long as it.
+            let (device, text) = unsafe {
+                let device = *list.add(i);
+                (device, CStr::from_ptr(ibv_get_device_name(device)).to_string_lossy().into_owned())
+            };
+            if text == name {
+                found = Some(device);
+            }
+            names.push(text);
+        }
+        let raw = found.map(|device| {
+            let raw = NonNull::new(open(device));
+            (raw, io::Error::last_os_error())
+        });
+        // SAFETY: the list from above; an open device does not need it.
+        unsafe { ibv_free_device_list(list) };
+        match raw {
+            Some((Some(raw), _)) => {
+                let this = Self { raw, name: name.to_owned() };
+                this.do_not_block_on_events();
+                Ok(Arc::new(this))
+            }
+            Some((None, e)) => Err(unavailable(format!("opening {name}: {e}; {}", open_hint(&e)))),
+            None if names.is_empty() => Err(unavailable(format!(
+                "the kernel shows {name}, but libibverbs no device: install ibverbs-providers, and modprobe ib_uverbs"
+            ))),
+            None => Err(unavailable(format!("libibverbs does not show {name}; it has {}", names.join(", ")))),
+        }
+    }
+
+    /// Opens a device by name.
+    ///
+    /// # Errors
+    /// As [`Self::open_with`].
+    pub fn open(transport: Transport, name: &str) -> Result<Arc<Self>, RdmaError> {
+        // SAFETY: a device of the list that `open_with` holds.
+        Self::open_with(transport, name, |device| unsafe { ibv_open_device(device) })
+    }
+
+    pub fn raw(&self) -> *mut ibv_context {
+        self.raw.as_ptr()
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the device allows.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn limits(&self) -> Result<DeviceLimits, RdmaError> {
+        // SAFETY: integers, for which zero is a value.
+        let mut attr: ibv_device_attr = unsafe { zeroed() };
+        // SAFETY: an open device; writes the attributes.
+        answer(unsafe { ibv_query_device(self.raw(), &mut attr) }, || format!("asking {} for its limits", self.name))?;
+        let number = |n: i32| u32::try_from(n).unwrap_or(0);
+        let reads = |n: i32| u8::try_from(n.max(0)).unwrap_or(u8::MAX);
+        Ok(DeviceLimits {
+            requests: number(attr.max_qp_wr),
+            pieces: number(attr.max_sge),
+            completions: number(attr.max_cqe),
+            reads: (reads(attr.max_qp_init_rd_atom), reads(attr.max_qp_rd_atom)),
+            atomics: attr.atomic_cap != rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE,
+        })
+    }
+
+    /// What a port is like for queue pairs.
+    ///
+    /// # Errors
+    /// When the device does not answer, or has no identifier with the index that was asked for.
+    pub fn port(&self, transport: Transport, chosen: &Chosen, choice: &DeviceChoice) -> Result<PortFacts, RdmaError> {
+        let number = u8::try_from(chosen.port.number).unwrap_or(u8::MAX);
+        // SAFETY: integers, for which zero is a value.
+        let mut attr: ibv_port_attr = unsafe { zeroed() };
+        // SAFETY: an open device; writes the attributes.
+        answer(unsafe { ___ibv_query_port(self.raw(), number, &mut attr) }, || format!("asking about {chosen}"))?;
+        let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
+        let mtu = PathMtu::from_field(attr.active_mtu).ok_or_else(|| {
+            unavailable(format!("{chosen} tells a path MTU that does not exist ({})", attr.active_mtu))
+        })?;
+        let gid = match choice.gid_index {
+            None => chosen.port.gid.as_ref().map(|g| (g.index, g.gid)),
+            Some(index) => {
+                let entry = chosen.port.gids.iter().find(|e| e.index == index);
+                let entry = entry.ok_or_else(|| {
+                    let all: Vec<_> = chosen.port.gids.iter().map(|e| format!("{} {}", e.index, e.gid)).collect();
+                    unavailable(format!(
+                        "{chosen} has no identifier (GID) with index {index}; it has {}",
+                        all.join(", ")
+                    ))
+                })?;
+                Some((entry.index, entry.gid))
+            }
+        };
+        let limits = self.limits()?;
+        Ok(PortFacts {
+            name: chosen.to_string(),
+            port: number,
+            link: match chosen.port.link_layer {
+                // What tells nothing is addressed by identifiers, as Ethernet is.
+                LinkLayer::Other => LinkLayer::Ethernet,
+                known => known,
+            },
+            mtu,
+            lid: attr.lid,
+            route_header: attr.flags & GRH_REQUIRED != 0,
+            gid: gid.and_then(|(i, g)| Some((u8::try_from(i).ok()?, g))),
+            reads_out: limits.reads.0,
+            reads_in: limits.reads.1,
+        })
+    }
+
+    fn do_not_block_on_events(&self) {
+        // SAFETY: the open device's own descriptor, and flags that any descriptor takes.
+        unsafe {
+            let fd = (*self.raw()).async_fd;
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
+        }
+    }
+
+    /// What has happened to the device and its queues since the last call, in words.
+    pub fn events(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            let mut event = MaybeUninit::<ibv_async_event>::zeroed();
+            // SAFETY: an open device; writes one event if there is one, and does not wait.
+            if unsafe { ibv_get_async_event(self.raw(), event.as_mut_ptr()) } != 0 {
+                return all;
+            }
+            // SAFETY: written above. The kind is read as a number: later kernels may have kinds that the enumeration has not.
+            let kind = unsafe { (&raw const (*event.as_ptr()).event_type).cast::<u32>().read() };
+            all.push(EVENTS.get(kind as usize).map_or_else(|| format!("event {kind}"), |e| (*e).to_owned()));
+            // SAFETY: an event that was received above, once.
+            unsafe { ibv_ack_async_event(event.as_mut_ptr()) };
+        }
+    }
+}
+
+fn open_hint(e: &io::Error) -> &'static str {
+    match e.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "this process may not use /dev/infiniband/uverbs*: join its group, or give a container --device /dev/infiniband"
+        }
+        Some(libc::ENOENT) => {
+            "there is no /dev/infiniband/uverbs*: modprobe ib_uverbs, or give a container --device /dev/infiniband"
+        }
+        Some(libc::EOPNOTSUPP) => "the driver does not support it",
+        _ => "see dmesg",
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: opened by this type, and nothing made from it is left: all of that holds it.
+        unsafe { ibv_close_device(self.raw()) };
+    }
+}
+
+/// What memory and queue pairs must have in common.
+#[derive(Debug)]
+pub(in crate::rdma) struct ProtectionDomain {
+    raw: NonNull<ibv_pd>,
+    context: Arc<Context>,
+}
+
+// SAFETY: verbs calls may come from any thread.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: as above.
+unsafe impl Sync for ProtectionDomain {}
+
+impl ProtectionDomain {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the device has no more.
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
+        // SAFETY: an open device.
+        let raw = NonNull::new(unsafe { ibv_alloc_pd(context.raw()) });
+        let raw = raw.ok_or_else(|| failed(format!("a protection domain of {}", context.name)))?;
+        Ok(Arc::new(Self { raw, context: context.clone() }))
+    }
+
+    pub fn raw(&self) -> *mut ibv_pd {
+        self.raw.as_ptr()
+    }
+
+    /// Its device.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: made by this type, and nothing that was made from it is left.
+        unsafe { ibv_dealloc_pd(self.raw()) };
+    }
+}

@@ -1,0 +1,353 @@
+//! Registered memory: host memory, and GPU memory as a dma-buf or by nvidia-peermem.
+
+use super::{ProtectionDomain, failed};
+use crate::cuda;
+use crate::memory::Space;
+use crate::rdma::{MemoryRange, RdmaError, Registration, Rights};
+use rdma_sys::{ibv_access_flags as access, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr, ibv_reg_mr_iova2};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+/// `ibv_reg_dmabuf_mr` (rdma-core 34 and later).
+type RegisterDmaBuf = unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, libc::c_int, libc::c_int) -> *mut ibv_mr;
+
+fn register_dma_buf() -> Option<RegisterDmaBuf> {
+    static FOUND: OnceLock<Option<RegisterDmaBuf>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: looks a name up in the libraries that are loaded; libibverbs is linked.
+        let p = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ibv_reg_dmabuf_mr".as_ptr()) };
+        // SAFETY: the function of this name has this type (verbs.h); a null pointer is `None`.
+        unsafe { std::mem::transmute::<*mut libc::c_void, Option<RegisterDmaBuf>>(p) }
+    })
+}
+
+/// How memory was registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum Way {
+    /// Host memory.
+    Host,
+    /// GPU memory, as a dma-buf.
+    DmaBuf,
+    /// GPU memory, by nvidia-peermem, and why not as a dma-buf.
+    Peermem(String),
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => f.write_str("host"),
+            Self::DmaBuf => f.write_str("dma-buf"),
+            Self::Peermem(why) => write!(f, "peermem (no dma-buf: {why})"),
+        }
+    }
+}
+
+/// Registered memory.
+pub(in crate::rdma) struct MemoryRegion {
+    raw: NonNull<ibv_mr>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: verbs calls may come from any thread.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above; the keys do not change.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Registers host memory.
+    ///
+    /// # Safety
+    /// The range must stay valid while the registration lives.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub unsafe fn host(
+        domain: &Arc<ProtectionDomain>,
+        base: NonNull<u8>,
+        bytes: usize,
+        rights: Rights,
+    ) -> io::Result<Self> {
+        // SAFETY: the caller keeps the range valid; the kernel pins it.
+        unsafe { Self::by_address(domain, base.as_ptr() as u64, base.as_ptr() as u64, bytes, rights) }
+    }
+
+    /// # Safety
+    /// As [`Self::host`].
+    unsafe fn by_address(
+        domain: &Arc<ProtectionDomain>,
+        base: u64,
+        name: u64,
+        bytes: usize,
+        rights: Rights,
+    ) -> io::Result<Self> {
+        let flags = flags(rights);
+        let relaxed = rights.contains(Rights::RELAXED_ORDERING);
+        let pointer = base as *mut libc::c_void;
+        let mut raw = std::ptr::null_mut();
+        if relaxed || name != base {
+            // SAFETY: the caller keeps the range valid.
+            raw = unsafe { ibv_reg_mr_iova2(domain.raw(), pointer, bytes, name, flags) };
+        }
+        if raw.is_null() && name == base {
+            let strict = flags & !access::IBV_ACCESS_RELAXED_ORDERING.0;
+            // SAFETY: as above.
+            raw = unsafe { ibv_reg_mr(domain.raw(), pointer, bytes, strict as libc::c_int) };
+        }
+        Self::adopt(domain, raw)
+    }
+
+    fn adopt(domain: &Arc<ProtectionDomain>, raw: *mut ibv_mr) -> io::Result<Self> {
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { raw, _domain: domain.clone() })
+    }
+
+    /// For this side's requests.
+    pub fn local_key(&self) -> u32 {
+        // SAFETY: alive until dropped.
+        unsafe { (*self.raw.as_ptr()).lkey }
+    }
+
+    /// For the other side's.
+    pub fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: made by this type.
+        unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryRegion({:#x})", self.local_key())
+    }
+}
+
+fn flags(rights: Rights) -> u32 {
+    let pairs = [
+        (Rights::LOCAL_WRITE, access::IBV_ACCESS_LOCAL_WRITE),
+        (Rights::REMOTE_WRITE, access::IBV_ACCESS_REMOTE_WRITE),
+        (Rights::REMOTE_READ, access::IBV_ACCESS_REMOTE_READ),
+        (Rights::REMOTE_ATOMIC, access::IBV_ACCESS_REMOTE_ATOMIC),
+        (Rights::RELAXED_ORDERING, access::IBV_ACCESS_RELAXED_ORDERING),
+    ];
+    pairs.into_iter().filter(|(r, _)| rights.contains(*r)).fold(0, |all, (_, f)| all | f.0)
+}
+
+/// Memory by its local keys: where a CPU thread finds what work requests name.
+#[derive(Debug, Default)]
+pub(in crate::rdma) struct MemoryKeys(RwLock<HashMap<u32, MemoryRange>>);
+
+impl MemoryKeys {
+    /// The range with this key, and where in it `bytes` bytes at an address begin; `None` if they are not all in it.
+    pub fn find(&self, key: u32, address: u64, bytes: usize) -> Option<(MemoryRange, usize)> {
+        let range = *self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key)?;
+        let offset = usize::try_from(address.checked_sub(range.address)?).ok()?;
+        (offset.checked_add(bytes)? <= range.bytes).then_some((range, offset))
+    }
+
+    fn insert(&self, key: u32, range: MemoryRange) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, range);
+    }
+
+    fn remove(&self, key: u32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    }
+}
+
+/// Registers memory of a space with a device.
+#[derive(Debug)]
+pub(in crate::rdma) struct Registrar {
+    domain: Arc<ProtectionDomain>,
+    space: Space,
+    keys: Arc<MemoryKeys>,
+    /// How GPU memory was registered last.
+    gpu_way: Mutex<Option<Way>>,
+}
+
+impl Registrar {
+    pub fn new(domain: Arc<ProtectionDomain>, space: Space) -> Self {
+        Self { domain, space, keys: Arc::default(), gpu_way: Mutex::new(None) }
+    }
+
+    /// What is registered, by local key.
+    pub fn keys(&self) -> &Arc<MemoryKeys> {
+        &self.keys
+    }
+
+    fn gpu_way(&self) -> MutexGuard<'_, Option<Way>> {
+        self.gpu_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `host`, `dma-buf`, `peermem` and why: how memory was registered so far.
+    pub fn way(&self) -> Way {
+        self.gpu_way().clone().unwrap_or(Way::Host)
+    }
+
+    /// Registers memory.
+    ///
+    /// # Errors
+    /// When no way leads to it, with what was tried.
+    pub fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        let refuse = |reason: String| RdmaError::Registration { address: memory.address, bytes: memory.bytes, reason };
+        if memory.bytes == 0 {
+            return Err(refuse("there is nothing to register".to_owned()));
+        }
+        let region = match (memory.host, self.space.gpu_context()) {
+            (Some(host), _) => {
+                let base = host.as_ptr() as u64;
+                // SAFETY: `MemoryRange` promises that the memory outlives the registration.
+                let made =
+                    unsafe { MemoryRegion::by_address(&self.domain, base, memory.address, memory.bytes, rights) };
+                made.map_err(|e| refuse(host_hint(&e, memory.bytes)))?
+            }
+            (None, None) => return Err(refuse("GPU memory, but kernels run on CPU threads".to_owned())),
+            (None, Some(gpu)) => {
+                let (region, way) = self.gpu(gpu, memory, rights).map_err(refuse)?;
+                *self.gpu_way() = Some(way);
+                region
+            }
+        };
+        let key = region.local_key();
+        self.keys.insert(key, memory);
+        Ok(Box::new(VerbsRegistration { region, address: memory.address, keys: self.keys.clone() }))
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Arc<cuda::Context>,
+        memory: MemoryRange,
+        rights: Rights,
+    ) -> Result<(MemoryRegion, Way), String> {
+        let no_dma_buf = match self.dma_buf(gpu, memory, rights) {
+            Ok(region) => return Ok((region, Way::DmaBuf)),
+            Err(why) => why,
+        };
+        // SAFETY: `MemoryRange` promises that the memory outlives the registration; the kernel asks nvidia-peermem for its pages.
+        match unsafe { MemoryRegion::by_address(&self.domain, memory.address, memory.address, memory.bytes, rights) } {
+            Ok(region) => Ok((region, Way::Peermem(no_dma_buf))),
+            Err(e) => Err(format!(
+                "GPU memory: no dma-buf ({no_dma_buf}), and nvidia-peermem does not serve it either ({e}); modprobe nvidia_peermem, \
+                 or install the open kernel modules of the GPU driver (nvidia-open) on Linux 5.12 or later; or use host memory"
+            )),
+        }
+    }
+
+    fn dma_buf(&self, gpu: &Arc<cuda::Context>, memory: MemoryRange, rights: Rights) -> Result<MemoryRegion, String> {
+        let register = register_dma_buf().ok_or("this libibverbs is older than rdma-core 34")?;
+        let fd = gpu.export_dma_buf(memory.address, memory.bytes).map_err(|e| e.to_string())?;
+        let flags = flags(rights) as libc::c_int;
+        // SAFETY: a dma-buf of `bytes` bytes; the kernel holds it after the call, so the descriptor may be closed.
+        let raw = unsafe { register(self.domain.raw(), 0, memory.bytes, memory.address, fd.as_raw_fd(), flags) };
+        MemoryRegion::adopt(&self.domain, raw).map_err(|e| format!("ibv_reg_dmabuf_mr: {e}"))
+    }
+}
+
+fn host_hint(e: &io::Error, bytes: usize) -> String {
+    match e.raw_os_error() {
+        Some(libc::ENOMEM) => format!(
+            "{e}: more than may be locked; `ulimit -l unlimited`, or `* - memlock unlimited` in /etc/security/limits.d (a container: \
+             --ulimit memlock=-1), for {bytes} bytes"
+        ),
+        Some(libc::EFAULT) => {
+            format!("{e}: the driver cannot pin this memory (a mapping of a device's registers, or read-only)")
+        }
+        _ => e.to_string(),
+    }
+}
+
+#[derive(Debug)]
+struct VerbsRegistration {
+    region: MemoryRegion,
+    address: u64,
+    keys: Arc<MemoryKeys>,
+}
+
+impl Registration for VerbsRegistration {
+    fn address(&self) -> u64 {
+        self.address
+    }
+    fn local_key(&self) -> u32 {
+        self.region.local_key()
+    }
+    fn remote_key(&self) -> u32 {
+        self.region.remote_key()
+    }
+}
+
+impl Drop for VerbsRegistration {
+    fn drop(&mut self) {
+        self.keys.remove(self.region.local_key());
+    }
+}
+
+/// A pinned buffer of this process that only the device and this process use.
+#[derive(Debug)]
+pub(in crate::rdma) struct Buffer {
+    // First: the device must not know memory that is gone.
+    region: MemoryRegion,
+    memory: crate::memory::Region,
+    base: NonNull<u8>,
+}
+
+// SAFETY: an address and its owner; access is by copies.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Zeroed.
+    ///
+    /// # Errors
+    /// When there is no memory, or it cannot be registered.
+    pub fn new(domain: &Arc<ProtectionDomain>, bytes: usize, rights: Rights) -> Result<Self, RdmaError> {
+        let memory = Space::cpu().allocate(crate::memory::Place::Host, bytes)?;
+        let base = memory.host().ok_or_else(|| failed("host memory without an address"))?;
+        // SAFETY: the memory is in the same structure, behind the registration.
+        let region = unsafe { MemoryRegion::host(domain, base, memory.len(), rights) };
+        let region = region.map_err(|e| RdmaError::Registration {
+            address: base.as_ptr() as u64,
+            bytes: memory.len(),
+            reason: host_hint(&e, memory.len()),
+        })?;
+        Ok(Self { region, memory, base })
+    }
+
+    /// As requests name it.
+    pub fn address(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// For this side's requests.
+    pub fn key(&self) -> u32 {
+        self.region.local_key()
+    }
+
+    /// Puts bytes in. What does not fit is not written.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        // Callers keep within it.
+        let _ = self.memory.write(offset, bytes);
+    }
+
+    /// The word at a multiple of 8 bytes; 0 beyond the end.
+    pub fn word(&self, offset: usize) -> u64 {
+        if offset + size_of::<u64>() > self.len() || !offset.is_multiple_of(size_of::<u64>()) {
+            return 0;
+        }
+        // SAFETY: within the buffer and aligned; volatile, since the device writes it.
+        unsafe { self.base.as_ptr().add(offset).cast::<u64>().read_volatile() }
+    }
+}

@@ -1,0 +1,48 @@
+//! Verbs objects that free themselves: device, protection domain, completion queue, queue pair, memory (rdma-core's libibverbs).
+//!
+//! Each holds what it was made from, so that they go in the right order whatever the order in which their owners let go: queue pair,
+//! completion queue, memory, protection domain, context.
+
+mod context;
+mod memory;
+mod queue_pair;
+
+pub(super) use context::{Context, DeviceLimits, ProtectionDomain};
+pub(super) use memory::{Buffer, MemoryKeys, Registrar};
+pub(super) use queue_pair::VerbsQueue;
+
+use super::{RdmaError, Route};
+use rdma_sys::ibv_ah_attr;
+use std::io;
+
+/// The system's last answer, as an error that says what was tried.
+fn failed(what: impl Into<String>) -> RdmaError {
+    RdmaError::System { what: what.into(), source: io::Error::last_os_error() }
+}
+
+/// The answer of a verbs call that returns an error number.
+fn answer(code: i32, what: impl FnOnce() -> String) -> Result<(), RdmaError> {
+    match code {
+        0 => Ok(()),
+        // Some providers return -1 and set errno, some return -errno.
+        -1 => Err(failed(what())),
+        code => Err(RdmaError::System { what: what(), source: io::Error::from_raw_os_error(code.abs()) }),
+    }
+}
+
+/// The address of a route's other end. All of it is set: what is left over from before is read by drivers.
+pub(super) fn address_handle(route: &Route) -> ibv_ah_attr {
+    // SAFETY: integers and bytes, for which zero is a value.
+    let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
+    attr.dlid = route.lid;
+    attr.sl = route.service_level;
+    attr.port_num = route.port;
+    if let Some((index, gid)) = route.global {
+        attr.is_global = 1;
+        attr.grh.dgid.raw = gid.0;
+        attr.grh.sgid_index = index;
+        attr.grh.hop_limit = super::connection::HOP_LIMIT;
+        attr.grh.traffic_class = route.traffic_class.0;
+    }
+    attr
+}

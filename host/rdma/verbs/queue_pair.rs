@@ -1,0 +1,348 @@
+//! A reliably connected queue pair: its states, posting to it, and its completions.
+
+use super::{Buffer, ProtectionDomain, address_handle, answer, failed};
+use crate::rdma::connection::{RETRIES, RNR_RETRIES, RNR_TIMER};
+use crate::rdma::proxy::{Action, Done, PostError, Request, SendQueue};
+use crate::rdma::{RdmaError, Route};
+use crate::wire::mlx5::wqe::SendWith;
+use rdma_sys::{
+    ibv_access_flags as access, ibv_cq, ibv_create_cq, ibv_create_qp, ibv_destroy_cq, ibv_destroy_qp, ibv_modify_qp,
+    ibv_poll_cq, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_init_attr,
+    ibv_qp_state as state, ibv_qp_type, ibv_recv_wr, ibv_send_flags as send, ibv_send_wr, ibv_sge, ibv_wc,
+    ibv_wr_opcode as opcode,
+};
+use std::io;
+use std::mem::zeroed;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+/// Completions taken at once.
+const BATCH: usize = 32;
+/// Receives that are kept posted: what immediates and sends of the other side consume.
+const RECEIVES: u32 = 64;
+/// Bytes that a request may carry itself, where the device lets it.
+const INLINE: u32 = 220;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(in crate::rdma) struct CompletionQueue {
+    raw: NonNull<ibv_cq>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: verbs calls may come from any thread.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    fn new(domain: &Arc<ProtectionDomain>, entries: u32) -> Result<Self, RdmaError> {
+        let context = domain.context();
+        // SAFETY: an open device; no channel.
+        let raw = unsafe { ibv_create_cq(context.raw(), entries as i32, null_mut(), null_mut(), 0) };
+        let raw = NonNull::new(raw);
+        let raw =
+            raw.ok_or_else(|| failed(format!("a completion queue of {entries} entries on {}", context.name())))?;
+        Ok(Self { raw, _domain: domain.clone() })
+    }
+
+    fn poll(&mut self, mut each: impl FnMut(&ibv_wc)) -> io::Result<usize> {
+        // SAFETY: integers, for which zero is a value.
+        let mut entries: [ibv_wc; BATCH] = unsafe { zeroed() };
+        // SAFETY: writes at most `BATCH` entries; `&mut self` keeps others out.
+        let count = unsafe { ibv_poll_cq(self.raw.as_ptr(), BATCH as i32, entries.as_mut_ptr()) };
+        let count = usize::try_from(count).map_err(|_| io::Error::other(format!("polling failed ({count})")))?;
+        entries.iter().take(count).for_each(&mut each);
+        Ok(count)
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: made by this type; the queue pair that used it went before.
+        unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
+    }
+}
+
+#[derive(Debug)]
+struct RawQueuePair(NonNull<ibv_qp>);
+
+// SAFETY: verbs calls may come from any thread.
+unsafe impl Send for RawQueuePair {}
+
+impl Drop for RawQueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made by `VerbsQueue::new`, and destroyed once.
+        unsafe { ibv_destroy_qp(self.0.as_ptr()) };
+    }
+}
+
+/// A queue pair with its completion queues. Fields go in their order: the queue pair first.
+#[derive(Debug)]
+pub(in crate::rdma) struct VerbsQueue {
+    raw: RawQueuePair,
+    sends: CompletionQueue,
+    receives: CompletionQueue,
+    /// Where what is sent to this side lands. Nobody reads it: kernels have no receive ring.
+    landing: Arc<Buffer>,
+    port: u8,
+    inline: u32,
+    pieces: u32,
+    receives_posted: u32,
+}
+
+impl VerbsQueue {
+    /// A queue pair for so many requests at once, ready to be connected through this port.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    pub fn new(
+        domain: &Arc<ProtectionDomain>,
+        requests: u32,
+        pieces: u32,
+        port: u8,
+        landing: Arc<Buffer>,
+    ) -> Result<Self, RdmaError> {
+        let sends = CompletionQueue::new(domain, requests + 1)?;
+        let receives = CompletionQueue::new(domain, RECEIVES)?;
+        let create = |inline: u32| {
+            // SAFETY: integers and pointers, for which zero is a value.
+            let mut attr: ibv_qp_init_attr = unsafe { zeroed() };
+            attr.send_cq = sends.raw.as_ptr();
+            attr.recv_cq = receives.raw.as_ptr();
+            attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+            attr.cap.max_send_wr = requests;
+            attr.cap.max_recv_wr = RECEIVES;
+            attr.cap.max_send_sge = pieces;
+            attr.cap.max_recv_sge = 1;
+            attr.cap.max_inline_data = inline;
+            // SAFETY: a live domain and completion queues of the same device.
+            let raw = NonNull::new(unsafe { ibv_create_qp(domain.raw(), &mut attr) });
+            raw.map(|r| (r, attr.cap.max_inline_data.min(inline)))
+        };
+        // Devices that carry nothing inline refuse to be asked.
+        let (raw, inline) = create(INLINE).or_else(|| create(0)).ok_or_else(|| {
+            failed(format!("a queue pair of {requests} requests and {pieces} pieces on {}", domain.context().name()))
+        })?;
+        let raw = RawQueuePair(raw);
+        let mut this = Self { raw, sends, receives, landing, port, inline, pieces, receives_posted: 0 };
+        this.initialise()?;
+        Ok(this)
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        // SAFETY: alive until dropped.
+        unsafe { (*self.raw.0.as_ptr()).qp_num }
+    }
+
+    /// Bytes that a request may carry itself.
+    pub fn inline_bytes(&self) -> u32 {
+        self.inline
+    }
+
+    fn modify(&mut self, to: &str, attr: &mut ibv_qp_attr, masks: &[mask]) -> Result<(), RdmaError> {
+        let all = masks.iter().fold(0, |all, m| all | m.0);
+        // SAFETY: a live queue pair; `&mut self` serialises its changes of state.
+        let code = unsafe { ibv_modify_qp(self.raw.0.as_ptr(), attr, all as i32) };
+        answer(code, || format!("moving queue pair {:#x} to {to}", self.number()))
+    }
+
+    /// Reset to initialised, with receives posted.
+    fn initialise(&mut self) -> Result<(), RdmaError> {
+        let rights =
+            access::IBV_ACCESS_REMOTE_WRITE.0 | access::IBV_ACCESS_REMOTE_READ.0 | access::IBV_ACCESS_REMOTE_ATOMIC.0;
+        let mut attr = blank();
+        attr.qp_state = state::IBV_QPS_INIT;
+        attr.port_num = self.port;
+        attr.qp_access_flags = rights;
+        self.modify(
+            "its initial state",
+            &mut attr,
+            &[mask::IBV_QP_STATE, mask::IBV_QP_PKEY_INDEX, mask::IBV_QP_PORT, mask::IBV_QP_ACCESS_FLAGS],
+        )?;
+        self.receives_posted = 0;
+        self.post_receives();
+        Ok(())
+    }
+
+    /// Initialised to ready to receive, and then to send.
+    ///
+    /// # Errors
+    /// When the device refuses the path or the values.
+    pub fn connect(&mut self, route: &Route) -> Result<(), RdmaError> {
+        let mut attr = blank();
+        attr.qp_state = state::IBV_QPS_RTR;
+        attr.path_mtu = route.mtu.field().into();
+        attr.dest_qp_num = route.remote;
+        attr.rq_psn = route.receive_psn;
+        attr.max_dest_rd_atomic = route.reads_in;
+        attr.min_rnr_timer = RNR_TIMER;
+        attr.ah_attr = address_handle(route);
+        self.modify(
+            "ready to receive",
+            &mut attr,
+            &[
+                mask::IBV_QP_STATE,
+                mask::IBV_QP_AV,
+                mask::IBV_QP_PATH_MTU,
+                mask::IBV_QP_DEST_QPN,
+                mask::IBV_QP_RQ_PSN,
+                mask::IBV_QP_MAX_DEST_RD_ATOMIC,
+                mask::IBV_QP_MIN_RNR_TIMER,
+            ],
+        )?;
+        let mut attr = blank();
+        attr.qp_state = state::IBV_QPS_RTS;
+        attr.timeout = route.ack_timeout;
+        attr.retry_cnt = RETRIES;
+        attr.rnr_retry = RNR_RETRIES;
+        attr.sq_psn = route.send_psn;
+        attr.max_rd_atomic = route.reads_out;
+        self.modify(
+            "ready to send",
+            &mut attr,
+            &[
+                mask::IBV_QP_STATE,
+                mask::IBV_QP_TIMEOUT,
+                mask::IBV_QP_RETRY_CNT,
+                mask::IBV_QP_RNR_RETRY,
+                mask::IBV_QP_SQ_PSN,
+                mask::IBV_QP_MAX_QP_RD_ATOMIC,
+            ],
+        )
+    }
+
+    /// To its error state: everything in it is flushed.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    pub fn fail(&mut self) -> Result<(), RdmaError> {
+        let mut attr = blank();
+        attr.qp_state = state::IBV_QPS_ERR;
+        self.modify("its error state", &mut attr, &[mask::IBV_QP_STATE])
+    }
+
+    /// From any state to initialised, ready to be connected again. Completions of before may still be in the queue.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    pub fn reset(&mut self) -> Result<(), RdmaError> {
+        self.fail()?;
+        let mut attr = blank();
+        attr.qp_state = state::IBV_QPS_RESET;
+        self.modify("reset", &mut attr, &[mask::IBV_QP_STATE])?;
+        for queue in [&mut self.sends, &mut self.receives] {
+            while queue.poll(|_| ()).is_ok_and(|n| n == BATCH) {}
+        }
+        self.initialise()
+    }
+
+    fn post_receives(&mut self) {
+        while self.receives_posted < RECEIVES {
+            let mut piece =
+                ibv_sge { addr: self.landing.address(), length: self.landing.len() as u32, lkey: self.landing.key() };
+            // SAFETY: integers and pointers, for which zero is a value.
+            let mut request: ibv_recv_wr = unsafe { zeroed() };
+            request.sg_list = &mut piece;
+            request.num_sge = 1;
+            let mut bad = null_mut();
+            // SAFETY: a live queue pair; the request is read during the call, and its memory lives with the queue pair.
+            if unsafe { ibv_post_recv(self.raw.0.as_ptr(), &mut request, &mut bad) } != 0 {
+                return;
+            }
+            self.receives_posted += 1;
+        }
+    }
+}
+
+fn blank() -> ibv_qp_attr {
+    // SAFETY: integers and bytes, for which zero is a value.
+    unsafe { zeroed() }
+}
+
+impl SendQueue for VerbsQueue {
+    fn pieces(&self) -> usize {
+        self.pieces as usize
+    }
+
+    fn post(&mut self, request: &Request) -> Result<(), PostError> {
+        let mut pieces: Vec<ibv_sge> =
+            request.local.iter().map(|p| ibv_sge { addr: p.address, length: p.bytes, lkey: p.key }).collect();
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut wr: ibv_send_wr = unsafe { zeroed() };
+        wr.wr_id = request.id;
+        wr.sg_list = pieces.as_mut_ptr();
+        wr.num_sge = pieces.len() as i32;
+        let bytes: u64 = request.local.iter().map(|p| u64::from(p.bytes)).sum();
+        let inline = request.own_bytes && bytes <= u64::from(self.inline);
+        let flag = |on: bool, flag: send| if on { flag.0 } else { 0 };
+        wr.send_flags = flag(true, send::IBV_SEND_SIGNALED)
+            | flag(request.fence, send::IBV_SEND_FENCE)
+            | flag(request.solicited, send::IBV_SEND_SOLICITED)
+            | flag(inline, send::IBV_SEND_INLINE);
+        match request.action {
+            Action::Write { remote, immediate } => {
+                wr.wr.rdma.remote_addr = remote.address;
+                wr.wr.rdma.rkey = remote.key;
+                wr.opcode = opcode::IBV_WR_RDMA_WRITE;
+                if let Some(value) = immediate {
+                    wr.opcode = opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+                    wr.imm_data_invalidated_rkey_union.imm_data = value.to_be();
+                }
+            }
+            Action::Read { remote } => {
+                wr.wr.rdma.remote_addr = remote.address;
+                wr.wr.rdma.rkey = remote.key;
+                wr.opcode = opcode::IBV_WR_RDMA_READ;
+            }
+            Action::Send { with: SendWith::Nothing } => wr.opcode = opcode::IBV_WR_SEND,
+            Action::Send { with: SendWith::Immediate(value) } => {
+                wr.opcode = opcode::IBV_WR_SEND_WITH_IMM;
+                wr.imm_data_invalidated_rkey_union.imm_data = value.to_be();
+            }
+            Action::Send { with: SendWith::Invalidate(key) } => {
+                wr.opcode = opcode::IBV_WR_SEND_WITH_INV;
+                wr.imm_data_invalidated_rkey_union.invalidated_rkey = key;
+            }
+            Action::FetchAdd { remote, add } => {
+                wr.wr.atomic.remote_addr = remote.address;
+                wr.wr.atomic.rkey = remote.key;
+                wr.wr.atomic.compare_add = add;
+                wr.opcode = opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
+            }
+            Action::CompareSwap { remote, compare, swap } => {
+                wr.wr.atomic.remote_addr = remote.address;
+                wr.wr.atomic.rkey = remote.key;
+                wr.wr.atomic.compare_add = compare;
+                wr.wr.atomic.swap = swap;
+                wr.opcode = opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
+            }
+        }
+        let mut bad = null_mut();
+        // SAFETY: a live queue pair; the request and its list are read during the call. The memory that they name is checked by the
+        // device against its registrations.
+        match unsafe { ibv_post_send(self.raw.0.as_ptr(), &mut wr, &mut bad) } {
+            0 => Ok(()),
+            code => match code.abs() {
+                libc::ENOMEM | libc::EAGAIN | libc::EBUSY => Err(PostError::Full),
+                code => Err(PostError::Refused(io::Error::from_raw_os_error(code))),
+            },
+        }
+    }
+
+    fn poll(&mut self, out: &mut Vec<Done>) -> io::Result<()> {
+        self.sends.poll(|wc| {
+            out.push(Done { id: wc.wr_id, status: wc.status as u8, vendor: wc.vendor_err as u8 });
+        })?;
+        Ok(())
+    }
+
+    fn tend(&mut self) -> u64 {
+        let mut taken = 0;
+        let polled = self.receives.poll(|wc| taken += u64::from(wc.status == 0));
+        self.receives_posted = self.receives_posted.saturating_sub(polled.unwrap_or(0) as u32);
+        if taken > 0 {
+            self.post_receives();
+        }
+        taken
+    }
+}

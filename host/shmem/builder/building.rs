@@ -1,0 +1,271 @@
+//! The steps by which a world comes to be.
+
+use super::heaps::Group;
+use super::ranks::{Ranks, failed};
+use super::reach;
+use crate::engine::{Engine, abi};
+use crate::memory::Place;
+use crate::rdma::Adapter;
+use crate::shmem::ShmemError;
+use crate::shmem::bootstrap::{Bootstrap, Environment, Route, Secret};
+use crate::shmem::card::{self, Card, HeapPlan, HostId};
+use crate::shmem::heap::{Door, Heap, HeapKind, Links};
+use crate::shmem::network::{self, Available, Network, NetworkPlan, NetworkSettings, Opening, Prepared, Transport};
+use crate::shmem::path::{Handover, Link, NetworkPath, WorldPath};
+use crate::shmem::world::{Own, Parts};
+use bytemuck::Zeroable;
+use std::net::IpAddr;
+
+/// What software NICs of one world prove that they belong to it by.
+const KEY_PURPOSE: &str = "software NICs of the world of ";
+
+/// A heap as one rank has it, and how it was come by.
+pub(super) struct Made {
+    pub(super) heap: Heap,
+    pub(super) links: Links,
+    pub(super) handover: Handover,
+}
+
+/// What this rank asks for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) heap_bytes: Option<usize>,
+    pub(super) heap_kind: HeapKind,
+    pub(super) transport: Transport,
+    pub(super) network: NetworkSettings,
+    pub(super) address: Option<IpAddr>,
+    /// One that the program brings.
+    pub(super) adapter: Option<Box<dyn Adapter>>,
+    /// What it calls its host.
+    pub(super) host: Option<String>,
+}
+
+pub(super) struct Building<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) ranks: Ranks<'a>,
+    pub(super) checked: bool,
+}
+
+impl Building<'_> {
+    pub(super) fn run(&self, asked: Asked) -> Result<Parts, ShmemError> {
+        let heap_bytes = asked.heap_bytes;
+        let door = Door::open().map_err(|e| format!("no Unix socket: {e}"));
+        let card = match &door {
+            Ok(door) => Card::of(self.engine, heap_bytes, asked.heap_kind).map(|card| Card {
+                host: HostId::called(asked.host.clone()),
+                door: door.name.clone(),
+                token: door.token.clone(),
+                transport: asked.transport,
+                network: asked.network,
+                address: asked.address,
+                route: self.ranks.bootstrap.route(),
+                ..card
+            }),
+            Err(e) => Err(e.clone()),
+        };
+        let cards = self.ranks.vote(&card)?.map_err(|f| self.no_heap(heap_bytes, failed(&f)))?;
+        let door = door.map_err(|e| self.no_heap(heap_bytes, e))?;
+        let plan = HeapPlan::of(&cards)?;
+
+        let all = Group::new((0..cards.len()).collect(), cards.len());
+        let one_host = reach::one_host(&cards).is_ok();
+        let by_fabric = plan.kind != HeapKind::Host && reach::one_fabric(&cards);
+        let mut note = None;
+        if asked.transport == Transport::Peer || asked.transport == Transport::Auto && (one_host || by_fabric) {
+            match self.heaps(&door, &cards, &plan, &all, false)? {
+                Ok((made, note)) => return self.finish(made, None, &cards, &plan, note, &all),
+                // There are other ways between hosts.
+                Err(reason) if asked.transport == Transport::Auto && !one_host => note = Some(reason),
+                Err(reason) => return Err(self.no_heap(Some(plan.asked), reason)),
+            }
+        }
+        let group = reach::group(&cards, self.ranks.me());
+        let (adapter, why) = self.adapter(asked.transport, asked.adapter, &cards)?;
+        let served_by_threads = adapter.path().transport == crate::rdma::Transport::Soft;
+        let heaps = self.heaps(&door, &cards, &plan, &group, served_by_threads)?;
+        let (made, second) = heaps.map_err(|reason| self.no_heap(Some(plan.asked), reason))?;
+        let network = self.network(asked.transport, adapter, &made.heap, &cards, &plan, &group)?;
+        let notes: Vec<String> = [note, why, second].into_iter().flatten().collect();
+        let note = (!notes.is_empty()).then(|| notes.join("; "));
+        self.finish(made, Some(network), &cards, &plan, note, &group)
+    }
+
+    /// Heaps of the PEs of a group, with why they are not where they were wanted first; or why there are none. Collective.
+    ///
+    /// CPU threads move the data of a software NIC, so that heaps are in host memory with it unless they were asked for elsewhere.
+    fn heaps(
+        &self,
+        door: &Door,
+        cards: &[Card],
+        plan: &HeapPlan,
+        group: &Group,
+        served_by_threads: bool,
+    ) -> Result<Result<(Made, Option<String>), String>, ShmemError> {
+        let gpus = cards.iter().filter(|c| c.gpu.is_some()).count();
+        let auto = plan.kind == HeapKind::Auto;
+        let mut note = None;
+        if gpus > 0 && plan.kind != HeapKind::Host && !(auto && served_by_threads) {
+            match self.on_device(door, cards, plan, group)? {
+                Ok(made) => return Ok(Ok((made, None))),
+                // A CPU engine reaches no GPU's memory: that is no news, and no reason for a note.
+                Err(reason) if auto => note = (gpus == cards.len()).then_some(reason),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(match self.in_host(door, cards, plan, group)? {
+            Ok(made) => Ok((made, note)),
+            Err(second) => {
+                let first = note.map(|n| format!("; nor in GPU memory: {n}")).unwrap_or_default();
+                Err(second + &first)
+            }
+        })
+    }
+
+    /// The adapter that every PE has, and why it is not a better one. Collective.
+    fn adapter(
+        &self,
+        asked: Transport,
+        given: Option<Box<dyn Adapter>>,
+        cards: &[Card],
+    ) -> Result<(Box<dyn Adapter>, Option<String>), ShmemError> {
+        let me = self.ranks.me();
+        let opened: Vec<_> = match given {
+            Some(adapter) => vec![(adapter.path().transport, Ok(adapter))],
+            None => {
+                let opening = self.opening(cards);
+                let open = |t| (t, network::open(t, &opening).map_err(|e| e.to_string()));
+                network::candidates(asked.adapter()).into_iter().map(open).collect()
+            }
+        };
+        let why = |(t, o): &(_, Result<_, String>)| (*t, o.as_ref().err().cloned());
+        let mine: Result<Available, String> = Ok(Available::of(opened.iter().map(why)));
+        let pes = cards.len();
+        let none = |reason: String| ShmemError::Transport { transport: asked, pes, reason };
+        let all = self.ranks.vote(&mine)?.map_err(|f| none(failed(&f)))?;
+        let (chosen, note) = network::choose(&all).map_err(none)?;
+        let found = opened.into_iter().find(|(t, _)| *t == chosen).and_then(|(_, o)| o.ok());
+        let adapter = found.ok_or_else(|| none(format!("rank {me} has no {chosen} adapter")))?;
+        Ok((adapter, note))
+    }
+
+    fn opening(&self, cards: &[Card]) -> Opening {
+        let (me, bootstrap) = (self.ranks.me(), self.ranks.bootstrap);
+        let routes: Vec<Route> = cards.iter().map(|c| c.route).collect();
+        // Of this world and no other that has the same secret.
+        let purpose = format!("{KEY_PURPOSE}{}", cards[0].token);
+        Opening {
+            space: self.engine.space().clone(),
+            key: key(bootstrap, &purpose),
+            address: cards[me].address.or_else(|| network::reached_at(me, &routes)),
+            across: cards.iter().any(|c| c.host != cards[me].host),
+            sharers: cards.iter().filter(|c| c.host == cards[me].host).count(),
+        }
+    }
+
+    /// Connects every PE with every other. Collective.
+    fn network(
+        &self,
+        asked: Transport,
+        adapter: Box<dyn Adapter>,
+        heap: &Heap,
+        cards: &[Card],
+        plan: &HeapPlan,
+        group: &Group,
+    ) -> Result<Network, ShmemError> {
+        let (me, pes) = (self.ranks.me(), cards.len());
+        let transport = if asked == Transport::Auto { adapter.path().transport.into() } else { asked };
+        let none = |reason: String| ShmemError::Transport { transport, pes, reason };
+        let size = NetworkPlan::new(cards[0].network, pes, cards.iter().any(|c| c.gpu.is_some()));
+        let place = if heap.is_on_device() { Place::Device } else { Place::Host };
+        let mut prepared = Prepared::new(adapter, heap.range(), self.engine.space(), place, size, pes);
+        let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
+        let offers = self.ranks.vote(&mine)?.map_err(|f| none(failed(&f)))?;
+        let own = abi::Network {
+            control: self.engine.control_address(),
+            local: heap.address(),
+            heap_bytes: plan.bytes as u64,
+            stride: plan.stride as u64,
+            pe: me as u32,
+            size: pes as u32,
+            ..abi::Network::zeroed()
+        };
+        let near: Vec<bool> = (0..pes).map(|pe| group.members.contains(&pe)).collect();
+        let tables = match &mut prepared {
+            Ok(prepared) => prepared.connect(me, &offers, &near, own),
+            Err(e) => Err(e.to_string()),
+        };
+        let all = self.ranks.vote(&tables.as_ref().map(drop).map_err(String::clone))?;
+        all.map_err(|f| none(failed(&f)))?;
+        let tables = tables.map_err(&none)?;
+        Ok(prepared.map_err(|e| none(e.to_string()))?.connected(tables))
+    }
+
+    fn finish(
+        &self,
+        made: Made,
+        network: Option<Network>,
+        cards: &[Card],
+        plan: &HeapPlan,
+        note: Option<String>,
+        group: &Group,
+    ) -> Result<Parts, ShmemError> {
+        let place = (self.ranks.me(), cards.len());
+        let own = Own::new(self.engine, &made.heap, plan.asked, place, self.checked, plan.bounce);
+        let own = own.map_err(|e| e.to_string());
+        let all = self.ranks.vote(&own.as_ref().map(drop).map_err(String::clone))?;
+        all.map_err(|f| self.no_heap(Some(plan.asked), failed(&f)))?;
+        let own = own.map_err(|e| self.no_heap(Some(plan.asked), e))?;
+        let path = self.path(&made, network.as_ref(), cards, plan, note, group);
+        let hosts = cards.iter().map(|c| c.host.clone()).collect();
+        Ok(Parts { heap: made.heap, own, path, hosts, network })
+    }
+
+    fn no_heap(&self, bytes: Option<usize>, reason: String) -> ShmemError {
+        ShmemError::Heap { bytes: bytes.unwrap_or(0), pes: self.ranks.bootstrap.size(), reason }
+    }
+
+    fn path(
+        &self,
+        made: &Made,
+        network: Option<&Network>,
+        cards: &[Card],
+        plan: &HeapPlan,
+        note: Option<String>,
+        group: &Group,
+    ) -> WorldPath {
+        let (links, on_device) = (made.links, made.heap.is_on_device());
+        let gpus = group.members.iter().any(|pe| cards[*pe].gpu.is_some());
+        let link = match (group.members.len(), on_device) {
+            (1, _) => Link::Alone,
+            (_, true) if links.one_gpu => Link::OneGpu,
+            (_, true) if links.atomics => Link::NvLink,
+            (_, true) => Link::Pcie,
+            (_, false) if gpus => Link::HostMemory,
+            (_, false) => Link::SharedMemory,
+        };
+        let network = network.map(|n| NetworkPath::new(n, cards, |pe| reach::group(cards, pe).members));
+        WorldPath {
+            transport: network.as_ref().map_or("peer", NetworkPath::transport),
+            pes: cards.len(),
+            hosts: card::hosts(cards).len(),
+            link,
+            handover: made.handover,
+            heap_bytes: plan.asked,
+            on_device,
+            atomics: network.is_none() && links.atomics,
+            network,
+            note,
+            via: self.ranks.bootstrap.via(),
+        }
+    }
+}
+
+/// The key of all ranks: the bootstrap's, or one made of the secret in the environment.
+fn key(bootstrap: &dyn Bootstrap, purpose: &str) -> Option<[u8; 32]> {
+    bootstrap.key(purpose).or_else(|| {
+        let variable = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+        let environment: Environment =
+            ["WARPBELL_SECRET", "WARPBELL_SECRET_FILE"].into_iter().filter_map(variable).collect();
+        Some(Secret::find(&environment).ok()??.key(purpose))
+    })
+}

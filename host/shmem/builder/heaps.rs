@@ -1,0 +1,163 @@
+//! Heaps of the PEs that are within reach of each other, mapped side by side.
+
+use super::building::{Building, Made};
+use super::ranks::failed;
+use super::reach::{self, all, host_atomics, one_gpu, peer, source};
+use crate::cuda::Sharing;
+use crate::shmem::ShmemError;
+use crate::shmem::card::{Card, HeapPlan};
+use crate::shmem::heap::{self, DeviceMemory, Door, Heap, HostMemory, Links, Source};
+use crate::shmem::path::Handover;
+use crate::units::Bytes;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// PEs within reach of each other, in ascending order; this PE is one of them.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) members: Vec<usize>,
+    pes: usize,
+}
+
+impl Group {
+    pub(super) fn new(members: Vec<usize>, pes: usize) -> Self {
+        Self { members, pes }
+    }
+
+    /// Whether all PEs are in it.
+    pub(super) fn is_all(&self) -> bool {
+        self.members.len() == self.pes
+    }
+
+    /// For each PE whether it is in it; nothing where all are.
+    pub(super) fn near(&self) -> Vec<bool> {
+        if self.is_all() { Vec::new() } else { (0..self.pes).map(|pe| self.members.contains(&pe)).collect() }
+    }
+
+    /// Their cards.
+    fn cards<'c>(&self, cards: &'c [Card]) -> Vec<&'c Card> {
+        self.members.iter().map(|pe| &cards[*pe]).collect()
+    }
+
+    /// Where their heaps are among those of all.
+    fn places(&self, stride: usize) -> Vec<Range<usize>> {
+        self.members.iter().map(|pe| pe * stride..(pe + 1) * stride).collect()
+    }
+}
+
+impl Building<'_> {
+    /// Heaps in GPU memory, or why not. Collective.
+    pub(super) fn on_device(
+        &self,
+        door: &Door,
+        cards: &[Card],
+        plan: &HeapPlan,
+        group: &Group,
+    ) -> Result<Result<Made, String>, ShmemError> {
+        let me = self.ranks.me();
+        let across = group.members.iter().any(|pe| cards[*pe].host != cards[me].host);
+        let sharing = if across { Sharing::Fabric } else { Sharing::Host };
+        let prepare = || -> Result<(DeviceMemory, bool), String> {
+            let atomics = reach::reach(cards, me, group)?;
+            let context =
+                self.engine.space().gpu_context().ok_or("it runs on a CPU engine, which reaches no GPU's memory")?;
+            let memory =
+                DeviceMemory::new(context, plan.stride, sharing, &cards[me].token).map_err(|e| e.to_string())?;
+            Ok((memory, atomics))
+        };
+        let prepared = prepare();
+        let mine = match &prepared {
+            Ok((memory, _)) => Ok(memory.fabric().map(|h| h.to_vec())),
+            Err(e) => Err(e.clone()),
+        };
+        let handles = match self.ranks.vote(&mine)? {
+            Ok(handles) => handles,
+            Err(failures) => return Ok(Err(failed(&failures))),
+        };
+        let mapped = prepared.and_then(|(mut memory, atomics)| {
+            let from = |pe: usize| match group.members.contains(&pe) {
+                true => source(cards, me, pe, handles[pe].as_deref()),
+                false => Ok(Source::Nowhere),
+            };
+            let sources: Vec<Source> = (0..cards.len()).map(from).collect::<Result<_, _>>()?;
+            let context = self.engine.space().gpu_context().ok_or("it runs on a CPU engine")?;
+            let unit = cards.iter().filter_map(|c| c.gpu.as_ref()).map(|g| g.granularity).max().unwrap_or(1);
+            let align = unit.max(heap::HEAP_ALIGN);
+            let range = memory.map_all(door, me, &sources, align, self.ranks.within)?;
+            let heap = Heap::in_gpu_memory(self.engine.space(), context, range, me, plan.bytes, plan.stride);
+            let heap = heap.reaching(group.near());
+            // New memory may hold anything.
+            heap.clear(0, plan.bytes).map_err(|e| e.to_string())?;
+            Ok((memory, heap, Links { one_gpu: one_gpu(&group.cards(cards)), atomics }))
+        });
+        let mine = mapped.as_ref().map(|(.., links)| *links).map_err(String::clone);
+        // What was made is kept until all have mapped it.
+        match (self.ranks.vote(&mine)?, mapped) {
+            (Ok(links), Ok((memory, heap, _))) => {
+                drop(memory);
+                let handover = if across { Handover::Fabric } else { Handover::VirtualMemory };
+                Ok(Ok(Made { heap, links: all(&links), handover }))
+            }
+            (Err(failures), _) => Ok(Err(failed(&failures))),
+            (Ok(_), Err(e)) => Ok(Err(e)),
+        }
+    }
+
+    /// Heaps in host memory, or why not. Collective.
+    pub(super) fn in_host(
+        &self,
+        door: &Door,
+        cards: &[Card],
+        plan: &HeapPlan,
+        group: &Group,
+    ) -> Result<Result<Made, String>, ShmemError> {
+        let me = self.ranks.me();
+        let parts = group.places(plan.stride);
+        let (total, length) = (plan.stride * cards.len(), plan.stride * parts.len());
+        let alone = parts.len() == 1;
+        // The first of the group makes the file that all of it map.
+        let first = group.members.first().copied().unwrap_or(me);
+        let across = group.members.iter().any(|pe| cards[*pe].host != cards[me].host);
+        let near = if across { reach::one_host(cards) } else { Ok(()) };
+        let file = near.and_then(|()| {
+            let made = (me == first && !alone).then(|| heap::file(length)).transpose();
+            made.map_err(|e| format!("no shared memory of {}: {e}", Bytes(length as u64)))
+        });
+        if let Err(failures) = self.ranks.vote(&file.as_ref().map(drop).map_err(String::clone))? {
+            return Ok(Err(failed(&failures)));
+        }
+        let map = || -> Result<(Heap, Links), String> {
+            let own = file?;
+            let memory = match (&own, alone) {
+                (_, true) => HostMemory::placed(None, total, &parts),
+                (Some(file), _) => {
+                    let others: Vec<usize> = group.members.iter().copied().filter(|pe| *pe != me).collect();
+                    door.exchange(me, Some(file.as_fd()), &others, &[], self.ranks.within)?;
+                    HostMemory::placed(Some(file.as_fd()), total, &parts)
+                }
+                (None, _) => {
+                    let came = door.exchange(me, None, &[], &[peer(cards, first)], self.ranks.within)?;
+                    let file = came.into_iter().next().ok_or_else(|| format!("no heap came from rank {first}"))?;
+                    HostMemory::placed(Some(file.as_fd()), total, &parts)
+                }
+            };
+            let memory =
+                Arc::new(memory.map_err(|e| format!("mapping {} of shared memory: {e}", Bytes(length as u64)))?);
+            let heap = Heap::in_host_memory(self.engine.space(), memory, me, plan.bytes, plan.stride);
+            let heap = heap.map_err(|e| e.to_string())?.reaching(group.near());
+            let cards = group.cards(cards);
+            Ok((heap, Links { one_gpu: one_gpu(&cards), atomics: host_atomics(&cards) }))
+        };
+        let mapped = map();
+        let mine = mapped.as_ref().map(|(_, links)| *links).map_err(String::clone);
+        match (self.ranks.vote(&mine)?, mapped) {
+            (Ok(links), Ok((heap, _))) => {
+                let handover = if alone { Handover::OneMapping } else { Handover::MemoryFile };
+                Ok(Ok(Made { heap, links: all(&links), handover }))
+            }
+            (Err(failures), _) => Ok(Err(failed(&failures))),
+            (Ok(_), Err(e)) => Ok(Err(e)),
+        }
+    }
+}

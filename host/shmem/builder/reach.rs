@@ -1,0 +1,114 @@
+//! Who reaches whose memory by loads, stores and atomics, as far as cards tell.
+
+use super::heaps::Group;
+use crate::cuda::{self, DeviceInfo, FABRIC_HANDLE_BYTES};
+use crate::shmem::card::{self, Card};
+use crate::shmem::heap::{Links, Peer, Source};
+
+/// What holds for the links of all ranks.
+pub(super) fn all(links: &[Links]) -> Links {
+    Links { one_gpu: links.iter().all(|l| l.one_gpu), atomics: links.iter().all(|l| l.atomics) }
+}
+
+pub(super) fn peer(cards: &[Card], rank: usize) -> Peer {
+    Peer { rank, name: cards[rank].door.clone(), token: cards[rank].token.clone() }
+}
+
+pub(super) fn one_gpu(cards: &[&Card]) -> bool {
+    let first = cards[0].gpu.as_ref().map(|g| g.uuid);
+    first.is_some() && cards.iter().all(|c| c.gpu.as_ref().map(|g| g.uuid) == first)
+}
+
+/// Whether atomics on host memory work between all: CPU threads, or one GPU, or GPUs whose link to the host carries them (CUDA
+/// promises nothing else).
+pub(super) fn host_atomics(cards: &[&Card]) -> bool {
+    one_gpu(cards) || cards.iter().filter_map(|c| c.gpu.as_ref()).all(|g| g.host_atomics)
+}
+
+/// Loads and stores reach PEs of one host only, unless GPUs of one NVLink domain do.
+pub(super) fn one_host(cards: &[Card]) -> Result<(), String> {
+    let hosts = card::hosts(cards);
+    if hosts.len() == 1 {
+        return Ok(());
+    }
+    let names: Vec<String> =
+        hosts.iter().map(|(host, ranks)| format!("rank {} on {host}", card::ranges(ranks))).collect();
+    Err(format!(
+        "loads and stores do not reach PEs on other hosts or in other network namespaces ({}): start all ranks on one host, \
+         use GPUs of one NVLink domain, or another transport (WARPBELL_TRANSPORT=auto)",
+        names.join(", ")
+    ))
+}
+
+/// Whether GPUs of one NVLink domain may reach each other's memory between hosts; mapping it shows.
+pub(super) fn one_fabric(cards: &[Card]) -> bool {
+    cards.iter().all(|c| c.gpu.as_ref().is_some_and(|g| g.descriptors && g.fabric))
+}
+
+/// Who is within reach of PE `me` by loads and stores, once those of other hosts are not.
+pub(super) fn group(cards: &[Card], me: usize) -> Group {
+    let alone = cards[me].transport.adapter().is_some();
+    let near = |pe: &usize| if alone { *pe == me } else { cards[*pe].host == cards[me].host };
+    Group::new((0..cards.len()).filter(near).collect(), cards.len())
+}
+
+/// Where this rank gets the memory of PE `pe` from.
+pub(super) fn source(cards: &[Card], me: usize, pe: usize, fabric: Option<&[u8]>) -> Result<Source, String> {
+    let (mine, card) = (&cards[me], &cards[pe]);
+    if pe == me {
+        Ok(Source::Own)
+    } else if card.process == mine.process {
+        Ok(Source::Here(card.token.clone()))
+    } else if card.host == mine.host {
+        Ok(Source::Host(peer(cards, pe)))
+    } else {
+        let handle: Option<[u8; FABRIC_HANDLE_BYTES]> = fabric.and_then(|h| h.try_into().ok());
+        handle.map(Source::Fabric).ok_or_else(|| format!("rank {pe} gave no fabric handle"))
+    }
+}
+
+/// Whether this rank's GPU reaches the memory of all others of its group, and with atomics, as far as can be known before it is tried.
+pub(super) fn reach(cards: &[Card], me: usize, group: &Group) -> Result<bool, String> {
+    let Some(mine) = &cards[me].gpu else {
+        return Err("it runs on a CPU engine, which reaches no GPU's memory".to_owned());
+    };
+    if !mine.descriptors {
+        return Err(format!(
+            "{} has no memory that can be handed to others (cuMemCreate); use a heap in host memory",
+            mine.name
+        ));
+    }
+    if group.members.iter().any(|pe| cards[*pe].host != cards[me].host) && !mine.fabric {
+        one_host(cards)?;
+    }
+    let visible = DeviceInfo::all().map_err(|e| e.to_string())?;
+    let ordinal = |uuid| visible.iter().find(|d| d.uuid == uuid).map(|d| d.ordinal);
+    let here = ordinal(mine.uuid);
+    let mut atomics = true;
+    for &rank in &group.members {
+        let card = &cards[rank];
+        let Some(theirs) = &card.gpu else {
+            return Err(format!(
+                "rank {rank} runs on a CPU engine, whose memory is not on a GPU; use a heap in host memory"
+            ));
+        };
+        if theirs.uuid == mine.uuid {
+            continue;
+        }
+        // A GPU that this process does not see (CUDA_VISIBLE_DEVICES, another host) cannot be asked for: mapping it shows.
+        let (Some(from), Some(to)) = (here, ordinal(theirs.uuid)) else {
+            atomics &= card.host != cards[me].host;
+            continue;
+        };
+        let link = cuda::peer_link(from, to).map_err(|e| e.to_string())?;
+        if !link.access {
+            return Err(format!(
+                "{} of rank {me} cannot reach the memory of {} of rank {rank} (cuDeviceCanAccessPeer): use GPUs that NVLink or a \
+                 PCIe switch connects (nvidia-smi topo -p2p r), or a heap in host memory (WARPBELL_HEAP=host)",
+                mine.name, theirs.name
+            ));
+        }
+        atomics &= link.native_atomics;
+    }
+    Ok(atomics)
+}

@@ -1,0 +1,108 @@
+//! Tests of worlds that are built.
+
+use super::heaps::Group;
+use super::reach::{one_host, reach, source};
+use super::*;
+use crate::cuda::FABRIC_HANDLE_BYTES;
+use crate::memory::Place;
+use crate::shmem::bootstrap::LocalBootstrap;
+use crate::shmem::card::Card;
+use crate::shmem::heap::Source;
+
+fn settings(world: LocalBootstrap) -> WorldBuilder {
+    World::builder(&Engine::cpu().unwrap()).bootstrap(Box::new(world)).timeout(Duration::from_secs(30))
+}
+
+/// Builds a world of threads as processes do: each maps the others' memory for itself.
+fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + Sync) -> Vec<T> {
+    let work = &work;
+    std::thread::scope(|s| {
+        let all: Vec<_> = LocalBootstrap::all(n)
+            .into_iter()
+            .enumerate()
+            .map(|(rank, b)| s.spawn(move || work(rank, settings(b))))
+            .collect();
+        all.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn ranks_reach_each_other_through_shared_memory() {
+    each(3, |rank, builder| {
+        let world = builder.heap_bytes(1 << 20).build().unwrap();
+        let text = world.path().to_string();
+        assert_eq!(text, "peer 3 PEs (shared memory), heap 1 MiB host, atomics native");
+        let sym = world.malloc::<u32>(10).unwrap();
+        sym.put(rank, &[rank as u32 + 1], (rank + 1) % 3).unwrap();
+        world.barrier_all().unwrap();
+        let before = (rank + 2) % 3;
+        assert_eq!(sym.read(before, 1).unwrap(), [before as u32 + 1]);
+        assert_eq!(sym.get(rank, 1, (rank + 1) % 3).unwrap(), [rank as u32 + 1]);
+        // A kernel's stores to the others arrive too.
+        let out = world.engine().allocate(Place::Device, 8).unwrap();
+        out.set(0, 70 + rank as u64).unwrap();
+        let (to, flag) = (world.malloc::<u64>(1).unwrap(), world.malloc::<u64>(1).unwrap());
+        let grid = crate::engine::Grid { blocks: 1, threads: world.engine().info().warp_width };
+        let args = crate::args!(&world, &to, &out, 1u64, &flag, 1u64);
+        world.engine().launch("wb_shmem_ring", grid, args).unwrap().finish().unwrap();
+        assert_eq!(to.read(0, 1).unwrap(), [70 + before as u64]);
+        world.barrier_host().unwrap();
+    });
+}
+
+#[test]
+fn different_sizes_are_an_error_on_all() {
+    let errors = each(3, |rank, builder| {
+        builder.heap_bytes(if rank == 1 { 2 << 20 } else { 1 << 20 }).build().unwrap_err().to_string()
+    });
+    for e in errors {
+        assert!(e.contains("ranks 0, 2: 1 MiB") && e.contains("rank 1: 2 MiB"), "{e}");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let mut all = LocalBootstrap::all(2);
+    let absent = all.pop().unwrap();
+    let builder = settings(all.pop().unwrap()).timeout(Duration::from_millis(20));
+    let e = builder.build().unwrap_err().to_string();
+    assert!(e.contains("rank 1"), "{e}");
+    drop(absent);
+}
+
+#[test]
+fn a_world_of_one_needs_nobody() {
+    let world = World::builder(&Engine::cpu().unwrap()).bootstrap(Box::new(LocalBootstrap::all(1).remove(0)));
+    let world = world.heap_bytes(1 << 20).build().unwrap();
+    assert_eq!((world.my_pe(), world.n_pes()), (0, 1));
+    assert!(world.path().to_string().contains("1 PE (alone), heap 1 MiB"));
+    world.barrier_all().unwrap();
+}
+
+#[test]
+fn hosts_out_of_reach_are_named() {
+    let card = |host: &str| {
+        let mut card = Card::of(&Engine::cpu().unwrap(), None, HeapKind::Auto).unwrap();
+        card.host.name = host.to_owned();
+        card
+    };
+    let e = one_host(&[card("a"), card("a"), card("b")]).unwrap_err();
+    assert!(e.contains("rank 0-1 on a") && e.contains("rank 2 on b"), "{e}");
+    assert!(one_host(&[card("a"), card("a")]).is_ok());
+    assert!(reach(&[card("a"), card("a")], 0, &Group::new(vec![0, 1], 2)).unwrap_err().contains("CPU engine"));
+    assert!(matches!(source(&[card("a"), card("a")], 0, 0, None), Ok(Source::Own)));
+    assert!(matches!(source(&[card("a"), card("a")], 0, 1, None), Ok(Source::Here(_))));
+    let mut cards = [card("a"), card("a"), card("b")];
+    cards[1].process = "another".to_owned();
+    cards[2].process = "another".to_owned();
+    assert!(matches!(source(&cards, 0, 1, None), Ok(Source::Host(p)) if p.rank == 1));
+    assert!(source(&cards, 0, 2, None).is_err());
+    assert!(matches!(source(&cards, 0, 2, Some(&[1; FABRIC_HANDLE_BYTES])), Ok(Source::Fabric(_))));
+}
+
+#[test]
+fn settings_of_the_environment_are_read() {
+    assert_eq!(size("64M").unwrap(), 64 << 20);
+    let e = size("much").unwrap_err().to_string();
+    assert!(e.contains("WARPBELL_SYMMETRIC_SIZE") && e.contains("much"), "{e}");
+}

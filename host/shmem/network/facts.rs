@@ -1,0 +1,50 @@
+//! Which transports this machine has.
+
+use super::Transport;
+use super::open::{Opening, candidates, open};
+use crate::memory::Space;
+use crate::rdma::AdapterPath;
+use crate::shmem::bootstrap::random_key;
+use serde::Serialize;
+
+/// Whether a transport between PEs that loads and stores do not reach is to be had here.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TransportFacts {
+    /// Which.
+    pub transport: Transport,
+    /// How work requests would go, if it is.
+    pub path: Option<AdapterPath>,
+    /// Why not, and what to do.
+    pub reason: Option<String>,
+}
+
+/// Opens an adapter of each transport for kernels of this space, and closes it again.
+pub fn transports(space: &Space) -> Vec<TransportFacts> {
+    let one = |adapter| {
+        let opening =
+            Opening { space: space.clone(), key: random_key().ok(), address: None, across: false, sharers: 1 };
+        let (path, reason) = match open(adapter, &opening) {
+            Ok(adapter) => (Some(adapter.path()), None),
+            Err(e) => (None, Some(e.to_string())),
+        };
+        TransportFacts { transport: adapter.into(), path, reason }
+    };
+    candidates(None).into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_software_nic_is_everywhere() {
+        let all = transports(&Space::cpu());
+        let names: Vec<Transport> = all.iter().map(|t| t.transport).collect();
+        assert_eq!(names, [Transport::Mlx5, Transport::Verbs, Transport::Soft]);
+        for t in &all {
+            assert_ne!(t.path.is_some(), t.reason.is_some(), "{t:?}");
+        }
+        assert!(all[2].path.is_some(), "{:?}", all[2].reason);
+    }
+}

@@ -1,0 +1,132 @@
+//! By which address PEs of other hosts reach this one.
+
+use super::super::ShmemError;
+use super::super::bootstrap::Route;
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The interface, or the address, that PEs of other hosts are to use.
+const VARIABLE: &str = "WARPBELL_INTERFACE";
+
+/// An address of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    interface: String,
+    address: IpAddr,
+}
+
+/// The address that `WARPBELL_INTERFACE` names: its own, or that of the interface with this name.
+pub(in super::super) fn address_of_setting() -> Result<Option<IpAddr>, ShmemError> {
+    let Some(text) = std::env::var(VARIABLE).ok().filter(|t| !t.trim().is_empty()) else { return Ok(None) };
+    let wrong = |reason: String| ShmemError::Setting { name: VARIABLE, reason };
+    let all = addresses().map_err(|e| wrong(format!("the interfaces of this host cannot be read: {e}")))?;
+    named(text.trim(), &all).map(Some).map_err(wrong)
+}
+
+fn named(text: &str, all: &[Found]) -> Result<IpAddr, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        let is_here = all.iter().any(|f| f.address == address);
+        return is_here
+            .then_some(address)
+            .ok_or_else(|| format!("{address} is no address of this host: {}", listed(all)));
+    }
+    let of_it = || all.iter().filter(|f| f.interface == text).map(|f| f.address);
+    let usable = |a: &IpAddr| !matches!(a, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let found = of_it().find(IpAddr::is_ipv4).or_else(|| of_it().find(usable));
+    found.ok_or_else(|| format!("`{text}` is no interface of this host that has an address: {}", listed(all)))
+}
+
+fn listed(all: &[Found]) -> String {
+    let text: Vec<String> = all.iter().map(|f| format!("{} has {}", f.interface, f.address)).collect();
+    if text.is_empty() { "there are none".to_owned() } else { text.join(", ") }
+}
+
+/// Addresses of the interfaces that are up.
+fn addresses() -> io::Result<Vec<Found>> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: writes the head of a list, which is freed below.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut all = Vec::new();
+    let mut at = list;
+    while !at.is_null() {
+        // SAFETY: an entry of the list, which stays until it is freed.
+        let entry = unsafe { &*at };
+        at = entry.ifa_next;
+        if entry.ifa_addr.is_null() || entry.ifa_flags & libc::IFF_UP as libc::c_uint == 0 {
+            continue;
+        }
+        // SAFETY: the name is a string, and the address has the length of its family's structure.
+        let (name, family) =
+            unsafe { (CStr::from_ptr(entry.ifa_name), libc::c_int::from((*entry.ifa_addr).sa_family)) };
+        let address = match family {
+            libc::AF_INET => {
+                // SAFETY: as above.
+                let v4 = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+                IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)))
+            }
+            libc::AF_INET6 => {
+                // SAFETY: as above.
+                let v6 = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+                IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr))
+            }
+            _ => continue,
+        };
+        all.push(Found { interface: name.to_string_lossy().into_owned(), address });
+    }
+    // SAFETY: the list that getifaddrs made, once.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(all)
+}
+
+/// By which address the others reach PE `pe`, from what each rank's connection to the store shows. Rank 0 may have reached its own
+/// store by the loopback address; those that came from elsewhere know a better one.
+pub(in super::super) fn reached_at(pe: usize, routes: &[Route]) -> Option<IpAddr> {
+    let not_loopback = |a: &IpAddr| !a.is_loopback() && !a.is_unspecified();
+    let own = routes.get(pe)?.own;
+    let told = || routes.iter().filter_map(|r| r.first).find(not_loopback);
+    match own.filter(not_loopback) {
+        Some(address) => Some(address),
+        None if pe == 0 => told().or(own),
+        None => own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(interface: &str, address: &str) -> Found {
+        Found { interface: interface.to_owned(), address: address.parse().unwrap() }
+    }
+
+    #[test]
+    fn interfaces_are_found_by_name_and_by_address() {
+        let all =
+            [found("lo", "127.0.0.1"), found("ib0", "fe80::1"), found("ib0", "fd00::2"), found("eth0", "10.0.0.5")];
+        assert_eq!(named("eth0", &all), Ok("10.0.0.5".parse().unwrap()));
+        assert_eq!(named("ib0", &all), Ok("fd00::2".parse().unwrap()), "no address that needs a scope");
+        assert_eq!(named("fd00::2", &all), Ok("fd00::2".parse().unwrap()));
+        for (text, word) in [("eth1", "eth0 has 10.0.0.5"), ("10.0.0.6", "no address of this host")] {
+            let e = named(text, &all).unwrap_err();
+            assert!(e.contains(text) && e.contains(word), "{e}");
+        }
+        // Every system has this one.
+        assert!(addresses().unwrap().iter().any(|f| f.address.is_loopback()));
+    }
+
+    #[test]
+    fn rank_0_is_where_the_others_found_it() {
+        let ip = |text: &str| -> Option<IpAddr> { Some(text.parse().unwrap()) };
+        let route = |own, first| Route { own: ip(own), first };
+        let routes = [route("127.0.0.1", None), route("10.0.0.2", ip("10.0.0.1")), route("10.0.0.3", ip("10.0.0.1"))];
+        let all: Vec<_> = (0..3).map(|pe| reached_at(pe, &routes)).collect();
+        assert_eq!(all, [ip("10.0.0.1"), ip("10.0.0.2"), ip("10.0.0.3")]);
+        // All on one host.
+        let here = [route("127.0.0.1", None), route("127.0.0.1", ip("127.0.0.1"))];
+        assert_eq!((reached_at(0, &here), reached_at(1, &here)), (ip("127.0.0.1"), ip("127.0.0.1")));
+        assert_eq!(reached_at(0, &[Route::default()]), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! Opening a PE's adapter, and the choice between them.
+
+use crate::memory::Space;
+use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
+use crate::soft::nic::{SoftNic, SoftNicConfig};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// The adapters, best first.
+const ORDER: [rdma::Transport; 3] = [rdma::Transport::Mlx5, rdma::Transport::Verbs, rdma::Transport::Soft];
+
+/// Options of software NICs, as `SoftNicConfig::options` reads them.
+const SOFT_VARIABLE: &str = "WARPBELL_SOFT_NIC";
+
+/// What an adapter of a PE is opened with.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Opening {
+    /// Where its kernels run.
+    pub(in super::super) space: Space,
+    /// What software NICs prove to each other that they are of one world by.
+    pub(in super::super) key: Option<[u8; 32]>,
+    /// By which the others reach this PE.
+    pub(in super::super) address: Option<IpAddr>,
+    /// Whether some of them are on other hosts.
+    pub(in super::super) across: bool,
+    /// PEs of this PE's host, which share its processors.
+    pub(in super::super) sharers: usize,
+}
+
+/// Opens an adapter, or says why there is none.
+pub(in super::super) fn open(transport: rdma::Transport, opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
+    match transport {
+        rdma::Transport::Soft => soft(opening),
+        _ => rdma::open(transport, &DeviceChoice::from_environment()?, &opening.space),
+    }
+}
+
+fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
+    let transport = rdma::Transport::Soft;
+    let Some(key) = opening.key else {
+        let reason = "the ranks have no secret to prove themselves by: set WARPBELL_SECRET or WARPBELL_SECRET_FILE, or give one by \
+                      Bootstrap::key"
+            .to_owned();
+        return Err(RdmaError::Unavailable { transport, reason });
+    };
+    let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
+    let options = std::env::var(SOFT_VARIABLE).unwrap_or_default();
+    let mut config = SoftNicConfig::new(key);
+    config.space = opening.space.clone();
+    config.sharers = opening.sharers;
+    let mut config = config.options(&options).map_err(|e| unavailable(format!("{SOFT_VARIABLE}: {e}")))?;
+    if opening.across || !config.unix {
+        // By any of this host's addresses, if nothing says which.
+        config.listen = Some(opening.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
+        config.advertise = opening.address.into_iter().collect();
+    }
+    Ok(Box::new(SoftNic::start(config)?))
+}
+
+/// Which adapters one PE has: `None` for those it has, why not for the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in super::super) struct Available(Vec<(rdma::Transport, Option<String>)>);
+
+impl Available {
+    pub(in super::super) fn of(answers: impl IntoIterator<Item = (rdma::Transport, Option<String>)>) -> Self {
+        Self(answers.into_iter().collect())
+    }
+}
+
+/// Which of them are tried: the one that was asked for, or all in their order.
+pub(in super::super) fn candidates(asked: Option<rdma::Transport>) -> Vec<rdma::Transport> {
+    asked.map_or_else(|| ORDER.to_vec(), |one| vec![one])
+}
+
+/// The first that every PE has, and why not a better one; or why there is none.
+pub(in super::super) fn choose(all: &[Available]) -> Result<(rdma::Transport, Option<String>), String> {
+    let mut notes = Vec::new();
+    let tried: Vec<rdma::Transport> =
+        ORDER.into_iter().filter(|t| all.iter().any(|a| a.0.iter().any(|(x, _)| x == t))).collect();
+    for transport in tried {
+        let answer = |a: &Available| match a.0.iter().find(|(t, _)| *t == transport) {
+            Some((_, why)) => why.clone(),
+            None => Some(format!("{transport}: not asked for")),
+        };
+        let missing: Vec<(usize, String)> =
+            all.iter().enumerate().filter_map(|(rank, a)| Some((rank, answer(a)?))).collect();
+        if missing.is_empty() {
+            return Ok((transport, (!notes.is_empty()).then(|| notes.join("; "))));
+        }
+        notes.push(super::super::error::by_rank(missing.iter().map(|(rank, why)| (*rank, why.as_str()))));
+    }
+    Err(notes.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdma::Transport::{Mlx5, Soft, Verbs};
+
+    fn has(answers: &[(rdma::Transport, bool)]) -> Available {
+        Available::of(answers.iter().map(|(t, yes)| (*t, (!yes).then(|| format!("{t} adapter: no device")))))
+    }
+
+    #[test]
+    fn the_first_that_all_have_is_taken() {
+        let everything = has(&[(Mlx5, true), (Verbs, true), (Soft, true)]);
+        let no_mlx5 = has(&[(Mlx5, false), (Verbs, true), (Soft, true)]);
+        let bare = has(&[(Mlx5, false), (Verbs, false), (Soft, true)]);
+        let table: [(&[&Available], rdma::Transport); 4] = [
+            (&[&everything, &everything], Mlx5),
+            (&[&everything, &no_mlx5], Verbs),
+            (&[&bare, &everything], Soft),
+            (&[&bare], Soft),
+        ];
+        for (all, expected) in table {
+            let all: Vec<Available> = all.iter().map(|a| (*a).clone()).collect();
+            let (chosen, note) = choose(&all).unwrap();
+            assert_eq!(chosen, expected);
+            assert_eq!(note.is_some(), expected != Mlx5, "{note:?}");
+        }
+        let (_, note) = choose(&[everything.clone(), no_mlx5]).unwrap();
+        assert_eq!(note.unwrap(), "rank 1: mlx5 adapter: no device");
+    }
+
+    #[test]
+    fn one_that_was_asked_for_is_had_or_is_an_error() {
+        assert_eq!(candidates(Some(Verbs)), [Verbs]);
+        assert_eq!(candidates(None), [Mlx5, Verbs, Soft]);
+        assert_eq!(choose(&[has(&[(Verbs, true)]), has(&[(Verbs, true)])]).unwrap(), (Verbs, None));
+        let e = choose(&[has(&[(Verbs, true)]), has(&[(Verbs, false)]), has(&[(Verbs, false)])]).unwrap_err();
+        assert_eq!(e, "ranks 1-2: verbs adapter: no device");
+    }
+}

@@ -1,0 +1,79 @@
+//! What kernels read of a network: `wb_network`, `wb_peer` of each PE, `wb_send_queue` of each queue pair.
+
+use super::{NetworkPlan, Offer, Registered};
+use crate::engine::abi;
+use crate::memory::{MemoryError, Place, Region, Space};
+use crate::rdma::QueuePair;
+use bytemuck::Zeroable;
+
+/// In memory near the kernels. Send queues are those of PE 0, then of PE 1, and so on.
+#[derive(Debug)]
+pub(in super::super) struct Tables {
+    network: Region,
+    _peers: Region,
+    /// Written by kernels all the time: nobody's line but its own.
+    _queues: Region,
+}
+
+impl Tables {
+    #[allow(clippy::too_many_arguments, reason = "all that kernels see of a network comes together here")]
+    pub(super) fn new(
+        space: &Space,
+        plan: NetworkPlan,
+        queues: &[Vec<Box<dyn QueuePair>>],
+        registered: &Registered,
+        staging: &Region,
+        offers: &[Offer],
+        near: &[bool],
+        own: abi::Network,
+    ) -> Result<Self, MemoryError> {
+        let count = queues.len() * plan.queues_per_peer;
+        let memory = space.allocate(Place::Device, count * size_of::<abi::SendQueue>())?;
+        let place = |nth: usize| memory.address() + (nth * size_of::<abi::SendQueue>()) as u64;
+
+        let mut sends = Vec::with_capacity(count);
+        for (pe, to) in queues.iter().enumerate() {
+            for (index, queue) in to.iter().enumerate() {
+                let at = (sends.len() * plan.staging_of_queue()) as u64;
+                sends.push(abi::SendQueue {
+                    staging: staging.address() + at,
+                    staging_address: registered.staging.address() + at,
+                    staging_key: registered.staging.local_key().to_be(),
+                    staging_bytes: plan.staging_bytes as u32,
+                    pe: pe as u32,
+                    index: index as u32,
+                    ..queue.memory().send_queue(queue.number(), queue.flags())
+                });
+            }
+        }
+        memory.set_slice(0, &sends)?;
+
+        let peer = |(pe, offer): (usize, &Offer)| abi::Peer {
+            queues: place(pe * plan.queues_per_peer),
+            heap: offer.heap,
+            key: offer.key.to_be(),
+            strict_key: offer.strict_key.to_be(),
+            queue_count: plan.queues_per_peer as u32,
+            flags: if near[pe] { abi::PEER_LOAD_STORE } else { 0 },
+            ..abi::Peer::zeroed()
+        };
+        let all: Vec<abi::Peer> = offers.iter().enumerate().map(peer).collect();
+        let peers = space.allocate(Place::Device, size_of_val(&all[..]))?;
+        peers.set_slice(0, &all)?;
+
+        let network = space.allocate(Place::Device, size_of::<abi::Network>())?;
+        let own = abi::Network {
+            peers: peers.address(),
+            heap: registered.data.address(),
+            key: registered.data.local_key().to_be(),
+            ..own
+        };
+        network.set(0, own)?;
+        Ok(Self { network, _peers: peers, _queues: memory })
+    }
+
+    /// The address of `wb_network`.
+    pub(super) fn address(&self) -> u64 {
+        self.network.address()
+    }
+}

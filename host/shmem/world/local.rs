@@ -1,0 +1,92 @@
+//! Worlds whose PEs are all in this process.
+
+use super::super::book::ALIGN;
+use super::super::bootstrap::{Bootstrap, DEFAULT_TIMEOUT, LocalBootstrap};
+use super::super::card::{CPU_HEAP, HostId};
+use super::super::heap::{HEAP_ALIGN, Heap, HostMemory};
+use super::super::network::Transport;
+use super::super::path::{Handover, Link, WorldPath};
+use super::{Own, Parts, ShmemError, World, own_bytes};
+use crate::engine::Engine;
+use std::sync::Arc;
+
+/// Bytes of a CPU engine's heap in [`World::local`].
+const LOCAL_HEAP: usize = CPU_HEAP;
+
+impl World {
+    /// `n` PEs in this process, each on CPU threads of its own: for tests and examples. Each belongs to a thread of its own, since
+    /// collective calls wait for the others.
+    pub fn local(n: usize) -> Result<Vec<Self>, ShmemError> {
+        let engines = (0..n).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>()?;
+        Self::local_on(engines, LOCAL_HEAP)
+    }
+
+    /// The same with this transport between the PEs.
+    pub fn local_over(n: usize, transport: Transport) -> Result<Vec<Self>, ShmemError> {
+        let engines = (0..n).map(|_| Engine::cpu()).collect::<Result<Vec<_>, _>>()?;
+        Self::local_on_over(engines, LOCAL_HEAP, transport)
+    }
+
+    /// One PE in this process for each engine, with heaps of `heap_bytes`. Several may be on one GPU, each with an engine of its own.
+    /// The transport is that of `WARPBELL_TRANSPORT`.
+    pub fn local_on(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
+        let transport = super::super::builder::transport_of_env()?;
+        Self::local_on_over(engines, heap_bytes, transport)
+    }
+
+    /// The same with this transport between the PEs.
+    pub fn local_on_over(
+        engines: Vec<Engine>,
+        heap_bytes: usize,
+        transport: Transport,
+    ) -> Result<Vec<Self>, ShmemError> {
+        let on_cpu = engines.iter().all(|e| e.space().gpu_context().is_none());
+        if on_cpu && transport.adapter().is_none() {
+            return Self::threads(engines, heap_bytes);
+        }
+        let bootstraps = LocalBootstrap::all(engines.len());
+        std::thread::scope(|s| {
+            let build = |(engine, bootstrap): (Engine, LocalBootstrap)| {
+                let builder = Self::builder(&engine).heap_bytes(heap_bytes).transport(transport);
+                let builder = builder.bootstrap(Box::new(bootstrap));
+                s.spawn(move || builder.build())
+            };
+            let all: Vec<_> = engines.into_iter().zip(bootstraps).map(build).collect();
+            all.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
+        })
+    }
+
+    /// PEs on CPU engines of this process: all see the heaps at the same addresses.
+    fn threads(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
+        let pes = engines.len();
+        let no_heap = |reason: String| ShmemError::Heap { bytes: heap_bytes, pes, reason };
+        let bytes = heap_bytes.checked_add(own_bytes(heap_bytes, pes)).and_then(|b| b.checked_next_multiple_of(ALIGN));
+        let stride = bytes.and_then(|b| b.checked_next_multiple_of(HEAP_ALIGN));
+        let total = stride.and_then(|s| s.checked_mul(pes)).filter(|all| isize::try_from(*all).is_ok());
+        let (Some(bytes), Some(stride), Some(total)) = (bytes, stride, total) else {
+            return Err(no_heap("more than 64 bits can address; ask for less".to_owned()));
+        };
+        let all = Arc::new(HostMemory::private(total).map_err(|e| no_heap(e.to_string()))?);
+        let path = |via: String| WorldPath {
+            transport: "peer",
+            pes,
+            hosts: 1,
+            link: if pes == 1 { Link::Alone } else { Link::Threads },
+            handover: Handover::OneMapping,
+            heap_bytes,
+            on_device: false,
+            atomics: true,
+            network: None,
+            note: None,
+            via,
+        };
+        let one = |(engine, bootstrap): (Engine, LocalBootstrap)| {
+            let heap = Heap::in_host_memory(engine.space(), all.clone(), bootstrap.rank(), bytes, stride)?;
+            let own = Own::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), cfg!(debug_assertions), 0)?;
+            let parts =
+                Parts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes], network: None };
+            Self::new(engine, parts, Box::new(bootstrap), DEFAULT_TIMEOUT)
+        };
+        engines.into_iter().zip(LocalBootstrap::all(pes)).map(one).collect()
+    }
+}

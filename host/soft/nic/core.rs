@@ -1,0 +1,122 @@
+//! What an adapter's threads, its users, and adapters of the same process share.
+
+use super::config::SoftNicConfig;
+use super::endpoint::{Endpoint, PairAddress};
+use super::memory::{Memory, lock};
+use super::pair::PairShared;
+use socket2::Socket;
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// What a thread is told.
+#[derive(Debug)]
+pub(super) enum Mail {
+    /// Serve this queue pair.
+    Add(Arc<PairShared>),
+    /// Connect it.
+    Connect { number: u32, peer: PairAddress, reply: Sender<Result<(), String>> },
+    /// Forget all that is under way, and begin anew.
+    Reset { number: u32, reply: Sender<Result<(), String>> },
+    /// It is gone.
+    Close { number: u32 },
+    /// Somebody has connected.
+    Incoming(Socket),
+}
+
+/// Messages for one thread.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    messages: Mutex<Vec<Mail>>,
+    waiting: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> std::io::Result<Self> {
+        // SAFETY: makes a descriptor, without pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else has.
+        let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { messages: Mutex::default(), waiting: AtomicBool::new(false), event })
+    }
+
+    /// The descriptor that is readable when there is something.
+    pub(super) fn fd(&self) -> i32 {
+        self.event.as_raw_fd()
+    }
+
+    pub(super) fn wake(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: writes 8 bytes that are borrowed for the call; a full counter wakes as well.
+        unsafe { libc::write(self.fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    fn put(&self, mail: Mail) {
+        lock(&self.messages).push(mail);
+        self.waiting.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(super) fn take(&self) -> Vec<Mail> {
+        if !self.waiting.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        let mut count = [0u8; 8];
+        // SAFETY: reads at most 8 bytes into memory that is borrowed for the call.
+        unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), count.len()) };
+        std::mem::take(&mut *lock(&self.messages))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) config: SoftNicConfig,
+    pub(super) endpoint: Endpoint,
+    pub(super) memory: Arc<Memory>,
+    pub(super) pairs: Mutex<HashMap<u32, Arc<PairShared>>>,
+    pub(super) mail: Vec<Mailbox>,
+    pub(super) stop: AtomicBool,
+    /// The fault plan has ended it: it serves nobody and answers nobody.
+    pub(super) dead: AtomicBool,
+}
+
+impl Core {
+    pub(super) fn post(&self, thread: usize, mail: Mail) {
+        if let Some(box_) = self.mail.get(thread) {
+            box_.put(mail);
+        }
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn pair(&self, number: u32) -> Option<Arc<PairShared>> {
+        lock(&self.pairs).get(&number).cloned()
+    }
+}
+
+/// Adapters of this process, which reach each other directly.
+fn adapters() -> &'static Mutex<HashMap<u128, Weak<Core>>> {
+    static ADAPTERS: OnceLock<Mutex<HashMap<u128, Weak<Core>>>> = OnceLock::new();
+    ADAPTERS.get_or_init(Mutex::default)
+}
+
+pub(super) fn announce(core: &Arc<Core>) {
+    lock(adapters()).insert(core.endpoint.nic, Arc::downgrade(core));
+}
+
+pub(super) fn withdraw(nic: u128) {
+    lock(adapters()).remove(&nic);
+}
+
+/// The adapter with this number, if it is of this process.
+pub(super) fn of_this_process(nic: u128) -> Option<Arc<Core>> {
+    lock(adapters()).get(&nic).and_then(Weak::upgrade)
+}

@@ -1,0 +1,174 @@
+//! Where an adapter is: what another needs to reach one of its queue pairs, as bytes.
+
+use crate::rdma::QueueAddress;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+
+/// Version of the bytes.
+const VERSION: u16 = 1;
+/// Most addresses to try.
+const MOST_ADDRESSES: usize = 32;
+/// Most bytes of an abstract socket name (`sockaddr_un`, without the zero before it).
+const MOST_NAME: usize = 107;
+
+/// An adapter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Endpoint {
+    version: u16,
+    /// The adapter's number, random.
+    pub(super) nic: u128,
+    /// Its host and its network, in which abstract names count.
+    pub(super) host: u128,
+    /// Its process, for people.
+    pub(super) process: u32,
+    /// Its abstract Unix socket.
+    pub(super) unix: Option<String>,
+    /// TCP addresses, in the order in which to try them.
+    pub(super) tcp: Vec<SocketAddr>,
+}
+
+impl Endpoint {
+    pub(super) fn new(nic: u128, unix: Option<String>, tcp: Vec<SocketAddr>) -> Self {
+        Self { version: VERSION, nic, host: host_id(), process: std::process::id(), unix, tcp }
+    }
+
+    /// Whether the Unix socket is to be had from here.
+    pub(super) fn is_near(&self) -> bool {
+        self.unix.is_some() && self.host == host_id()
+    }
+}
+
+/// A queue pair of an adapter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PairAddress {
+    pub(super) at: Endpoint,
+    pub(super) number: u32,
+    /// Tells it from the one that had the number before.
+    pub(super) nonce: u64,
+}
+
+impl PairAddress {
+    pub(super) fn to_queue_address(&self) -> QueueAddress {
+        // Numbers, texts and addresses always go into JSON.
+        QueueAddress(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    pub(super) fn read(address: &QueueAddress) -> Result<Self, String> {
+        let this: Self = serde_json::from_slice(&address.0)
+            .map_err(|e| format!("these are not the bytes of a software NIC's queue pair: {e}"))?;
+        let at = &this.at;
+        if at.version != VERSION {
+            return Err(format!(
+                "its address is of version {}, this one's is {VERSION}: use the same release",
+                at.version
+            ));
+        }
+        if at.tcp.len() > MOST_ADDRESSES || at.unix.as_ref().is_some_and(|n| n.is_empty() || n.len() > MOST_NAME) {
+            return Err("its address has more or longer names than one can have".to_owned());
+        }
+        Ok(this)
+    }
+}
+
+/// Random bits from the system, for numbers that must not repeat.
+pub(super) fn random<const N: usize>() -> Result<[u8; N], std::io::Error> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let rest = &mut bytes[filled..];
+        // SAFETY: the call writes at most the length given into memory that is borrowed for it.
+        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match usize::try_from(n) {
+            Ok(n) => filled += n,
+            Err(_) => {
+                let e = std::io::Error::last_os_error();
+                if e.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(e);
+                }
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// This boot of this host, and the network namespace of this process: abstract socket names are the namespace's.
+fn host_id() -> u128 {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let hex: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
+    let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino() ^ m.dev() << 32);
+    u128::from_str_radix(&hex, 16).unwrap_or_default() ^ u128::from(network)
+}
+
+/// Addresses of this host's interfaces that are up, others than loopback first.
+pub(super) fn interface_addresses() -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: writes one pointer.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return found;
+    }
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: an entry of the list, which is freed below.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        if entry.ifa_addr.is_null() || entry.ifa_flags & libc::IFF_UP as u32 == 0 {
+            continue;
+        }
+        // SAFETY: every address begins with its family.
+        match i32::from(unsafe { (*entry.ifa_addr).sa_family }) {
+            libc::AF_INET => {
+                // SAFETY: the family says what it is; read without alignment.
+                let a = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+                found.push(IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
+            }
+            libc::AF_INET6 => {
+                // SAFETY: as above.
+                let a = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
+                // Those of one link need a scope that the other side does not have.
+                if a.sin6_scope_id == 0 {
+                    found.push(IpAddr::from(a.sin6_addr.s6_addr));
+                }
+            }
+            _ => {}
+        }
+    }
+    // SAFETY: the list that getifaddrs made, once.
+    unsafe { libc::freeifaddrs(list) };
+    found.sort_by_key(|a| (a.is_loopback(), a.is_ipv6()));
+    found.truncate(MOST_ADDRESSES);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_and_strange_ones_are_refused() {
+        let at = Endpoint::new(
+            u128::MAX,
+            Some("x".to_owned()),
+            vec!["127.0.0.1:9".parse().unwrap(), "[::1]:9".parse().unwrap()],
+        );
+        assert!(at.is_near());
+        assert!(!Endpoint { host: at.host ^ 1, ..at.clone() }.is_near());
+        let pair = PairAddress { at, number: 7, nonce: u64::MAX };
+        assert_eq!(PairAddress::read(&pair.to_queue_address()), Ok(pair.clone()));
+        assert!(PairAddress::read(&QueueAddress(vec![1, 2])).unwrap_err().contains("not the bytes"));
+        let mut old = pair.clone();
+        old.at.version = 9;
+        assert!(PairAddress::read(&old.to_queue_address()).unwrap_err().contains("version 9"));
+        let mut long = pair;
+        long.at.unix = Some("x".repeat(200));
+        assert!(PairAddress::read(&long.to_queue_address()).is_err());
+    }
+
+    #[test]
+    fn loopback_comes_last() {
+        let all = interface_addresses();
+        assert!(!all.is_empty());
+        assert!(all.is_sorted_by_key(|a| a.is_loopback()), "{all:?}");
+    }
+}

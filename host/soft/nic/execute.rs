@@ -1,0 +1,210 @@
+//! The responder's side of a queue pair: carries out what the peer asks for, in its order, each once.
+
+use super::frame::{Answer, Command, MAX_DATA};
+use super::memory::{Denied, Entry, Memory};
+use super::pair::Received;
+use crate::rdma::Rights;
+use crate::wire::mlx5::cqe::Outcome;
+use crate::wire::mlx5::{Completion, CqeOpcode, Failure, Syndrome, VendorSyndrome};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Most answers that are kept for a peer that has not said that it has them.
+const MOST_ANSWERS: usize = 1024;
+
+/// A posted receive.
+#[derive(Debug)]
+struct Receive {
+    id: u64,
+    places: Vec<(Arc<Entry>, u64, u32)>,
+}
+
+/// What is known of the peer's requests.
+#[derive(Debug, Default)]
+pub(super) struct Responder {
+    /// The next command.
+    pub(super) expected: u64,
+    /// Answers that the peer may ask for again, encoded.
+    pub(super) answers: VecDeque<(u64, Vec<u8>)>,
+    /// One has failed: nothing is carried out any more.
+    pub(super) failed: bool,
+    receives: VecDeque<Receive>,
+    /// Receives that have ended.
+    pub(super) received: VecDeque<Received>,
+}
+
+impl Denied {
+    fn at_responder(self) -> Failure {
+        match self {
+            Self::Misaligned { .. } => Failure::new(Syndrome::REMOTE_INVALID_REQUEST, VendorSyndrome::default()),
+            Self::Gpu { .. } => Failure::new(Syndrome::REMOTE_OPERATION, VendorSyndrome::default()),
+            _ => Failure::new(Syndrome::REMOTE_ACCESS, VendorSyndrome::REMOTE_ACCESS),
+        }
+    }
+
+    /// As the requester's own mistake.
+    pub(super) fn at_requester(self) -> Failure {
+        Failure::new(Syndrome::LOCAL_PROTECTION, VendorSyndrome::default())
+    }
+}
+
+impl Responder {
+    /// Posts a receive, unless there are `most`.
+    pub(super) fn post(&mut self, id: u64, places: Vec<(Arc<Entry>, u64, u32)>, most: usize) -> bool {
+        let room = self.receives.len() + self.received.len() < most;
+        if room {
+            self.receives.push_back(Receive { id, places });
+        }
+        room
+    }
+
+    /// Forgets answers that the peer has.
+    pub(super) fn forget(&mut self, answered: u64) {
+        while self.answers.front().is_some_and(|(n, _)| *n < answered) {
+            self.answers.pop_front();
+        }
+    }
+
+    /// The answer to a command that was carried out before.
+    pub(super) fn again(&self, sequence: u64) -> Option<&[u8]> {
+        self.answers.iter().find(|(n, _)| *n == sequence).map(|(_, bytes)| bytes.as_slice())
+    }
+
+    /// Whether another answer may be kept.
+    pub(super) fn has_room(&self) -> bool {
+        self.answers.len() < MOST_ANSWERS
+    }
+
+    /// Carries a command out. What is read goes to `data`.
+    pub(super) fn execute<'a>(&mut self, memory: &Memory, command: &Command<'_>, data: &'a mut Vec<u8>) -> Answer<'a> {
+        let flushed = Failure::new(Syndrome::FLUSHED, VendorSyndrome::FLUSHED);
+        if self.failed {
+            return Answer::Failed(flushed);
+        }
+        let answer = if command.is_sound() {
+            self.carry_out(memory, command, data)
+        } else {
+            Err(Failure::new(Syndrome::REMOTE_INVALID_REQUEST, VendorSyndrome::default()))
+        };
+        answer.unwrap_or_else(|failure| {
+            self.failed = true;
+            Answer::Failed(failure)
+        })
+    }
+
+    fn carry_out<'a>(
+        &mut self,
+        memory: &Memory,
+        command: &Command<'_>,
+        out: &'a mut Vec<u8>,
+    ) -> Result<Answer<'a>, Failure> {
+        let denied = Denied::at_responder;
+        match *command {
+            Command::Write { remote, total, offset, data, immediate } => {
+                if immediate.is_some() && self.receives.is_empty() {
+                    return Ok(Answer::NotReady);
+                }
+                // A message of no bytes touches nothing, whatever its key.
+                if total > 0 {
+                    let entry = memory.find(remote.key, remote.address, total, Rights::REMOTE_WRITE).map_err(denied)?;
+                    entry.write(remote.address + offset, data).map_err(denied)?;
+                }
+                if let Some(value) = immediate
+                    && let Some(receive) = self.receives.pop_front()
+                {
+                    self.received(receive.id, total, CqeOpcode::WriteImm, Some(value));
+                }
+                Ok(Answer::Done)
+            }
+            Command::Read { remote, total, offset, bytes } => {
+                out.clear();
+                if total > 0 {
+                    let entry = memory.find(remote.key, remote.address, total, Rights::REMOTE_READ).map_err(denied)?;
+                    out.resize((bytes as usize).min(MAX_DATA), 0);
+                    entry.read(remote.address + offset, out).map_err(denied)?;
+                }
+                Ok(Answer::Data(out))
+            }
+            Command::Atomic { remote, action } => {
+                memory.change(remote.key, remote.address, &action).map(Answer::Old).map_err(denied)
+            }
+            Command::Send { total, offset, data, immediate } => self.receive(total, offset, data, immediate),
+        }
+    }
+
+    /// A part of a message: into the oldest receive.
+    fn receive<'a>(
+        &mut self,
+        total: u64,
+        offset: u64,
+        data: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<Answer<'a>, Failure> {
+        let Some(receive) = self.receives.front() else { return Ok(Answer::NotReady) };
+        let id = receive.id;
+        let room: u64 = receive.places.iter().map(|p| u64::from(p.2)).sum();
+        let landed = if total > room {
+            Err((Syndrome::LOCAL_LENGTH, Syndrome::REMOTE_INVALID_REQUEST))
+        } else {
+            scatter(&receive.places, offset, data).map_err(|_| (Syndrome::LOCAL_PROTECTION, Syndrome::REMOTE_OPERATION))
+        };
+        if let Err((here, there)) = landed {
+            self.receives.pop_front();
+            let failure = Failure::new(here, VendorSyndrome::default());
+            self.ended(id, 0, 0, Outcome::ReceiveFailed(failure));
+            return Err(Failure::new(there, VendorSyndrome::default()));
+        }
+        if offset + data.len() as u64 == total {
+            self.receives.pop_front();
+            let what = if immediate.is_some() { CqeOpcode::SendImm } else { CqeOpcode::Send };
+            self.received(id, total, what, immediate);
+        }
+        Ok(Answer::Done)
+    }
+
+    fn received(&mut self, id: u64, bytes: u64, what: CqeOpcode, immediate: Option<u32>) {
+        self.ended(id, bytes.min(u32::MAX.into()) as u32, 0, Outcome::Received { what, immediate });
+    }
+
+    fn ended(&mut self, id: u64, bytes: u32, opcode: u8, outcome: Outcome) {
+        let completion =
+            Completion { qpn: 0, user_index: 0, wqe_counter: id as u16, opcode, bytes, solicited: false, outcome };
+        self.received.push_back(Received { id, completion });
+    }
+}
+
+/// Puts data into pieces that follow each other, from `offset` on.
+pub(super) fn scatter(places: &[(Arc<Entry>, u64, u32)], offset: u64, data: &[u8]) -> Result<(), Denied> {
+    over(places, offset, data.len(), |entry, address, at, bytes| entry.write(address, &data[at..at + bytes]))
+}
+
+/// Takes `out.len()` bytes out of pieces that follow each other, from `offset` on.
+pub(super) fn gather(places: &[(Arc<Entry>, u64, u32)], offset: u64, out: &mut [u8]) -> Result<(), Denied> {
+    let bytes = out.len();
+    over(places, offset, bytes, |entry, address, at, bytes| entry.read(address, &mut out[at..at + bytes]))
+}
+
+/// Calls `f` with each part of the pieces that `bytes` bytes from `offset` on are in: address, place in those bytes, length.
+pub(super) fn over(
+    places: &[(Arc<Entry>, u64, u32)],
+    mut offset: u64,
+    bytes: usize,
+    mut f: impl FnMut(&Entry, u64, usize, usize) -> Result<(), Denied>,
+) -> Result<(), Denied> {
+    let mut at = 0;
+    for (entry, address, length) in places {
+        let length = u64::from(*length);
+        if at == bytes {
+            break;
+        }
+        if offset >= length {
+            offset -= length;
+            continue;
+        }
+        let part = ((length - offset) as usize).min(bytes - at);
+        f(entry, address + offset, at, part)?;
+        at += part;
+        offset = 0;
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! A work request on its way: its memory, and how far it is.
+
+use super::execute::{gather, over, scatter};
+use super::fault::Verdict;
+use super::frame::{Answer, Command, MAX_DATA};
+use super::memory::{Denied, Entry, Memory};
+use crate::rdma::Rights;
+use crate::rdma::served::Posted;
+use crate::wire::mlx5::segment::DataSegment;
+use crate::wire::mlx5::wqe::{Remote, SendWith};
+use crate::wire::mlx5::{Atomic, Failure, Fence, Operation, Payload, Syndrome, VendorSyndrome, Wqe};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// Nothing goes to the peer.
+    Local,
+    Write {
+        remote: Remote,
+        immediate: Option<u32>,
+    },
+    Read {
+        remote: Remote,
+    },
+    Send {
+        immediate: Option<u32>,
+    },
+    Atomic {
+        remote: Remote,
+        action: Atomic,
+    },
+}
+
+/// Why a request failed: for the completion, and for people.
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    pub(super) failure: Failure,
+    pub(super) text: String,
+}
+
+impl Trouble {
+    pub(super) fn new(failure: Failure, text: impl Into<String>) -> Self {
+        Self { failure, text: text.into() }
+    }
+
+    /// The peer does not answer.
+    pub(super) fn no_answer(text: impl Into<String>) -> Self {
+        Self::new(Failure::new(Syndrome::RETRY_EXCEEDED, VendorSyndrome::RETRY_EXCEEDED), text)
+    }
+
+    fn denied(what: &str, denied: Denied) -> Self {
+        Self::new(denied.at_requester(), format!("{what}: {denied}"))
+    }
+}
+
+/// A work request.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) posted: Posted,
+    pub(super) kind: Kind,
+    places: Vec<(Arc<Entry>, u64, u32)>,
+    inline: Vec<u8>,
+    total: u64,
+    /// Bytes that commands were made of, and that were answered.
+    issued: u64,
+    answered: u64,
+    /// Commands made, and answered.
+    commands: u64,
+    answers: u64,
+    /// All commands are made.
+    pub(super) complete: bool,
+    /// It waits for all before it.
+    pub(super) fenced: bool,
+    pub(super) verdict: Verdict,
+    /// It does not complete before.
+    pub(super) due: Option<Instant>,
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl Job {
+    /// Takes a request over; its memory is looked up and checked here.
+    pub(super) fn new(posted: Posted, wqe: &Wqe<'_>, memory: &Memory, verdict: Verdict, now: Instant) -> Self {
+        let mut job = Self {
+            posted,
+            kind: Kind::Local,
+            places: Vec::new(),
+            inline: Vec::new(),
+            total: wqe.operation.bytes(),
+            issued: 0,
+            answered: 0,
+            commands: 0,
+            answers: 0,
+            complete: false,
+            fenced: !matches!(wqe.flags.fence, Fence::None | Fence::InitiatorSmall),
+            verdict,
+            due: (!verdict.delay.is_zero()).then(|| now + verdict.delay),
+            trouble: None,
+        };
+        let read = Rights::default();
+        let known = match wqe.operation {
+            Operation::Nop => Ok(()),
+            Operation::Dump { piece } => job.place(memory, &[piece], read),
+            Operation::Write { remote, payload, immediate } => {
+                job.kind = Kind::Write { remote, immediate };
+                job.payload(memory, payload)
+            }
+            Operation::Send { payload, with: SendWith::Nothing } => {
+                job.kind = Kind::Send { immediate: None };
+                job.payload(memory, payload)
+            }
+            Operation::Send { payload, with: SendWith::Immediate(value) } => {
+                job.kind = Kind::Send { immediate: Some(value) };
+                job.payload(memory, payload)
+            }
+            Operation::Read { remote, into } => {
+                job.kind = Kind::Read { remote };
+                job.place(memory, into, Rights::LOCAL_WRITE)
+            }
+            Operation::Atomic { remote, action, landing } => {
+                job.kind = Kind::Atomic { remote, action };
+                job.place(memory, &[landing], Rights::LOCAL_WRITE)
+            }
+            ref other => {
+                let failure = Failure::new(Syndrome::LOCAL_QP_OPERATION, VendorSyndrome::default());
+                let text = format!("{} is not something that a software NIC does", other.opcode());
+                job.trouble = Some(Trouble::new(failure, text));
+                Ok(())
+            }
+        };
+        if let Err(e) = known {
+            job.trouble = Some(Trouble::denied("its own memory", e));
+        }
+        if let Some(failure) = verdict.failure {
+            job.trouble = Some(Trouble::new(failure, "by the fault plan"));
+        }
+        job.complete = matches!(job.kind, Kind::Local);
+        job
+    }
+
+    fn payload(&mut self, memory: &Memory, payload: Payload<'_>) -> Result<(), Denied> {
+        match payload {
+            Payload::Pieces(pieces) => self.place(memory, pieces, Rights::default()),
+            Payload::Inline(bytes) => {
+                self.inline = bytes.to_vec();
+                Ok(())
+            }
+        }
+    }
+
+    fn place(&mut self, memory: &Memory, pieces: &[DataSegment], need: Rights) -> Result<(), Denied> {
+        for p in pieces {
+            let (address, bytes) = (p.address.get(), p.bytes.get());
+            self.places.push((memory.find(p.key.get(), address, bytes.into(), need)?, address, bytes));
+        }
+        Ok(())
+    }
+
+    /// The next command, and how many bytes it moves. Data is gathered into `scratch`.
+    pub(super) fn command<'a>(&mut self, scratch: &'a mut Vec<u8>) -> Result<(Command<'a>, usize), Trouble> {
+        let (total, offset) = (self.total, self.issued);
+        let bytes = ((total - offset) as usize).min(MAX_DATA);
+        let last = offset + bytes as u64 == total;
+        let command = match self.kind {
+            Kind::Write { remote, immediate } => {
+                let data = self.data(bytes, scratch)?;
+                Command::Write { remote, total, offset, data, immediate: immediate.filter(|_| last) }
+            }
+            // Whoever carries nothing out never gets here; nothing would be done.
+            Kind::Send { .. } | Kind::Local => {
+                let immediate = if let Kind::Send { immediate } = self.kind { immediate } else { None };
+                let data = self.data(bytes, scratch)?;
+                Command::Send { total, offset, data, immediate: immediate.filter(|_| last) }
+            }
+            Kind::Read { remote } => Command::Read { remote, total, offset, bytes: bytes as u32 },
+            Kind::Atomic { remote, action } => Command::Atomic { remote, action },
+        };
+        self.issued += bytes as u64;
+        self.commands += 1;
+        self.complete = last;
+        Ok((command, bytes))
+    }
+
+    /// Takes the last command back: it was not carried out.
+    pub(super) fn take_back(&mut self, bytes: usize) {
+        self.issued -= bytes as u64;
+        self.commands -= 1;
+        self.complete = false;
+    }
+
+    fn data<'a>(&self, bytes: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Trouble> {
+        scratch.resize(bytes, 0);
+        if self.places.is_empty() {
+            let from = self.issued as usize;
+            scratch.copy_from_slice(self.inline.get(from..from + bytes).unwrap_or_default());
+        } else {
+            gather(&self.places, self.issued, scratch).map_err(|e| Trouble::denied("its own memory", e))?;
+        }
+        Ok(scratch)
+    }
+
+    /// Copies a write's next part straight from memory to memory, where both are this host's. `None`: it does not go so.
+    pub(super) fn write_through(&mut self, there: &Memory) -> Option<Result<usize, Trouble>> {
+        let Kind::Write { remote, immediate: None } = self.kind else { return None };
+        if self.places.is_empty() {
+            return None;
+        }
+        let bytes = ((self.total - self.issued) as usize).min(MAX_DATA);
+        let target = there.find(remote.key, remote.address, self.total, Rights::REMOTE_WRITE).ok()?;
+        let base = remote.address + self.issued;
+        let mut by_buffer = false;
+        let moved = over(&self.places, self.issued, bytes, |entry, address, at, part| {
+            // Once a part has to go through a buffer, all of it does: it is only written twice.
+            match entry.copy_to(address, &target, base + at as u64, part).filter(|_| !by_buffer) {
+                Some(result) => result,
+                None => {
+                    by_buffer = true;
+                    Ok(())
+                }
+            }
+        });
+        if by_buffer || moved.is_err() {
+            return None;
+        }
+        self.issued += bytes as u64;
+        self.answered = self.issued;
+        self.complete = self.issued == self.total;
+        Some(Ok(bytes))
+    }
+
+    /// Whether it still waits for answers.
+    pub(super) fn waits(&self) -> bool {
+        self.answers < self.commands
+    }
+
+    /// Takes the answer to the oldest command that has none. `Err`: the request fails.
+    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<(), Trouble> {
+        self.answers += 1;
+        let unfit = || Failure::new(Syndrome::BAD_RESPONSE, VendorSyndrome::default());
+        match (self.kind, answer) {
+            (Kind::Write { .. } | Kind::Send { .. }, Answer::Done) => Ok(()),
+            (Kind::Read { .. }, Answer::Data(data)) => {
+                let wanted = ((self.total - self.answered) as usize).min(MAX_DATA);
+                if data.len() != wanted {
+                    return Err(Trouble::new(
+                        unfit(),
+                        format!("{} bytes came where {wanted} were asked for", data.len()),
+                    ));
+                }
+                scatter(&self.places, self.answered, data).map_err(|e| Trouble::denied("where it lands", e))?;
+                self.answered += data.len() as u64;
+                Ok(())
+            }
+            (Kind::Atomic { action, .. }, Answer::Old(old)) => {
+                let bytes = action.landing(*old);
+                let bytes = &bytes[..action.operand_bytes() as usize];
+                scatter(&self.places, 0, bytes).map_err(|e| Trouble::denied("where it lands", e))
+            }
+            (_, Answer::Failed(failure)) => Err(Trouble::new(*failure, "refused by the peer")),
+            (_, Answer::Gone(why)) => Err(Trouble::no_answer(*why)),
+            _ => Err(Trouble::new(unfit(), "an answer of another kind than the request")),
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Registered memory: keys, ranges and rights.
+
+use super::bytes;
+use crate::cuda;
+use crate::memory::Space;
+use crate::rdma::{MemoryRange, RdmaError, Registration, Rights};
+use crate::wire::mlx5::Atomic;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+/// Bits of a key below the index.
+const VARIANT_BITS: u32 = 8;
+/// Indices have 24 bits.
+const MOST_KEYS: usize = 1 << 24;
+/// Indices that no key has: 0, and that of the reserved key 0x100.
+const FIRST_INDEX: usize = 2;
+
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Why memory may not be used so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Denied {
+    #[error("key {key:#x} is of no registered memory")]
+    Key { key: u32 },
+    #[error("{bytes} bytes at {address:#x} are not within the {of} bytes at {base:#x} of key {key:#x}")]
+    Range { key: u32, address: u64, bytes: u64, base: u64, of: usize },
+    #[error("key {key:#x} does not allow {what}")]
+    Right { key: u32, what: &'static str },
+    #[error("{operand}-byte atomic at {address:#x}, which is not a multiple of it")]
+    Misaligned { address: u64, operand: u32 },
+    #[error("GPU memory of key {key:#x} could not be copied")]
+    Gpu { key: u32 },
+}
+
+/// One registration.
+#[derive(Debug)]
+pub(super) struct Entry {
+    key: u32,
+    address: u64,
+    bytes: usize,
+    host: Option<NonNull<u8>>,
+    gpu: Option<Arc<cuda::Context>>,
+    rights: Rights,
+    /// Whether it is still registered. Whoever uses the memory holds it for reading.
+    valid: RwLock<bool>,
+}
+
+// SAFETY: an address and a length; all access is by atomic or volatile words, or copies of the GPU, while `valid` is held.
+unsafe impl Send for Entry {}
+// SAFETY: as above.
+unsafe impl Sync for Entry {}
+
+impl Entry {
+    fn check(&self, address: u64, bytes: u64) -> Result<(), Denied> {
+        let inside = address
+            .checked_sub(self.address)
+            .and_then(|at| at.checked_add(bytes))
+            .is_some_and(|end| end <= self.bytes as u64);
+        let Self { key, address: base, bytes: of, .. } = *self;
+        if inside { Ok(()) } else { Err(Denied::Range { key, address, bytes, base, of }) }
+    }
+
+    /// Uses the memory at an address, if it is registered and the range inside.
+    fn with<R>(
+        &self,
+        address: u64,
+        bytes: usize,
+        f: impl FnOnce(Option<*mut u8>) -> Result<R, Denied>,
+    ) -> Result<R, Denied> {
+        self.check(address, bytes as u64)?;
+        let valid = self.valid.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !*valid {
+            return Err(Denied::Key { key: self.key });
+        }
+        let at = (address - self.address) as usize;
+        // SAFETY: `at` lies within the range, which is registered while `valid` is held.
+        f(self.host.map(|p| unsafe { p.as_ptr().add(at) }))
+    }
+
+    fn gpu<R>(&self, f: impl FnOnce(&cuda::Context) -> Result<R, cuda::CudaError>) -> Result<R, Denied> {
+        let context = self.gpu.as_ref().ok_or(Denied::Gpu { key: self.key })?;
+        f(context).map_err(|e| {
+            tracing::warn!(key = self.key, "{e}");
+            Denied::Gpu { key: self.key }
+        })
+    }
+
+    /// Copies out of it.
+    pub(super) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Denied> {
+        self.with(address, out.len(), |host| match host {
+            // SAFETY: in range and registered; `out` is exclusive.
+            Some(p) => unsafe {
+                bytes::load(out.as_mut_ptr(), p, out.len());
+                Ok(())
+            },
+            None => self.gpu(|g| g.copy_to_host(address, out)),
+        })
+    }
+
+    /// Copies into it.
+    pub(super) fn write(&self, address: u64, data: &[u8]) -> Result<(), Denied> {
+        self.with(address, data.len(), |host| match host {
+            // SAFETY: in range and registered; `data` is borrowed.
+            Some(p) => unsafe {
+                bytes::store(p, data.as_ptr(), data.len());
+                Ok(())
+            },
+            None => self.gpu(|g| g.copy_to_device(address, data)),
+        })
+    }
+
+    /// Copies `bytes` from here to there in one go, where both are in host memory. `None`: it has to go through a buffer.
+    pub(super) fn copy_to(&self, from: u64, there: &Entry, to: u64, bytes: usize) -> Option<Result<(), Denied>> {
+        let target = there.host?;
+        let source = self.host?;
+        if let Err(e) = self.check(from, bytes as u64).and_then(|()| there.check(to, bytes as u64)) {
+            return Some(Err(e));
+        }
+        // Neither is waited for while the other is held: with somebody who ends a registration between them, two could wait for each other.
+        let valid = self.valid.try_read().ok()?;
+        let there_valid = if std::ptr::eq(self, there) { None } else { Some(there.valid.try_read().ok()?) };
+        if !*valid || there_valid.as_ref().is_some_and(|v| !**v) {
+            return None;
+        }
+        // SAFETY: both ranges were checked, and both are registered while the guards are held.
+        unsafe {
+            let target = target.as_ptr().add((to - there.address) as usize);
+            bytes::store(target, source.as_ptr().add((from - self.address) as usize), bytes);
+        }
+        Some(Ok(()))
+    }
+
+    /// Changes a word of it. The GPU's words are read, changed and written back, alone by the lock of the table.
+    fn change(&self, address: u64, action: &Atomic, table: &Mutex<()>) -> Result<u64, Denied> {
+        let operand = action.operand_bytes() as usize;
+        self.with(address, operand, |host| match host {
+            // SAFETY: in range and registered; the caller has checked the alignment.
+            Some(p) => Ok(unsafe { bytes::change(p, action) }),
+            None => {
+                let _alone = lock(table);
+                let mut word = [0; size_of::<u64>()];
+                self.gpu(|g| g.copy_to_host(address, &mut word[..operand]))?;
+                // A word of 4 bytes is the low half of 8: this machine's order is little-endian, as a GPU's is.
+                let old = u64::from_le_bytes(word);
+                let new = action.apply(old).to_le_bytes();
+                self.gpu(|g| g.copy_to_device(address, &new[..operand]))?;
+                Ok(old)
+            }
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    /// By index; the variant of the next key, and who has it.
+    entries: Vec<(u8, Option<Arc<Entry>>)>,
+    free: Vec<usize>,
+}
+
+/// What an adapter knows of memory.
+#[derive(Debug)]
+pub(super) struct Memory {
+    slots: RwLock<Slots>,
+    atomics: Mutex<()>,
+    space: Space,
+}
+
+impl Memory {
+    /// GPU memory is reached through the context of `space`.
+    pub(super) fn new(space: Space) -> Self {
+        Self { slots: RwLock::default(), atomics: Mutex::default(), space }
+    }
+
+    pub(super) fn register(
+        self: &Arc<Self>,
+        range: MemoryRange,
+        rights: Rights,
+    ) -> Result<Box<dyn Registration>, RdmaError> {
+        let MemoryRange { address, bytes, host } = range;
+        let failed = |reason: &str| RdmaError::Registration { address, bytes, reason: reason.to_owned() };
+        if bytes == 0 || address.checked_add(bytes as u64).is_none() {
+            return Err(failed("a range must not be empty, nor end beyond the last address"));
+        }
+        let writes = rights.contains(Rights::REMOTE_WRITE) || rights.contains(Rights::REMOTE_ATOMIC);
+        if writes && !rights.contains(Rights::LOCAL_WRITE) {
+            return Err(failed("what others may write or change must be writable here: add Rights::LOCAL_WRITE"));
+        }
+        let gpu = match host {
+            Some(_) => None,
+            None => Some(self.space.gpu_context().cloned().ok_or_else(|| {
+                failed("it is in GPU memory, but the adapter was started without the GPU's space: set SoftNicConfig::space")
+            })?),
+        };
+        let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let index = match slots.free.pop() {
+            Some(i) => i,
+            None => {
+                let next = slots.entries.len().max(FIRST_INDEX);
+                if next >= MOST_KEYS {
+                    return Err(failed("all keys are in use"));
+                }
+                slots.entries.resize_with(next + 1, Default::default);
+                next
+            }
+        };
+        let slot = &mut slots.entries[index];
+        let key = (index as u32) << VARIANT_BITS | u32::from(slot.0);
+        // The next one who gets this index has another key.
+        slot.0 = slot.0.wrapping_add(1);
+        let entry = Arc::new(Entry { key, address, bytes, host, gpu, rights, valid: RwLock::new(true) });
+        slot.1 = Some(entry.clone());
+        drop(slots);
+        Ok(Box::new(Registered { table: self.clone(), entry }))
+    }
+
+    /// The memory of a key, if it allows this.
+    pub(super) fn find(&self, key: u32, address: u64, bytes: u64, need: Rights) -> Result<Arc<Entry>, Denied> {
+        let slots = self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let slot = slots.entries.get((key >> VARIANT_BITS) as usize).and_then(|s| s.1.as_ref());
+        let entry = slot.filter(|e| e.key == key).ok_or(Denied::Key { key })?.clone();
+        drop(slots);
+        entry.check(address, bytes)?;
+        if !entry.rights.contains(need) {
+            let what = match need {
+                Rights::REMOTE_WRITE => "writes by the peer",
+                Rights::REMOTE_READ => "reads by the peer",
+                Rights::REMOTE_ATOMIC => "atomics by the peer",
+                _ => "that anything lands in it",
+            };
+            return Err(Denied::Right { key, what });
+        }
+        Ok(entry)
+    }
+
+    /// Carries an atomic operation of a peer out.
+    pub(super) fn change(&self, key: u32, address: u64, action: &Atomic) -> Result<u64, Denied> {
+        let operand = action.operand_bytes();
+        if !address.is_multiple_of(operand.into()) {
+            return Err(Denied::Misaligned { address, operand });
+        }
+        self.find(key, address, operand.into(), Rights::REMOTE_ATOMIC)?.change(address, action, &self.atomics)
+    }
+
+    fn forget(&self, entry: &Entry) {
+        // Waits for those who are using it.
+        *entry.valid.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = false;
+        let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let index = (entry.key >> VARIANT_BITS) as usize;
+        if let Some(slot) = slots.entries.get_mut(index) {
+            slot.1 = None;
+            slots.free.push(index);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Registered {
+    table: Arc<Memory>,
+    entry: Arc<Entry>,
+}
+
+impl Registration for Registered {
+    fn address(&self) -> u64 {
+        self.entry.address
+    }
+    fn local_key(&self) -> u32 {
+        self.entry.key
+    }
+    fn remote_key(&self) -> u32 {
+        self.entry.key
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.table.forget(&self.entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(words: &mut [u64]) -> MemoryRange {
+        let host = NonNull::new(words.as_mut_ptr().cast::<u8>());
+        MemoryRange { address: 0x1000, bytes: size_of_val(words), host }
+    }
+
+    #[test]
+    fn keys_ranges_and_rights_are_checked() {
+        let mut words = [0u64; 8];
+        let table = Arc::new(Memory::new(Space::cpu()));
+        let r = table.register(range(&mut words), Rights::LOCAL_WRITE | Rights::REMOTE_WRITE).unwrap();
+        let key = r.remote_key();
+        assert_ne!(key, 0x100);
+        let e = table.find(key, 0x1008, 8, Rights::REMOTE_WRITE).unwrap();
+        e.write(0x1008, &7u64.to_ne_bytes()).unwrap();
+        let mut back = [0; 8];
+        e.read(0x1008, &mut back).unwrap();
+        assert_eq!(u64::from_ne_bytes(back), 7);
+        for (address, bytes) in [(0xfff, 1), (0x1000, 65), (0x1040, 1), (u64::MAX, 2), (0x1001, u64::MAX)] {
+            let e = table.find(key, address, bytes, Rights::REMOTE_WRITE).unwrap_err();
+            assert!(matches!(e, Denied::Range { .. }), "{e}");
+        }
+        assert!(matches!(table.find(key, 0x1000, 8, Rights::REMOTE_READ), Err(Denied::Right { .. })));
+        assert!(matches!(table.change(key, 0x1000, &Atomic::FetchAdd { add: 1 }), Err(Denied::Right { .. })));
+        assert!(matches!(table.change(key, 0x1004, &Atomic::FetchAdd { add: 1 }), Err(Denied::Misaligned { .. })));
+        assert_eq!(table.find(key ^ 1, 0x1000, 1, Rights::default()).unwrap_err(), Denied::Key { key: key ^ 1 });
+        drop(r);
+        assert_eq!(table.find(key, 0x1000, 1, Rights::default()).unwrap_err(), Denied::Key { key });
+        assert_eq!(e.write(0x1000, &[1]), Err(Denied::Key { key }), "one found before is worth nothing either");
+        let again = table.register(range(&mut words), Rights::ALL).unwrap();
+        assert_eq!(again.remote_key() >> 8, key >> 8);
+        assert_ne!(again.remote_key(), key, "an index that is used again has another key");
+    }
+
+    #[test]
+    fn what_cannot_be_registered_is_refused() {
+        let mut words = [0u64; 1];
+        let table = Arc::new(Memory::new(Space::cpu()));
+        let refused = |r: MemoryRange, rights| table.register(r, rights).unwrap_err().to_string();
+        let good = range(&mut words);
+        assert!(refused(MemoryRange { bytes: 0, ..good }, Rights::ALL).contains("empty"));
+        assert!(refused(MemoryRange { address: u64::MAX, ..good }, Rights::ALL).contains("last address"));
+        assert!(refused(good, Rights::REMOTE_WRITE).contains("LOCAL_WRITE"));
+        assert!(refused(MemoryRange { host: None, ..good }, Rights::ALL).contains("SoftNicConfig::space"));
+    }
+}

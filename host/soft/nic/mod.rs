@@ -1,0 +1,253 @@
+//! A NIC made of CPU threads. Kernels drive it like an mlx5 adapter: the same rings, the same doorbell (a word in host memory), the same
+//! completions; service threads read the work queue entries as strictly as an adapter does and move the data.
+//!
+//! Keys, ranges and rights are checked where the memory is. Reliable connections: what one queue pair asks for is carried out in its
+//! order, once, and the first failure ends it, with the syndrome that an adapter would give: 0x02 a malformed entry, 0x04 this side's own
+//! memory, 0x12 a misaligned atomic, 0x13 the peer's key, range or right, 0x15 a peer that does not answer, 0x16 no receive posted, 0x05
+//! behind another failure. [`QueuePair::failure`](crate::rdma::QueuePair::failure) says the same in words.
+//!
+//! Queue pairs of one process reach each other's memory directly. Processes of one host talk through Unix sockets, hosts through TCP, in
+//! one protocol. (A Unix socket, not shared memory: an idle peer costs nothing, the kernel tells at once when a process dies, and nothing
+//! is left behind.) Both sides prove that they know the world's key, every frame is sealed with a number and an HMAC, lengths and waits
+//! are bounded. A connection that is cut is made anew; requests that were not answered are sent again, and the responder, which
+//! remembers its answers until they have arrived, does nothing twice. A peer that is not heard of for
+//! [`Timeouts::retry`] fails the requests that wait for it.
+//!
+//! GPU memory is reached by copies; an atomic on it is a read and a write that no other atomic of the same adapter comes between. Host
+//! memory is written in whole aligned words, in rising order, and changed by the CPU's own atomics.
+//!
+//! ```
+//! use std::ptr::NonNull;
+//! use warpbell::memory::{Place, Space};
+//! use warpbell::rdma::{Adapter, MemoryRange, QueuePair, QueuePlan, Rights};
+//! use warpbell::soft::nic::{SoftNic, SoftNicConfig};
+//!
+//! let nic = SoftNic::start(SoftNicConfig::new([7; 32]))?;
+//! let space = Space::cpu();
+//! let heap = space.allocate(Place::Host, 1 << 20)?;
+//! let range = MemoryRange { address: heap.address(), bytes: heap.len(), host: heap.host() };
+//! let registered = nic.register(range, Rights::ALL)?;
+//! let mut pair = nic.create(QueuePlan { space, log_blocks: 8, collapsed: false })?;
+//! let myself = pair.address();      // bytes for the other side; here it is connected with itself
+//! pair.connect(&myself)?;
+//! let for_kernels = pair.memory().send_queue(pair.number(), pair.flags());
+//! # let _ = (for_kernels, registered.remote_key());
+//! # Ok::<(), warpbell::rdma::RdmaError>(())
+//! ```
+
+mod bytes;
+mod config;
+mod core;
+mod endpoint;
+mod execute;
+mod fault;
+mod frame;
+mod job;
+mod link;
+mod memory;
+mod pair;
+mod requester;
+mod seal;
+mod service;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use config::{SoftNicConfig, Timeouts};
+pub use fault::{Action, Fault, FaultPlan, Selector, Which};
+pub use frame::{Answer, Command, Frame, MAX_DATA};
+pub use pair::{Received, SoftQueuePair};
+
+use self::core::{Core, Mail, Mailbox};
+use crate::memory::Place;
+use crate::rdma::{
+    Adapter, AdapterPath, MemoryRange, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Transport,
+};
+use endpoint::{Endpoint, random};
+use memory::{Memory, lock};
+use pair::{PairShared, PairState};
+use service::Service;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+/// The first queue pair's number: those below are reserved on adapters.
+const FIRST_NUMBER: u32 = 0x40;
+const NUMBERS: u32 = 0xff_ffff - FIRST_NUMBER;
+
+/// A software NIC. Dropped, its threads end and its queue pairs are no more; drop those and the registrations first.
+pub struct SoftNic {
+    core: Arc<Core>,
+    created: AtomicU32,
+    threads: Vec<JoinHandle<()>>,
+    links: String,
+}
+
+impl std::fmt::Debug for SoftNic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SoftNic({:032x}, {})", self.core.endpoint.nic, self.links)
+    }
+}
+
+impl SoftNic {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// A configuration that cannot be, an address that cannot be listened on, or no threads.
+    pub fn start(config: SoftNicConfig) -> Result<Self, RdmaError> {
+        let transport = Transport::Soft;
+        if let Some(reason) = config.complaint() {
+            return Err(RdmaError::Unavailable { transport, reason });
+        }
+        let system = |what: &str| {
+            let what = what.to_owned();
+            move |source| RdmaError::System { what, source }
+        };
+        let nic = u128::from_le_bytes(random().map_err(system("no random bytes from the system"))?);
+        let mut listeners = Vec::new();
+        let mut unix = None;
+        if config.unix {
+            let name = format!("warpbell-nic-{nic:032x}");
+            // A name that begins with a zero byte is abstract: no file, and gone with the process.
+            let listen = SockAddr::unix(format!("\0{name}")).and_then(|a| listen(Domain::UNIX, &a));
+            listeners.push(listen.map_err(system("listening on a Unix socket"))?.0);
+            unix = Some(name);
+        }
+        let mut tcp = Vec::new();
+        if let Some(ip) = config.listen {
+            let address = SocketAddr::new(ip, 0);
+            let (socket, port) = listen(Domain::for_address(address), &address.into())
+                .map_err(system(&format!("listening on {ip} for other hosts")))?;
+            listeners.push(socket);
+            let told = match (config.advertise.as_slice(), ip.is_unspecified()) {
+                ([], true) => endpoint::interface_addresses().into_iter().filter(|a| fits(ip, *a)).collect(),
+                ([], false) => vec![ip],
+                (told, _) => told.to_vec(),
+            };
+            tcp = told.into_iter().map(|a| SocketAddr::new(a, port)).collect();
+        }
+        let mut links: Vec<_> = config.direct.then(|| "one process".to_owned()).into_iter().collect();
+        links.extend(unix.as_ref().map(|_| "Unix socket".to_owned()));
+        links.extend(tcp.first().map(|a| format!("tcp {a}")));
+        let mail = (0..config.threads)
+            .map(|_| Mailbox::new())
+            .collect::<Result<_, _>>()
+            .map_err(system("making an eventfd"))?;
+        let core = Arc::new(Core {
+            endpoint: Endpoint::new(nic, unix, tcp),
+            memory: Arc::new(Memory::new(config.space.clone())),
+            pairs: Mutex::new(HashMap::new()),
+            mail,
+            stop: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+            config,
+        });
+        let mut this = Self { core, created: AtomicU32::new(0), threads: Vec::new(), links: links.join(", ") };
+        for index in 0..this.core.config.threads {
+            let service = Service::new(this.core.clone(), index, std::mem::take(&mut listeners));
+            let thread = std::thread::Builder::new().name(format!("soft-nic-{index}")).spawn(move || service.run());
+            this.threads.push(thread.map_err(system("starting a service thread"))?);
+        }
+        self::core::announce(&this.core);
+        Ok(this)
+    }
+
+    /// Makes memory known to it; as [`Adapter::register`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        self.core.memory.register(memory, rights)
+    }
+
+    /// A queue pair with what only this adapter's have; else as [`Adapter::create`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_pair(&self, plan: QueuePlan) -> Result<SoftQueuePair, RdmaError> {
+        let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
+        let blocks = memory.blocks();
+        let nonce = random()
+            .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
+        let mut pairs = lock(&self.core.pairs);
+        if pairs.len() >= NUMBERS as usize {
+            return Err(RdmaError::Queue { blocks, reason: "all numbers of queue pairs are in use".to_owned() });
+        }
+        let (number, ordinal) = loop {
+            let ordinal = self.created.fetch_add(1, Ordering::Relaxed);
+            let number = FIRST_NUMBER + ordinal % NUMBERS;
+            if !pairs.contains_key(&number) {
+                break (number, ordinal);
+            }
+        };
+        let shared = Arc::new(PairShared {
+            number,
+            ordinal,
+            memory,
+            thread: ordinal as usize % self.core.config.threads,
+            state: Mutex::new(PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() }),
+            closed: AtomicBool::new(false),
+            failure: Mutex::default(),
+        });
+        pairs.insert(number, shared.clone());
+        drop(pairs);
+        self.core.post(shared.thread, Mail::Add(shared.clone()));
+        Ok(SoftQueuePair { core: self.core.clone(), shared })
+    }
+}
+
+/// Whether somebody who listens on "any address" of a family listens on this one.
+fn fits(any: IpAddr, address: IpAddr) -> bool {
+    any.is_ipv6() || address.is_ipv4()
+}
+
+/// A listening socket and its port, if it has one.
+fn listen(domain: Domain, address: &SockAddr) -> std::io::Result<(Socket, u16)> {
+    let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?;
+    let port = socket.local_addr()?.as_socket().map_or(0, |a| a.port());
+    Ok((socket, port))
+}
+
+impl Adapter for SoftNic {
+    fn path(&self) -> AdapterPath {
+        let gpu = self.core.config.space.gpu_context().is_some();
+        AdapterPath {
+            link: self.links.clone(),
+            doorbell: if gpu { "cpu" } else { "cpu-engine" },
+            registration: if gpu { "copies" } else { "host" }.to_owned(),
+            ..AdapterPath::new(Transport::Soft, "soft nic")
+        }
+    }
+
+    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        Self::register(self, memory, rights)
+    }
+
+    fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
+        Ok(Box::new(self.create_pair(plan)?))
+    }
+}
+
+impl Drop for SoftNic {
+    fn drop(&mut self) {
+        self::core::withdraw(self.core.endpoint.nic);
+        for pair in lock(&self.core.pairs).values() {
+            pair.closed.store(true, Ordering::Release);
+        }
+        self.core.stop.store(true, Ordering::Release);
+        for mailbox in &self.core.mail {
+            mailbox.wake();
+        }
+        for thread in self.threads.drain(..) {
+            // A panic of the thread has been reported by itself.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! The requester's side of a queue pair: takes requests out of the ring, sends them on their way in their order, and completes them.
+
+use super::core::{Core, of_this_process};
+use super::endpoint::PairAddress;
+use super::fault::{QueueFaults, Verdict};
+use super::frame::{Answer, Frame};
+use super::job::{Job, Trouble};
+use super::link::Link;
+use super::memory::lock;
+use super::pair::PairShared;
+use super::wire::Cut;
+use crate::rdma::RdmaError;
+use crate::rdma::served::{Fetched, ServedRing};
+use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Requests that are taken out of the ring before they are complete.
+const MOST_JOBS: usize = 256;
+/// Commands under way, and their bytes, for one queue pair.
+const WINDOW: usize = 256;
+const WINDOW_BYTES: usize = 4 << 20;
+/// Bytes that wait for room in a socket.
+const MOST_BACKLOG: usize = 4 << 20;
+/// Commands of one queue pair before the next gets its turn.
+const BATCH: usize = 64;
+/// Pause before a message is sent again for which no receive was posted.
+const NOT_READY_PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause before something is sent again, as a multiple of the first.
+const LONGEST_RESEND: u32 = 8;
+/// How many times the limit for a peer that is not heard of a peer has that is, but does not answer this queue pair: what is before it
+/// on a slow connection takes its time.
+const PATIENCE: u32 = 10;
+
+/// The way to the peer.
+#[derive(Debug)]
+pub(super) enum Route {
+    Unconnected,
+    /// In this process.
+    Direct {
+        core: Weak<Core>,
+        pair: Weak<PairShared>,
+        peer: PairAddress,
+    },
+    /// Through the link to this adapter.
+    Linked {
+        peer: PairAddress,
+    },
+}
+
+/// A command that went out and was not answered.
+#[derive(Debug)]
+struct Unanswered {
+    sequence: u64,
+    frame: Vec<u8>,
+    bytes: usize,
+    /// Its answer is lost once.
+    lose_answer: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) shared: Arc<PairShared>,
+    ring: ServedRing,
+    nonce: u64,
+    route: Route,
+    faults: Option<QueueFaults>,
+    jobs: VecDeque<Job>,
+    /// The first of `jobs` that has commands to make.
+    issuing: usize,
+    sequence: u64,
+    unanswered: VecDeque<Unanswered>,
+    under_way: usize,
+    /// The connection over which all of `unanswered` went.
+    generation: u64,
+    /// The last time that the peer did something for this queue pair, or was first asked to.
+    progress: Instant,
+    resend_at: Option<Instant>,
+    resends: u32,
+    not_ready_since: Option<Instant>,
+}
+
+impl Requester {
+    pub(super) fn new(core: &Core, shared: Arc<PairShared>) -> Result<Self, RdmaError> {
+        let mut ring = ServedRing::new(shared.memory.clone(), shared.number)?;
+        ring.set_poison(core.config.poison);
+        let faults =
+            (!core.config.faults.faults.is_empty()).then(|| QueueFaults::new(&core.config.faults, shared.ordinal));
+        let nonce = lock(&shared.state).nonce;
+        Ok(Self {
+            ring,
+            nonce,
+            route: Route::Unconnected,
+            faults,
+            jobs: VecDeque::new(),
+            issuing: 0,
+            sequence: 0,
+            unanswered: VecDeque::new(),
+            under_way: 0,
+            generation: 0,
+            progress: Instant::now(),
+            resend_at: None,
+            resends: 0,
+            not_ready_since: None,
+            shared,
+        })
+    }
+
+    pub(super) fn connect(&mut self, route: Route) {
+        self.nonce = lock(&self.shared.state).nonce;
+        self.route = route;
+        self.generation = 0;
+    }
+
+    /// As new; the queue pair's memory is cleared too.
+    pub(super) fn reset(&mut self) -> Result<(), RdmaError> {
+        self.drop_jobs();
+        self.route = Route::Unconnected;
+        self.sequence = 0;
+        self.shared.memory.clear()?;
+        self.ring.reset();
+        self.nonce = lock(&self.shared.state).nonce;
+        Ok(())
+    }
+
+    fn drop_jobs(&mut self) {
+        self.jobs.clear();
+        self.unanswered.clear();
+        (self.issuing, self.under_way, self.resends) = (0, 0, 0);
+        (self.resend_at, self.not_ready_since) = (None, None);
+    }
+
+    /// The adapter that it reaches through a link.
+    pub(super) fn link(&self) -> Option<u128> {
+        match &self.route {
+            Route::Linked { peer } => Some(peer.at.nic),
+            _ => None,
+        }
+    }
+
+    /// Whether requests are under way.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// When it next has something to do by the clock.
+    pub(super) fn alarm(&self) -> Option<Instant> {
+        let due = self.jobs.front().filter(|j| j.complete && !j.waits()).and_then(|j| j.due);
+        due.into_iter().chain(self.resend_at).min()
+    }
+
+    /// Moves all requests as far as they go now. Answers how much was done.
+    pub(super) fn serve(
+        &mut self,
+        core: &Core,
+        links: &mut HashMap<u128, Link>,
+        scratch: &mut (Vec<u8>, Vec<u8>),
+        now: Instant,
+    ) -> usize {
+        if matches!(self.route, Route::Unconnected) {
+            return 0;
+        }
+        let mut done = self.fetch(core, now);
+        if self.jobs.is_empty() {
+            return done;
+        }
+        match self.link() {
+            None => done += self.serve_directly(core, scratch, now),
+            Some(nic) => {
+                if let Some(link) = links.get_mut(&nic) {
+                    done += self.send(core, link, &mut scratch.0, now);
+                }
+            }
+        }
+        done + self.retire(now)
+    }
+
+    fn fetch(&mut self, core: &Core, now: Instant) -> usize {
+        let mut done = 0;
+        while self.jobs.len() < MOST_JOBS && done < BATCH && !core.is_dead() {
+            match self.ring.fetch() {
+                Fetched::Nothing => break,
+                Fetched::Flushed(n) => done += n,
+                Fetched::Refused(posted, why) => {
+                    let text = format!("block {:#x}: {why}", posted.index);
+                    lock(&self.shared.failure).get_or_insert(text);
+                    done += 1;
+                    break;
+                }
+                Fetched::Request(posted, wqe) => {
+                    let verdict = match &mut self.faults {
+                        None => Verdict::default(),
+                        Some(f) => f.look(&core.config.faults, posted.opcode),
+                    };
+                    if verdict.die {
+                        tracing::warn!(nic = %format_args!("{:032x}", core.endpoint.nic), "stops by its fault plan");
+                        core.dead.store(true, Ordering::Relaxed);
+                        break;
+                    }
+                    self.jobs.push_back(Job::new(posted, &wqe, &core.memory, verdict, now));
+                    done += 1;
+                }
+            }
+        }
+        done
+    }
+
+    /// Completes what is done, from the oldest on.
+    fn retire(&mut self, now: Instant) -> usize {
+        let mut done = 0;
+        while let Some(job) = self.jobs.front_mut() {
+            if job.due.is_some_and(|due| due > now) {
+                break;
+            }
+            if let Some(trouble) = job.trouble.take() {
+                let (index, storm) = (job.posted.index, job.verdict.storm);
+                self.fail(index, storm, &trouble);
+                return done + 1;
+            }
+            if !job.complete || job.waits() {
+                break;
+            }
+            match job.verdict.lose {
+                true => self.ring.lose(job.posted.index),
+                false => self.ring.complete(job.posted.index),
+            }
+            self.jobs.pop_front();
+            self.issuing = self.issuing.saturating_sub(1);
+            done += 1;
+        }
+        done
+    }
+
+    fn fail(&mut self, index: u64, storm: u32, trouble: &Trouble) {
+        let Trouble { failure, text } = trouble;
+        let text =
+            format!("block {index:#x}: {} (syndrome {:#04x}): {text}", failure.syndrome.name(), failure.syndrome.0);
+        tracing::debug!(pair = self.shared.number, "{text}");
+        lock(&self.shared.failure).get_or_insert(text);
+        self.drop_jobs();
+        self.ring.fail(index, *failure);
+        self.ring.storm(storm);
+    }
+
+    /// The next job with commands to make, if it may.
+    fn next_job(&mut self) -> Option<&mut Job> {
+        while self.jobs.get(self.issuing).is_some_and(|j| j.complete && j.trouble.is_none()) {
+            self.issuing += 1;
+        }
+        let first = self.issuing == 0;
+        self.jobs.get_mut(self.issuing).filter(|j| j.trouble.is_none() && (first || !j.fenced))
+    }
+
+    /// Carries requests out on memory of this process.
+    fn serve_directly(&mut self, core: &Core, scratch: &mut (Vec<u8>, Vec<u8>), now: Instant) -> usize {
+        let Route::Direct { core: there, pair, peer } = &self.route else { return 0 };
+        let (there, pair, nonce) = (there.upgrade(), pair.upgrade(), peer.nonce);
+        let me = (core.endpoint.nic, self.shared.number, self.nonce);
+        if self.resend_at.is_some_and(|at| at > now) {
+            return 0;
+        }
+        self.resend_at = None;
+        let mut done = 0;
+        while done < BATCH {
+            self.retire(now);
+            if self.next_job().is_none() {
+                break;
+            }
+            let (limit, not_ready) = (core.config.timeouts.retry, core.config.timeouts.not_ready);
+            let (progress, not_ready_since) = (self.progress, self.not_ready_since);
+            let Some(job) = self.jobs.get_mut(self.issuing) else { break };
+            // What a peer's end looks like: it has let go of the queue pair, or it is not answering.
+            let target = there.as_ref().zip(pair.as_ref()).filter(|(_, p)| !p.closed.load(Ordering::Acquire));
+            let Some((there, pair)) = target else {
+                job.trouble = Some(Trouble::no_answer("the peer has closed its queue pair"));
+                break;
+            };
+            if std::mem::take(&mut job.verdict.drop) || std::mem::take(&mut job.verdict.cut) {
+                // There is no frame to be lost: it takes as long as sending one again would.
+                self.resend_at = Some(now + core.config.timeouts.resend);
+                break;
+            }
+            if there.is_dead() {
+                // The first look at it starts the clock.
+                let since = *self.not_ready_since.get_or_insert(now);
+                if now.duration_since(since) >= limit {
+                    job.trouble = Some(Trouble::no_answer(format!("no answer within {limit:.1?}")));
+                } else {
+                    self.resend_at = Some(now + NOT_READY_PAUSE);
+                }
+                break;
+            }
+            let mut state = lock(&pair.state);
+            let known = state.nonce == nonce && state.peer.as_ref().is_none_or(|p| (p.at.nic, p.number, p.nonce) == me);
+            if !known {
+                job.trouble = Some(Trouble::no_answer("the peer's queue pair was reset, or is connected with another"));
+                break;
+            }
+            if !state.responder.failed
+                && let Some(through) = job.write_through(&there.memory)
+            {
+                if let Err(trouble) = through {
+                    job.trouble = Some(trouble);
+                }
+                done += 1;
+                continue;
+            }
+            let (command, bytes) = match job.command(&mut scratch.0) {
+                Ok(made) => made,
+                Err(trouble) => {
+                    job.trouble = Some(trouble);
+                    break;
+                }
+            };
+            let answer = state.responder.execute(&there.memory, &command, &mut scratch.1);
+            drop(state);
+            if answer == Answer::NotReady {
+                job.take_back(bytes);
+                let since = not_ready_since.unwrap_or(now);
+                self.not_ready_since = Some(since);
+                if now.duration_since(since) >= not_ready {
+                    job.trouble = Some(no_receive(not_ready));
+                } else {
+                    self.resend_at = Some(now + NOT_READY_PAUSE);
+                }
+                break;
+            }
+            self.not_ready_since = None;
+            if let Err(trouble) = job.answer(&answer) {
+                job.trouble = Some(trouble);
+            }
+            self.progress = progress.max(now);
+            done += 1;
+        }
+        done
+    }
+
+    /// Sends commands over a connection, as many as may be under way.
+    fn send(&mut self, core: &Core, link: &mut Link, scratch: &mut Vec<u8>, now: Instant) -> usize {
+        if self.give_up(core, link, now) {
+            return 1;
+        }
+        if !link.is_open() {
+            return 0;
+        }
+        let mut done = 0;
+        if link.generation != self.generation || self.resend_at.is_some_and(|at| at <= now) {
+            // A new connection, or no answer over this one: all again, from the first on.
+            done += self.send_again(core, link, now);
+        }
+        let Route::Linked { peer } = &self.route else { return done };
+        let (pair, nonce) = (peer.number, peer.nonce);
+        let (from, from_nonce) = (self.shared.number, self.nonce);
+        while done < BATCH && self.unanswered.len() < WINDOW && self.under_way < WINDOW_BYTES {
+            let (sequence, answered) = (self.sequence, self.unanswered.front().map_or(self.sequence, |u| u.sequence));
+            let Some(job) = self.next_job() else { break };
+            let Some(wire) = link.wire.as_mut().filter(|w| w.backlog() < MOST_BACKLOG) else { break };
+            let (command, bytes) = match job.command(scratch) {
+                Ok(made) => made,
+                Err(trouble) => {
+                    job.trouble = Some(trouble);
+                    break;
+                }
+            };
+            let frame = Frame::Request { pair, nonce, from, from_nonce, sequence, answered, command }.encode();
+            let lose_answer = std::mem::take(&mut job.verdict.drop_answer);
+            let (drop, cut) = (std::mem::take(&mut job.verdict.drop), std::mem::take(&mut job.verdict.cut));
+            if !drop {
+                wire.send(&frame);
+            }
+            if self.unanswered.is_empty() {
+                self.progress = now;
+                self.resend_at = Some(now + core.config.timeouts.resend);
+            }
+            self.under_way += bytes;
+            self.unanswered.push_back(Unanswered { sequence, frame, bytes, lose_answer });
+            self.sequence += 1;
+            done += 1;
+            if cut {
+                // Some of it may have gone out.
+                let _ = wire.pump();
+                link.cut(&Cut::Fault, now);
+                break;
+            }
+        }
+        done
+    }
+
+    fn send_again(&mut self, core: &Core, link: &mut Link, now: Instant) -> usize {
+        let Some(wire) = &mut link.wire else { return 0 };
+        let anew = link.generation != self.generation;
+        self.generation = link.generation;
+        if self.unanswered.is_empty() {
+            self.resend_at = None;
+            return 0;
+        }
+        self.resends = if anew { 0 } else { (self.resends + 1).min(LONGEST_RESEND) };
+        self.resend_at = Some(now + core.config.timeouts.resend * (1 << self.resends.min(LONGEST_RESEND.ilog2())));
+        // What still waits for room goes out by itself.
+        if !anew && wire.backlog() > 0 {
+            return 0;
+        }
+        for u in &self.unanswered {
+            wire.send(&u.frame);
+        }
+        self.unanswered.len()
+    }
+
+    /// Fails the oldest request if the peer has been silent for too long.
+    fn give_up(&mut self, core: &Core, link: &Link, now: Instant) -> bool {
+        let t = &core.config.timeouts;
+        let Some(job) = self.jobs.iter_mut().find(|j| j.trouble.is_none() && (j.waits() || !j.complete)) else {
+            return false;
+        };
+        if self.unanswered.is_empty() && !link.is_open() && self.resend_at.is_none() {
+            // Nothing could be sent yet: the clock starts now.
+            self.progress = now;
+            self.resend_at = Some(now + t.retry);
+        }
+        let silent = now.duration_since(self.progress.max(link.heard));
+        let stuck = now.duration_since(self.progress);
+        if silent < t.retry && stuck < t.retry * PATIENCE && !link.denied {
+            return false;
+        }
+        let name = link.name();
+        let text = if silent >= t.retry || link.denied {
+            format!("{name} has not answered for {:.1?}: {}", silent.max(Duration::from_millis(1)), link.why)
+        } else {
+            format!("{name} is there, but has answered nothing on this queue pair for {stuck:.1?}")
+        };
+        job.trouble = Some(Trouble::no_answer(text));
+        // Nothing that comes now changes that.
+        self.unanswered.clear();
+        true
+    }
+
+    /// Takes an answer that came over the link.
+    pub(super) fn answered(&mut self, core: &Core, nonce: u64, sequence: u64, answer: &Answer<'_>, now: Instant) {
+        let Some(first) = self.unanswered.front_mut() else { return };
+        // One of before a reset, or one that came twice.
+        if nonce != self.nonce || first.sequence != sequence {
+            return;
+        }
+        if std::mem::take(&mut first.lose_answer) {
+            return;
+        }
+        self.progress = now;
+        if *answer == Answer::NotReady {
+            let since = *self.not_ready_since.get_or_insert(now);
+            if now.duration_since(since) < core.config.timeouts.not_ready {
+                self.resend_at = Some(now + NOT_READY_PAUSE);
+                return;
+            }
+        } else {
+            self.not_ready_since = None;
+        }
+        let Some(gone) = self.unanswered.pop_front() else { return };
+        self.under_way -= gone.bytes.min(self.under_way);
+        self.resends = 0;
+        self.resend_at = (!self.unanswered.is_empty()).then(|| now + core.config.timeouts.resend);
+        let Some(job) = self.jobs.iter_mut().find(|j| j.waits()) else { return };
+        let result = match answer {
+            Answer::NotReady => Err(no_receive(core.config.timeouts.not_ready)),
+            other => job.answer(other),
+        };
+        if let Err(trouble) = result {
+            job.trouble.get_or_insert(trouble);
+        }
+    }
+}
+
+fn no_receive(limit: Duration) -> Trouble {
+    let failure = Failure::new(Syndrome::RNR_RETRY_EXCEEDED, VendorSyndrome::default());
+    Trouble::new(failure, format!("the peer has posted no receive within {limit:.1?}"))
+}
+
+impl Route {
+    /// The way to a peer: direct if it is of this process and that is wanted.
+    pub(super) fn find(core: &Core, peer: PairAddress) -> Result<Self, String> {
+        let near = if core.config.direct { of_this_process(peer.at.nic) } else { None };
+        match near {
+            None => Ok(Self::Linked { peer }),
+            Some(there) => {
+                let pair = there.pair(peer.number).filter(|p| lock(&p.state).nonce == peer.nonce);
+                let pair = pair.ok_or("it has closed that queue pair, or reset it")?;
+                Ok(Self::Direct { core: Arc::downgrade(&there), pair: Arc::downgrade(&pair), peer })
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! A service thread: queue pairs, connections to other adapters, and connections from them, none of which it ever waits for.
+
+use super::core::{Core, Mail};
+use super::endpoint::random;
+use super::frame::{Answer, Frame};
+use super::link::{Link, Waiter, prepare, watch};
+use super::memory::lock;
+use super::requester::{Requester, Route};
+use super::wire::{Cut, Wire};
+use crate::wire::mlx5::Syndrome;
+use socket2::Socket;
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Idle rounds that let somebody else run.
+const YIELDS: u32 = 100;
+/// Naps get longer, up to what the first request after a pause may wait.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_micros(500);
+/// Idle time after which naps begin to get longer.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// A thread without queue pairs; connections and messages wake it.
+const LONG_NAP: Duration = Duration::from_millis(100);
+/// How long an idle thread only spins, where there is a processor for every thread.
+const SPIN: Duration = Duration::from_secs(2);
+/// Rounds without sockets between two looks at them.
+const LOOK_EVERY: u32 = 16;
+/// Exactness of naps; the default of 50 us would double them.
+const TIMER_SLACK_NS: libc::c_ulong = 1_000;
+/// Strangers that have not greeted yet.
+const MOST_STRANGERS: usize = 64;
+/// Frames of one connection before the next gets its turn.
+const FRAMES: usize = 64;
+/// How long answers may take to get out when the adapter ends.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Answers that wait for room before no more requests are read.
+const MOST_BACKLOG: usize = 4 << 20;
+
+/// A connection that another adapter has made.
+struct Incoming {
+    wire: Wire,
+}
+
+pub(super) struct Service {
+    core: Arc<Core>,
+    index: usize,
+    listeners: Vec<Socket>,
+    next_thread: usize,
+    pairs: Vec<Requester>,
+    links: HashMap<u128, Link>,
+    incoming: Vec<Incoming>,
+    scratch: (Vec<u8>, Vec<u8>),
+    fds: Vec<libc::pollfd>,
+    /// Since when there was nothing to do, and for how many rounds.
+    idle_since: Option<Instant>,
+    idle_rounds: u32,
+    may_spin: bool,
+}
+
+impl Service {
+    /// Thread `index`; the one with listeners deals out who connects.
+    pub(super) fn new(core: Arc<Core>, index: usize, listeners: Vec<Socket>) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        // Kernels on CPU threads need the processors more than an idle poll does.
+        let may_spin = processors >= 4 && core.config.threads.saturating_mul(core.config.sharers) < processors / 2;
+        Self {
+            core,
+            index,
+            listeners,
+            next_thread: 0,
+            pairs: Vec::new(),
+            links: HashMap::new(),
+            incoming: Vec::new(),
+            scratch: Default::default(),
+            fds: Vec::new(),
+            idle_since: None,
+            idle_rounds: 0,
+            may_spin,
+        }
+    }
+
+    /// Serves until the adapter ends.
+    pub(super) fn run(mut self) {
+        // SAFETY: sets a property of the calling thread; no pointers are involved.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
+        let core = self.core.clone();
+        let mut round = 0u32;
+        while !core.stop.load(Ordering::Acquire) {
+            round = round.wrapping_add(1);
+            let now = Instant::now();
+            let mut done = self.read_mail(now);
+            if core.is_dead() {
+                self.fall_silent();
+                continue;
+            }
+            for pair in &mut self.pairs {
+                done += pair.serve(&core, &mut self.links, &mut self.scratch, now);
+            }
+            // A queue pair that works in this process needs no sockets; those that do are looked at in every round.
+            if !self.links.is_empty() || !self.incoming.is_empty() || done == 0 || round.is_multiple_of(LOOK_EVERY) {
+                done += self.accept() + self.pump_links(now) + self.pump_incoming(now);
+            }
+            match done {
+                0 => self.rest(now),
+                _ => (self.idle_since, self.idle_rounds) = (None, 0),
+            }
+        }
+        self.say_the_last();
+    }
+
+    /// Gets answers to requests that were carried out on their way, within a moment: a peer may be waiting for the last of them.
+    fn say_the_last(&mut self) {
+        let until = Instant::now() + LAST_WORDS;
+        while !self.core.is_dead() && Instant::now() < until {
+            self.incoming.retain_mut(|i| i.wire.backlog() > 0 && i.wire.pump().is_ok());
+            if self.incoming.is_empty() {
+                break;
+            }
+            self.wait(FIRST_NAP);
+        }
+    }
+
+    /// What a dead adapter does: nothing, and nobody is told.
+    fn fall_silent(&mut self) {
+        self.listeners.clear();
+        std::thread::sleep(FIRST_NAP * 20);
+    }
+
+    fn read_mail(&mut self, now: Instant) -> usize {
+        let core = self.core.clone();
+        let Some(mailbox) = core.mail.get(self.index) else { return 0 };
+        let mail = mailbox.take();
+        let count = mail.len();
+        for m in mail {
+            match m {
+                Mail::Add(shared) => match Requester::new(&core, shared) {
+                    Ok(r) => self.pairs.push(r),
+                    Err(e) => tracing::warn!("a queue pair that cannot be served: {e}"),
+                },
+                Mail::Connect { number, peer, reply } => {
+                    let nic = peer.at.clone();
+                    let route = Route::find(&core, peer);
+                    let pair = self.pairs.iter_mut().find(|p| p.shared.number == number);
+                    let answer = match (pair, route) {
+                        (None, _) => Err("this side's queue pair cannot be served".to_owned()),
+                        (_, Err(e)) => Err(e),
+                        (Some(pair), Ok(route)) => {
+                            let linked = matches!(route, Route::Linked { .. });
+                            pair.connect(route);
+                            if linked {
+                                let until = now + core.config.timeouts.connect;
+                                let link = self.links.entry(nic.nic).or_insert_with(|| Link::new(nic));
+                                // A new attempt may find what an old one did not.
+                                link.denied = false;
+                                link.waiters.push(Waiter { reply, until });
+                                continue;
+                            }
+                            Ok(())
+                        }
+                    };
+                    // Who asked may have given up.
+                    let _ = reply.send(answer);
+                }
+                Mail::Reset { number, reply } => {
+                    let pair = self.pairs.iter_mut().find(|p| p.shared.number == number);
+                    let answer = pair.map_or(Ok(()), |p| p.reset().map_err(|e| e.to_string()));
+                    self.forget_links();
+                    let _ = reply.send(answer);
+                }
+                Mail::Close { number } => {
+                    self.pairs.retain(|p| p.shared.number != number);
+                    self.forget_links();
+                }
+                Mail::Incoming(socket) => self.welcome(socket),
+            }
+        }
+        count
+    }
+
+    /// Lets go of links that no queue pair uses any more.
+    fn forget_links(&mut self) {
+        let pairs = &self.pairs;
+        self.links.retain(|nic, link| !link.waiters.is_empty() || pairs.iter().any(|p| p.link() == Some(*nic)));
+    }
+
+    fn accept(&mut self) -> usize {
+        let mut count = 0;
+        for listener in &self.listeners {
+            while let Ok((socket, address)) = listener.accept() {
+                count += 1;
+                let ready = socket
+                    .set_nonblocking(true)
+                    .and_then(|()| if address.is_unix() { Ok(()) } else { prepare(&socket) });
+                if let Err(e) = ready {
+                    tracing::debug!("a connection that did not last: {e}");
+                    continue;
+                }
+                self.next_thread = (self.next_thread + 1) % self.core.config.threads;
+                self.core.post(self.next_thread, Mail::Incoming(socket));
+            }
+        }
+        count
+    }
+
+    fn welcome(&mut self, socket: Socket) {
+        let strangers = self.incoming.iter().filter(|i| !i.wire.is_open()).count();
+        if strangers >= MOST_STRANGERS {
+            tracing::warn!("{strangers} connections that have not said who they are: another one is turned away");
+            return;
+        }
+        match random() {
+            Ok(number) => {
+                let wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key.0, number);
+                self.incoming.push(Incoming { wire });
+            }
+            Err(e) => tracing::warn!("no random bytes from the system: {e}"),
+        }
+    }
+
+    fn pump_links(&mut self, now: Instant) -> usize {
+        let Self { core, links, pairs, .. } = self;
+        let (me, key, t) = (core.endpoint.nic, &core.config.key.0, &core.config.timeouts);
+        let mut done = 0;
+        for (nic, link) in links.iter_mut() {
+            let wanted = pairs.iter().any(|p| p.link() == Some(*nic) && p.is_busy());
+            done += usize::from(link.pump(me, key, t, wanted, now));
+            let mut cut = None;
+            for _ in 0..FRAMES {
+                let Some(wire) = &mut link.wire else { break };
+                let range = match wire.next() {
+                    Ok(Some(range)) => range,
+                    Ok(None) => break,
+                    Err(e) => {
+                        cut = Some(e);
+                        break;
+                    }
+                };
+                done += 1;
+                match Frame::decode(wire.frame(range)) {
+                    Some(Frame::Pong) => {}
+                    Some(Frame::Response { pair, nonce, sequence, answer }) => {
+                        if let Some(p) = pairs.iter_mut().find(|p| p.shared.number == pair && p.link() == Some(*nic)) {
+                            p.answered(core, nonce, sequence, &answer, now);
+                        }
+                    }
+                    _ => {
+                        cut = Some(Cut::Garbage("a frame that a peer does not answer with"));
+                        break;
+                    }
+                }
+            }
+            if let Some(why) = cut {
+                link.cut(&why, now);
+            }
+        }
+        done
+    }
+
+    fn pump_incoming(&mut self, now: Instant) -> usize {
+        let Self { core, incoming, scratch, .. } = self;
+        let t = core.config.timeouts;
+        let mut done = 0;
+        incoming.retain_mut(|i| {
+            let known = i.wire.is_open();
+            let limit = if known { 2 * t.silence } else { t.connect };
+            let result = serve_peer(core, &mut i.wire, scratch);
+            if let Ok(n) = &result {
+                done += n;
+            }
+            let quiet = now.duration_since(i.wire.heard()) > limit;
+            match result {
+                Ok(_) if !quiet => true,
+                Ok(_) => false,
+                Err(e) => {
+                    if !matches!(e, Cut::Closed) {
+                        tracing::warn!(peer = %format_args!("{:032x}", i.wire.peer()), "a connection was refused or lost: {e}");
+                    }
+                    false
+                }
+            }
+        });
+        done
+    }
+
+    /// Nothing to do: spins, yields, or sleeps until a socket or a message wakes it.
+    fn rest(&mut self, now: Instant) {
+        let since = *self.idle_since.get_or_insert(now);
+        let idle = now.duration_since(since);
+        self.idle_rounds = self.idle_rounds.saturating_add(1);
+        let awake = !self.pairs.is_empty();
+        if awake && self.may_spin && idle < SPIN {
+            std::hint::spin_loop();
+            return;
+        }
+        if awake && self.idle_rounds <= YIELDS {
+            std::thread::yield_now();
+            return;
+        }
+        let nap = match (awake, idle < PATIENCE) {
+            (false, _) => LONG_NAP,
+            (true, true) => FIRST_NAP,
+            (true, false) => LONGEST_NAP,
+        };
+        let alarm = self.pairs.iter().filter_map(Requester::alarm).min();
+        let nap = alarm.map_or(nap, |at| nap.min(at.saturating_duration_since(now)));
+        self.wait(nap);
+    }
+
+    fn wait(&mut self, nap: Duration) {
+        let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        self.fds.clear();
+        self.fds.extend(self.core.mail.get(self.index).map(|m| readable(m.fd())));
+        self.fds.extend(self.listeners.iter().map(|l| readable(l.as_raw_fd())));
+        self.fds.extend(self.links.values().filter_map(|l| l.wire.as_ref()).map(watch));
+        self.fds.extend(self.incoming.iter().map(|i| watch(&i.wire)));
+        let time = libc::timespec { tv_sec: nap.as_secs() as libc::time_t, tv_nsec: nap.subsec_nanos().into() };
+        // SAFETY: the array and the time are borrowed for the call; no signal mask is changed.
+        unsafe { libc::ppoll(self.fds.as_mut_ptr(), self.fds.len() as libc::nfds_t, &time, std::ptr::null()) };
+    }
+}
+
+/// Reads a peer's requests, carries them out and answers.
+fn serve_peer(core: &Core, wire: &mut Wire, scratch: &mut (Vec<u8>, Vec<u8>)) -> Result<usize, Cut> {
+    let mut done = usize::from(wire.pump()?);
+    for _ in 0..FRAMES {
+        if wire.backlog() > MOST_BACKLOG {
+            break;
+        }
+        let Some(range) = wire.next()? else { break };
+        done += 1;
+        let peer = wire.peer();
+        let frame = Frame::decode(wire.frame(range)).ok_or(Cut::Garbage("a frame that is none"))?;
+        match answer_to(core, peer, &frame, &mut scratch.0)? {
+            Some(bytes) => wire.send(&bytes),
+            None => continue,
+        }
+    }
+    if done > 0 {
+        wire.pump()?;
+    }
+    Ok(done)
+}
+
+/// The answer to a frame, encoded; `None`: there is none.
+fn answer_to(core: &Core, peer: u128, frame: &Frame<'_>, data: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Cut> {
+    let (number, nonce, from, from_nonce, sequence, answered, command) = match frame {
+        Frame::Ping => return Ok(Some(Frame::Pong.encode())),
+        Frame::Request { pair, nonce, from, from_nonce, sequence, answered, command } => {
+            (*pair, *nonce, *from, *from_nonce, *sequence, *answered, command)
+        }
+        _ => return Err(Cut::Garbage("a frame that a peer does not ask with")),
+    };
+    let respond = |answer: Answer<'_>| Frame::Response { pair: from, nonce: from_nonce, sequence, answer }.encode();
+    let gone = |why| Ok(Some(respond(Answer::Gone(why))));
+    let Some(pair) = core.pair(number).filter(|p| !p.closed.load(Ordering::Acquire)) else {
+        return gone("the peer has closed its queue pair");
+    };
+    let mut state = lock(&pair.state);
+    if state.nonce != nonce {
+        return gone("the peer has reset its queue pair");
+    }
+    match &state.peer {
+        // It is not connected yet: the request comes again.
+        None => return Ok(None),
+        Some(p) if (p.at.nic, p.number, p.nonce) != (peer, from, from_nonce) => {
+            return gone("the peer's queue pair is connected with another");
+        }
+        Some(_) => {}
+    }
+    let responder = &mut state.responder;
+    responder.forget(answered);
+    if sequence != responder.expected {
+        // Behind: it was carried out, and its answer was lost. Ahead: one before it was lost, and both come again.
+        return Ok(responder.again(sequence).map(<[u8]>::to_vec));
+    }
+    if !responder.has_room() {
+        return Err(Cut::Garbage("a peer that does not say which answers it has"));
+    }
+    let answer = responder.execute(&core.memory, command, data);
+    let ready = answer != Answer::NotReady;
+    if let Answer::Failed(f) = &answer
+        && f.syndrome != Syndrome::FLUSHED
+    {
+        tracing::debug!(pair = number, "a peer's request was refused: {f}");
+    }
+    let bytes = respond(answer);
+    if ready {
+        responder.expected += 1;
+        responder.answers.push_back((sequence, bytes.clone()));
+    }
+    Ok(Some(bytes))
+}

@@ -1,0 +1,265 @@
+//! Strangers, and peers that do not keep to the rules.
+
+use super::*;
+use crate::soft::nic::endpoint::{Endpoint, PairAddress, random};
+use crate::soft::nic::frame::{GREETING, Greeting, Step};
+use crate::soft::nic::memory::lock;
+use crate::soft::nic::seal::End;
+use crate::soft::nic::wire::{Cut, Wire};
+use crate::soft::nic::{Answer, Command, Frame};
+use proptest::prelude::*;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+fn tcp(side: &Side) -> TcpStream {
+    let at = PairAddress::read(&side.pair.address()).unwrap().at.tcp[0];
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// Reads until the other side closes; what came.
+fn rest(mut stream: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    // A reset is an end too.
+    let _ = stream.read_to_end(&mut all);
+    all
+}
+
+#[test]
+fn strangers_learn_nothing_and_do_no_harm() {
+    let (mut a, mut b) = (Side::new("sockets,tcp"), Side::new("sockets,tcp"));
+    join(&mut a, &mut b);
+    let nic = PairAddress::read(&b.pair.address()).unwrap().at.nic;
+    let hello = |to| Greeting::new(Step::Hello, [1; 32], 5, to).encode();
+    for bytes in [
+        &[0u8; GREETING][..],
+        b"GET / HTTP/1.1\r\nHost: somewhere\r\nAccept: everything that there is, and more\r\n\r\n\r\n\r\n\r\n\r\n",
+    ] {
+        let mut s = tcp(&b);
+        s.write_all(bytes).unwrap();
+        assert_eq!(rest(s), [0u8; 0]);
+    }
+    // Who means another adapter is told so, and nothing else.
+    let mut s = tcp(&b);
+    s.write_all(&hello(nic ^ 1)).unwrap();
+    let told: [u8; GREETING] = rest(s).try_into().unwrap();
+    assert_eq!(Greeting::decode(&told).unwrap().step, Step::Mistaken);
+    // Who proves nothing is denied.
+    let mut s = tcp(&b);
+    s.write_all(&hello(nic)).unwrap();
+    s.write_all(&Greeting::new(Step::Proof, [9; 32], 5, nic).encode()).unwrap();
+    let told = rest(s);
+    assert_eq!(told.len(), 2 * GREETING);
+    assert_eq!(told[GREETING + 10], Step::Denied as u8);
+    let mut p = a.poster();
+    p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
+    assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
+}
+
+/// A peer that knows the key, on a connection of its own.
+fn member(side: &Side, me: u128) -> Wire {
+    let at = PairAddress::read(&side.pair.address()).unwrap().at;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    socket.connect(&SockAddr::unix(format!("\0{}", at.unix.unwrap())).unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut wire = Wire::initiate(socket, me, at.nic, &KEY, random().unwrap());
+    until(|| {
+        wire.pump().unwrap();
+        wire.is_open()
+    });
+    wire
+}
+
+fn until(mut f: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !f() {
+        assert!(started.elapsed() < crate::rdma::served::testing::LIMIT);
+        std::thread::yield_now();
+    }
+}
+
+fn is_cut(mut wire: Wire) -> bool {
+    let mut cut = false;
+    until(|| {
+        cut = matches!(wire.pump(), Err(Cut::Closed | Cut::Io(_)));
+        while !cut && matches!(wire.next(), Ok(Some(_))) {}
+        cut
+    });
+    cut
+}
+
+#[test]
+fn members_that_break_the_rules_are_cut_off() {
+    let b = Side::new("sockets");
+    for bad in [&[][..], &[9, 9, 9], &Frame::Pong.encode()] {
+        let mut wire = member(&b, 7);
+        wire.send(bad);
+        assert!(is_cut(wire));
+    }
+    let mut wire = member(&b, 7);
+    wire.send(&vec![1; crate::soft::nic::frame::MAX_FRAME + 1]);
+    assert!(is_cut(wire), "too long");
+    // A well-formed request for a queue pair that is connected with nobody gets no answer; for one that is not there it does.
+    let request = |pair| Frame::Request {
+        pair,
+        nonce: 1,
+        from: 1,
+        from_nonce: 1,
+        sequence: 0,
+        answered: 0,
+        command: Command::Read { remote: b.remote(0), total: 8, offset: 0, bytes: 8 },
+    };
+    let mut wire = member(&b, 7);
+    wire.send(&request(0x999).encode());
+    let mut answer = None;
+    until(|| {
+        wire.pump().unwrap();
+        if let Some(range) = wire.next().unwrap() {
+            answer = Some(wire.frame(range).to_vec());
+        }
+        answer.is_some()
+    });
+    let answer = answer.unwrap();
+    assert!(matches!(Frame::decode(&answer), Some(Frame::Response { answer: crate::soft::nic::Answer::Gone(_), .. })));
+}
+
+/// The queue pair as connected with queue pair 1 of adapter 7.
+fn promise(pair: &SoftQueuePair) -> PairAddress {
+    let me = PairAddress { at: Endpoint::new(7, None, Vec::new()), number: 1, nonce: 1 };
+    lock(&pair.shared.state).peer = Some(me);
+    PairAddress::read(&pair.address()).unwrap()
+}
+
+/// A connection to it, and what makes its requests: the adding of 1 to the first word.
+fn connected(b: &Side) -> (Wire, impl Fn(u64, u64) -> Vec<u8> + use<>) {
+    let at = promise(&b.pair);
+    let (remote, pair, nonce) = (b.remote(0), at.number, at.nonce);
+    let request = move |sequence, answered| {
+        let command = Command::Atomic { remote, action: Atomic::FetchAdd { add: 1 } };
+        Frame::Request { pair, nonce, from: 1, from_nonce: 1, sequence, answered, command }.encode()
+    };
+    (member(b, 7), request)
+}
+
+fn answer(wire: &mut Wire) -> Vec<u8> {
+    let mut answer = None;
+    until(|| {
+        wire.pump().unwrap();
+        answer = wire.next().unwrap().map(|range| wire.frame(range).to_vec());
+        answer.is_some()
+    });
+    answer.unwrap()
+}
+
+#[test]
+fn a_request_that_comes_twice_is_carried_out_once() {
+    let b = Side::new("sockets");
+    let (mut wire, request) = connected(&b);
+    wire.send(&request(0, 0));
+    let first = answer(&mut wire);
+    assert!(matches!(Frame::decode(&first), Some(Frame::Response { sequence: 0, answer: Answer::Old(0), .. })));
+    // Over this connection and over a new one; one that is ahead is left alone until those before it have come.
+    wire.send(&request(0, 0));
+    assert_eq!(answer(&mut wire), first);
+    drop(wire);
+    let mut wire = member(&b, 7);
+    wire.send(&request(2, 0));
+    wire.send(&request(0, 0));
+    assert_eq!(answer(&mut wire), first);
+    wire.send(&request(1, 1));
+    let second = answer(&mut wire);
+    assert!(matches!(Frame::decode(&second), Some(Frame::Response { sequence: 1, answer: Answer::Old(1), .. })));
+    // Its answer is not kept any more, and it is not carried out again either.
+    wire.send(&request(0, 1));
+    wire.send(&Frame::Ping.encode());
+    assert_eq!(Frame::decode(&answer(&mut wire)), Some(Frame::Pong));
+    assert_eq!(b.word(0), 2);
+}
+
+#[test]
+fn a_peer_that_takes_no_answers_is_cut_off() {
+    let b = Side::new("sockets");
+    let (mut wire, request) = connected(&b);
+    for i in 0..2000 {
+        wire.send(&request(i, 0));
+    }
+    until(|| {
+        let cut = wire.pump().is_err();
+        while !cut && matches!(wire.next(), Ok(Some(_))) {}
+        cut
+    });
+    assert_eq!(b.word(0), 1024, "as many as answers are kept");
+}
+
+#[test]
+fn a_slow_peer_is_not_waited_for() {
+    let (mut a, mut b) = (Side::new("sockets"), Side::new("sockets"));
+    join(&mut a, &mut b);
+    // It asks for much and reads little.
+    let end = b.nic.create_pair(plan(6)).unwrap();
+    let PairAddress { number: pair, nonce, .. } = promise(&end);
+    let mut wire = member(&b, 7);
+    for sequence in 0..400 {
+        let bytes = crate::soft::nic::MAX_DATA as u32;
+        let command = Command::Read { remote: b.remote(0), total: bytes.into(), offset: 0, bytes };
+        let answered = sequence;
+        wire.send(&Frame::Request { pair, nonce, from: 1, from_nonce: 1, sequence, answered, command }.encode());
+    }
+    wire.pump().unwrap();
+    let mut p = a.poster();
+    for _ in 0..100 {
+        p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
+        assert_eq!(syndrome(&p.wait()), 0);
+    }
+    assert_eq!(b.word(0), 100);
+}
+
+#[test]
+fn the_two_ends_of_a_connection_are_told_apart() {
+    assert_ne!(End::Initiator, End::Responder);
+    let b = Side::new("sockets");
+    let mut wires: Vec<_> = (0..10).map(|i| member(&b, i)).collect();
+    for w in &mut wires {
+        w.send(&Frame::Ping.encode());
+        until(|| {
+            w.pump().unwrap();
+            w.next().unwrap().is_some()
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn random_entries_never_stop_an_adapter(entries in proptest::collection::vec(any::<[u8; 32]>(), 1..12), near: bool) {
+        let (a, b) = pair_of("");
+        let mut p = a.poster();
+        for e in &entries {
+            let mut block = [0; 64];
+            block[..32].copy_from_slice(e);
+            if near {
+                // A control segment that is right but for its opcode and length.
+                block[0..4].copy_from_slice(&[0, (p.next >> 8) as u8, p.next as u8, e[3] % 0x24]);
+                block[4..8].copy_from_slice(&(a.pair.number() << 8 | u32::from(e[7] % 5)).to_be_bytes());
+                block[8..16].copy_from_slice(&[0, 0, 0, 8, 0, 0, 0, 0]);
+            }
+            p.write_bytes(&block);
+        }
+        p.write(Flags::SIGNALLED, Operation::Nop);
+        p.ring();
+        loop {
+            let c = p.wait();
+            if usize::from(c.wqe_counter) + 1 >= p.next as usize || syndrome(&c) != 0 {
+                break;
+            }
+        }
+        // Somebody else is still served.
+        let mut q = b.poster();
+        q.post(Flags::SIGNALLED, add(a.remote(0), 1, b.local(0, 8)));
+        prop_assert_eq!(syndrome(&q.wait()), 0);
+    }
+}

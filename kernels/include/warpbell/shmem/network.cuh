@@ -1,0 +1,258 @@
+// What calls do with PEs that loads and stores do not reach: work requests to an RDMA adapter (mlx5.cuh).
+//
+// All of this is called, and not inlined (see `out_of_line`), and takes addresses and numbers instead of types and scopes: a world
+// whose PEs all reach each other has none of it in its way, and a kernel's compiler makes few copies.
+//
+//   put      from the symmetric heap: the adapter reads it there. Up to 28 bytes of anything: inside the request. Anything else:
+//            through the staging of the requests' own blocks, a piece for each thread at a time
+//   get      into the symmetric heap: the adapter writes there. Anything else: through staging, and copied out
+//   words    of signals and collectives: inside the request
+//
+// The requests of a `lane` to one PE go to one queue pair, and are done there in their order: the lane of a block's own calls is the
+// block, that of a team's calls is the channel, whichever blocks take turns in it.
+//
+// Two keys name each heap. Writes by the data key may overtake each other on the bus of the PE that they go to; those by the strict
+// key come after everything before them. So what somebody may wait for goes by the strict key, and whatever else is short.
+//
+// Each function answers a word of status.h, or enters what went wrong in the error log and answers zeroes.
+#pragma once
+
+#include <warpbell/error.cuh>
+#include <warpbell/shmem/network_request.cuh>
+
+namespace warpbell {
+namespace detail {
+
+// Scalars and not the world: an address of it that escapes would have it copied to the stack.
+WB_FN_COLD void raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
+                                 uint64_t offset, uint64_t bytes, uint32_t channel) {
+  const uint32_t shown = bytes < 0xffffffffu ? static_cast<uint32_t>(bytes) : 0xffffffffu;
+  raise_error(control, wb_error{word, pe, me, channel, call, shown, offset});
+}
+
+}  // namespace detail
+
+namespace network {
+
+constexpr uint64_t message_bytes = uint64_t{1} << 30;  // the most that one request moves (InfiniBand: 2^31)
+constexpr uint64_t strict_bytes = 4096;                // the longest put by the strict key
+
+// The lane of the calling block.
+WB_FN uint32_t own_lane() { return blockIdx.x; }
+
+WB_FN const wb_peer* peer_of(const wb_network* net, uint32_t pe) { return reinterpret_cast<const wb_peer*>(net->peers) + pe; }
+// Whether data goes there by loads and stores all the same.
+WB_FN bool is_near(const wb_network* net, uint32_t pe) {
+  return pe == net->pe || (peer_of(net, pe)->flags & WB_PEER_LOAD_STORE) != 0;
+}
+WB_FN mlx5::work_queue_ref queue_at(const wb_network* net, const wb_peer* peer, uint32_t lane) {
+  wb_send_queue* all = reinterpret_cast<wb_send_queue*>(peer->queues);
+  return mlx5::work_queue_ref(all + (lane & (peer->queue_count - 1)), reinterpret_cast<const wb_control*>(net->control));
+}
+// Whether the adapter can name the bytes: memory of the heap.
+WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
+  const uint64_t offset = at - net->local;
+  return offset < net->heap_bytes && bytes <= net->heap_bytes - offset;
+}
+
+// One call on its way to one PE.
+struct way {
+  const wb_network* net;
+  const wb_peer* peer;
+  mlx5::work_queue_ref queue;
+  uint32_t call, pe, lane;
+
+  WB_FN way(const wb_network* n, uint32_t c, uint32_t p, uint32_t l)
+      : net(n), peer(peer_of(n, p)), queue(queue_at(n, peer_of(n, p), l)), call(c), pe(p), lane(l) {}
+
+  // `here` is the symmetric address.
+  WB_FN mlx5::remote strict(uint64_t here) const { return mlx5::remote{here - net->local + peer->heap, mlx5::be32{peer->strict_key}}; }
+  WB_FN mlx5::remote data(uint64_t here, uint64_t bytes) const {
+    return mlx5::remote{here - net->local + peer->heap, mlx5::be32{bytes <= strict_bytes ? peer->strict_key : peer->key}};
+  }
+  WB_FN mlx5::local own(uint64_t here) const { return mlx5::local{here - net->local + net->heap, mlx5::be32{net->key}}; }
+
+  // Whether nothing is on its way.
+  WB_FN bool is_idle() const {
+    return order::load_acquire(&queue.q->completed) == order::load_relaxed(&queue.q->ticket) && order::load_relaxed(&queue.q->failed) == 0;
+  }
+  // Waits for what it has read into the heap, and everything else of the queue pair before it.
+  WB_FN uint32_t landed(mlx5::request last) const {
+    if (queue.q->flags & WB_SEND_CONSISTENCY) last = post(queue, flushing(own(net->local)));
+    return completed(queue, last);
+  }
+
+  // What has become of it; enters it if it is an error.
+  WB_FN uint32_t ended(uint32_t word, uint64_t at, uint64_t bytes) const {
+    if (word == WB_DONE) return word;
+    const uint32_t channel = call >= WB_CALL_BARRIER ? lane : 0;
+    detail::raise_call_error(reinterpret_cast<const wb_control*>(net->control), word, call, pe, net->pe, at - net->local, bytes,
+                             channel);
+    return word;
+  }
+};
+
+// --- bytes in registers ----------------------------------------------------------------------------------------------
+
+// Up to inline_write_max bytes of memory at any alignment.
+WB_FN mlx5::write_payload gather(uint64_t from, uint32_t bytes) {
+  mlx5::write_payload p{};
+  const bool aligned = (from & 3u) == 0;
+#pragma unroll
+  for (uint32_t i = 0; i < mlx5::inline_write_max / 4; ++i) {
+    const uint64_t at = from + 4 * i;
+    if (4 * i + 4 <= bytes && aligned) {
+      p.w[i] = *reinterpret_cast<const uint32_t*>(at);
+    } else {
+#pragma unroll 1
+      for (uint32_t k = 0; k < 4 && 4 * i + k < bytes; ++k) p.w[i] |= uint32_t{*reinterpret_cast<const uint8_t*>(at + k)} << 8 * k;
+    }
+  }
+  return p;
+}
+
+// --- puts ------------------------------------------------------------------------------------------------------------
+
+// Thread `rank` of `count` that make the call together, as everywhere here. With `finish`, the source may be used again once all
+// of them have returned; without, that of a heap only after a quiet.
+WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
+                        uint32_t rank, uint32_t count, bool finish) {
+  if (bytes == 0) return WB_DONE;
+  const way w(net, call, pe, lane);
+  uint32_t word = WB_DONE;
+  if (bytes <= mlx5::inline_write_max) {
+    if (rank != 0) return WB_DONE;
+    const uint32_t some = static_cast<uint32_t>(bytes);
+    word = so_far(post(w.queue, inline_write(w.strict(to), gather(from, some), some)));
+  } else if (in_heap(net, from, bytes)) {
+    if (rank != 0) return WB_DONE;
+    mlx5::request last{};
+    for (uint64_t done = 0; done < bytes && word == WB_DONE; done += message_bytes) {
+      const uint64_t left = bytes - done, some = left < message_bytes ? left : message_bytes;
+      last = post(w.queue, moving(mlx5::op_write, w.data(to + done, bytes), w.own(from + done), static_cast<uint32_t>(some)));
+      word = so_far(last);
+    }
+    if (finish && word == WB_DONE) word = completed(w.queue, last);
+  } else {
+    const uint64_t piece = w.queue.q->staging_bytes;
+    for (uint64_t done = rank * piece; done < bytes && word == WB_DONE; done += count * piece) {
+      const uint64_t left = bytes - done, some = left < piece ? left : piece;
+      word = so_far(post(w.queue, copying(w.data(to + done, bytes), from + done, static_cast<uint32_t>(some))));
+    }
+  }
+  return w.ended(word, to, bytes);
+}
+
+// One value of up to 16 bytes.
+WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to, uint64_t low, uint64_t high, uint32_t bytes,
+                              uint32_t pe, uint32_t lane) {
+  const way w(net, call, pe, lane);
+  const mlx5::write_payload p{{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+                               static_cast<uint32_t>(high >> 32), 0, 0, 0}};
+  return w.ended(so_far(post(w.queue, inline_write(w.strict(to), p, bytes))), to, bytes);
+}
+
+// Elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart: a request for each.
+WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t from, int64_t to_gap, int64_t from_gap, uint32_t bytes,
+                                uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
+  const way w(net, WB_CALL_PUT, pe, own_lane());
+  uint32_t word = WB_DONE;
+  for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
+    const int64_t e = static_cast<int64_t>(i);
+    word = so_far(post(w.queue, inline_write(w.strict(to + e * to_gap), gather(from + e * from_gap, bytes), bytes)));
+  }
+  return w.ended(word, to, bytes);
+}
+
+// --- gets ------------------------------------------------------------------------------------------------------------
+
+// With `finish`, the data is there once all threads have returned and met; without, data for the heap only after a quiet.
+WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
+                        uint32_t rank, uint32_t count, bool finish) {
+  if (bytes == 0) return WB_DONE;
+  const way w(net, call, pe, lane);
+  uint32_t word = WB_DONE;
+  if (in_heap(net, to, bytes)) {
+    if (rank != 0) return WB_DONE;
+    mlx5::request last{};
+    for (uint64_t done = 0; done < bytes && word == WB_DONE; done += message_bytes) {
+      const uint64_t left = bytes - done, some = left < message_bytes ? left : message_bytes;
+      last = post(w.queue, moving(mlx5::op_read, w.data(from + done, bytes), w.own(to + done), static_cast<uint32_t>(some)));
+      word = so_far(last);
+    }
+    if (finish && word == WB_DONE) word = w.landed(last);
+  } else {
+    const uint64_t piece = w.queue.q->staging_bytes;
+    for (uint64_t done = rank * piece; done < bytes && word == WB_DONE; done += count * piece) {
+      const uint64_t left = bytes - done, some = left < piece ? left : piece;
+      word = fetch(w.queue, reading(w.data(from + done, bytes), static_cast<uint32_t>(some)), to + done, nullptr);
+    }
+  }
+  return w.ended(word, from, bytes);
+}
+
+// One value of up to 16 bytes; what is beyond it is anything.
+WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, uint32_t bytes, uint32_t pe, uint32_t lane) {
+  const way w(net, WB_CALL_GET, pe, lane);
+  order::detail::pair value{0, 0};
+  w.ended(fetch(w.queue, reading(w.strict(from), bytes), 0, &value), from, bytes);
+  return value;
+}
+
+// Elements as of `put_strided`. Into the heap, all of a thread's requests are under way at once.
+WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t from, int64_t to_gap, int64_t from_gap, uint32_t bytes,
+                                uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
+  const way w(net, WB_CALL_GET, pe, own_lane());
+  uint32_t word = WB_DONE;
+  if (rank >= n) return word;
+  if (in_heap(net, to, (n - 1) * static_cast<uint64_t>(to_gap) + bytes)) {
+    mlx5::request last{};
+    for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
+      const int64_t e = static_cast<int64_t>(i);
+      last = post(w.queue, moving(mlx5::op_read, w.strict(from + e * from_gap), w.own(to + e * to_gap), bytes));
+      word = so_far(last);
+    }
+    if (word == WB_DONE) word = w.landed(last);
+  } else {
+    for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
+      const int64_t e = static_cast<int64_t>(i);
+      word = fetch(w.queue, reading(w.strict(from + e * from_gap), bytes), to + e * to_gap, nullptr);
+    }
+  }
+  return w.ended(word, from, bytes);
+}
+
+// --- completion and order --------------------------------------------------------------------------------------------
+
+// Waits for what has been posted to all PEs in a lane; or, for all_lanes, in every lane. The threads share the PEs.
+constexpr uint32_t all_lanes = 0xffffffffu;
+WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, uint32_t rank, uint32_t count) {
+  uint32_t word = WB_DONE;
+  for (uint32_t pe = rank; pe < net->size; pe += count) {
+    const wb_peer* peer = peer_of(net, pe);
+    const uint32_t queues = peer->queues == 0 ? 0 : lane == all_lanes ? peer->queue_count : 1;
+    for (uint32_t i = 0; i < queues; ++i) {
+      const way w(net, call, pe, lane == all_lanes ? i : lane);
+      const uint32_t one = w.ended(w.is_idle() ? static_cast<uint32_t>(WB_DONE) : w.landed(w.queue.everything()), net->local, 0);
+      if (one != WB_DONE) word = one;
+    }
+  }
+  return word;
+}
+
+// Before this thread's next store to a PE that stores reach, what it has asked the adapter to do there is done: the two ways know
+// nothing of each other. To all such PEs, or to one. Requests that follow need nothing: they are done in their order.
+WB_FN_COLD uint32_t settle(const wb_network* net, uint32_t call, uint32_t lane, uint32_t only) {
+  uint32_t word = WB_DONE;
+  const bool all = only == WB_NO_PE;
+  for (uint32_t pe = all ? 0 : only; pe < (all ? net->size : only + 1); ++pe) {
+    if (!is_near(net, pe) || peer_of(net, pe)->queues == 0) continue;
+    const way w(net, call, pe, lane);
+    const uint32_t one = w.ended(w.is_idle() ? static_cast<uint32_t>(WB_DONE) : completed(w.queue, w.queue.everything()), net->local, 0);
+    if (one != WB_DONE) word = one;
+  }
+  return word;
+}
+
+}  // namespace network
+}  // namespace warpbell

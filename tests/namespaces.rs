@@ -1,0 +1,272 @@
+//! Worlds between two hosts, here two network namespaces with a virtual cable between them: what is transferred is right, whatever
+//! becomes of the packets, or the failure has a name and comes in time.
+//!
+//! Needs root, and `ip` and `tc` of iproute2; elsewhere the tests say that they do not run. `WARPBELL_REQUIRE_NAMESPACES` and
+//! `WARPBELL_REQUIRE_NETEM` make that an error.
+#![cfg(all(feature = "cli", target_os = "linux"))]
+
+#[path = "namespaces/hosts.rs"]
+mod hosts;
+#[path = "namespaces/ranks.rs"]
+mod ranks;
+
+use hosts::Hosts;
+use ranks::{Rank, start, start_program};
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use warpbell::args;
+use warpbell::engine::{Engine, Grid};
+use warpbell::memory::Place;
+use warpbell::shmem::World;
+
+/// Says to a process of this program that it is a rank, and how long its kernels wait at most.
+const DEADLINE: &str = "WARPBELL_TEST_DEADLINE";
+/// Words that go to the other host in each turn.
+const WORDS: usize = 32 << 10;
+/// Far longer than anything here takes that goes well.
+const LONG: Duration = Duration::from_secs(120);
+/// How long the network is gone when it comes back.
+const SHORT: Duration = Duration::from_secs(3);
+/// How long kernels wait where it does not.
+const BRIEF: Duration = Duration::from_secs(8);
+/// Turns after which a transfer is under way.
+const UNDER_WAY: u64 = 3;
+
+/// One test at a time: with the ranks of several the processors of a small machine would be the bottleneck.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+// --- a rank ----------------------------------------------------------------------------------------------------------
+
+/// One line of output, in one piece.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
+}
+
+/// Not a test by itself: what the processes that the tests start do.
+#[test]
+fn a_rank() {
+    let Ok(deadline) = std::env::var(DEADLINE) else { return };
+    let failed = match turns(Duration::from_secs(deadline.parse().unwrap())) {
+        Ok(()) => std::process::exit(0),
+        Err(e) => e.to_string(),
+    };
+    say(&format!("failed: {failed}"));
+    std::process::exit(1);
+}
+
+/// What word `i` of a turn is, as `pe` sends it. The first one says whether it is the last turn.
+fn word(pe: usize, turn: u64, i: usize, last: bool) -> u64 {
+    if i == 0 {
+        u64::from(last)
+    } else {
+        (turn << 32 | (i as u64) << 1 | pe as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// Both ranks put words into each other's memory from kernels, turn after turn, and look at what came, until rank 0 reads a line.
+fn turns(deadline: Duration) -> Result<(), Box<dyn std::error::Error>> {
+    let engine = Engine::cpu()?;
+    engine.set_deadline(deadline)?;
+    let world = World::builder(&engine).heap_bytes(16 << 20).build()?;
+    let me = world.my_pe();
+    say(&format!("path: {}", world.path()));
+    let enough = Arc::new(AtomicBool::new(false));
+    if me == 0 {
+        let heard = enough.clone();
+        std::thread::spawn(move || {
+            let _ = std::io::stdin().lock().read_line(&mut String::new());
+            heard.store(true, Ordering::Relaxed);
+        });
+    }
+    let (to, flag) = (world.malloc::<u64>(WORDS)?, world.calloc::<u64>(1)?);
+    let values = engine.allocate(Place::Device, 8 * WORDS)?;
+    let grid = Grid { blocks: 1, threads: engine.grid(1, 1).threads };
+    world.barrier_all()?;
+    for turn in 1.. {
+        let last = enough.load(Ordering::Relaxed);
+        let sent: Vec<u64> = (0..WORDS).map(|i| word(me, turn, i, last)).collect();
+        values.set_slice(0, &sent)?;
+        engine.launch("wb_shmem_ring", grid, args!(&world, &to, &values, WORDS as u64, &flag, turn))?.finish()?;
+        let came = to.read(0, WORDS)?;
+        let said_last = came[0] != 0;
+        if let Some(i) = (0..WORDS).find(|&i| came[i] != word(1 - me, turn, i, said_last)) {
+            return Err(format!("turn {turn}: word {i} is {:#x}", came[i]).into());
+        }
+        // Only then may the other side write again.
+        engine.launch("wb_shmem_barrier", grid, args!(&world))?.finish()?;
+        say(&format!("turn {turn}"));
+        if last || said_last {
+            break;
+        }
+    }
+    world.barrier_host()?;
+    say("all turns were right");
+    Ok(())
+}
+
+// --- the tests -------------------------------------------------------------------------------------------------------
+
+/// Two ranks of this program whose kernels wait so long, in the middle of their transfers.
+fn under_way(hosts: &Hosts, deadline: Duration) -> [Rank; 2] {
+    let mut ranks = start(hosts, |command| {
+        command
+            .args(["--exact", "a_rank", "--nocapture", "--test-threads=1"])
+            .env(DEADLINE, deadline.as_secs().to_string());
+    });
+    for rank in &mut ranks {
+        let path = rank.until(LONG, |line| line.split_once("path: ").map(|(_, path)| path.to_owned()));
+        assert!(path.contains("soft") && path.contains("tcp"), "{path}");
+        go_on(rank, UNDER_WAY);
+    }
+    ranks
+}
+
+/// So many more turns.
+#[track_caller]
+fn go_on(rank: &mut Rank, turns: u64) {
+    for _ in 0..turns {
+        rank.until(LONG, |line| line.starts_with("turn ").then_some(()));
+    }
+}
+
+/// Tells them to stop; all that came was right.
+#[track_caller]
+fn end_well(mut ranks: [Rank; 2]) {
+    ranks[0].tell("enough");
+    for rank in ranks {
+        let (well, text) = rank.finish(LONG);
+        assert!(well && text.contains("all turns were right"), "{text}");
+    }
+}
+
+/// They end by themselves, soon after what they wait at most, and each names the other.
+#[track_caller]
+fn end_badly(ranks: [Rank; 2]) {
+    let started = Instant::now();
+    for (me, rank) in ranks.into_iter().enumerate() {
+        let (well, text) = rank.finish(LONG);
+        let failed = text.lines().find(|l| l.contains("failed: ")).unwrap_or_else(|| panic!("no failure:\n{text}"));
+        println!("rank {me} after {:.1?}: {failed}", started.elapsed());
+        assert!(!well);
+        let other = 1 - me;
+        assert!(failed.contains(&format!("PE {other}")) || failed.contains(&format!("rank {other}")), "{failed}");
+    }
+}
+
+#[test]
+fn kernels_of_two_hosts_put_into_each_others_memory() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::joined() else { return };
+    let mut ranks = under_way(&hosts, LONG);
+    go_on(&mut ranks[1], 10);
+    end_well(ranks);
+}
+
+#[test]
+fn a_transfer_goes_on_when_the_cable_is_plugged_in_again() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::joined() else { return };
+    let mut ranks = under_way(&hosts, LONG);
+    hosts.pull();
+    std::thread::sleep(SHORT);
+    hosts.plug();
+    ranks.iter_mut().for_each(|rank| go_on(rank, 2 * UNDER_WAY));
+    end_well(ranks);
+}
+
+#[test]
+fn a_pulled_cable_is_a_named_failure() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::joined() else { return };
+    let ranks = under_way(&hosts, BRIEF);
+    hosts.pull();
+    end_badly(ranks);
+}
+
+#[test]
+fn a_killed_rank_is_named_by_the_other_host() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::joined() else { return };
+    let [zero, mut one] = under_way(&hosts, LONG);
+    one.kill();
+    let (well, text) = zero.finish(LONG);
+    let failed = text.lines().find(|l| l.contains("failed: ")).unwrap_or_else(|| panic!("no failure:\n{text}"));
+    assert!(!well && (failed.contains("rank 1") || failed.contains("PE 1")), "{failed}");
+}
+
+#[test]
+fn late_lost_doubled_and_overtaken_packets_change_nothing() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::joined() else { return };
+    if !hosts.treat("delay 5ms 4ms loss 3% duplicate 2% reorder 10%") {
+        return;
+    }
+    let mut ranks = under_way(&hosts, LONG);
+    go_on(&mut ranks[1], UNDER_WAY);
+    assert!(hosts.dropped() > 0, "no packet was lost");
+    end_well(ranks);
+}
+
+#[test]
+fn a_transfer_goes_on_after_a_time_in_which_every_packet_was_lost() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::joined() else { return };
+    if !hosts.treat("delay 1ms") {
+        return;
+    }
+    let mut ranks = under_way(&hosts, LONG);
+    assert!(hosts.treat("loss 100%"));
+    std::thread::sleep(SHORT);
+    assert!(hosts.dropped() > 0, "no packet was lost");
+    assert!(hosts.treat("delay 1ms"));
+    ranks.iter_mut().for_each(|rank| go_on(rank, 2 * UNDER_WAY));
+    end_well(ranks);
+}
+
+#[test]
+fn a_network_that_loses_everything_is_a_named_failure() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::joined() else { return };
+    if !hosts.treat("delay 1ms") {
+        return;
+    }
+    let ranks = under_way(&hosts, BRIEF);
+    assert!(hosts.treat("loss 100%"));
+    end_badly(ranks);
+}
+
+/// Where the command is: beside this program's build, or on the path.
+fn warpbell() -> PathBuf {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_warpbell"));
+    if built.exists() { built } else { PathBuf::from("warpbell") }
+}
+
+#[test]
+fn benchmarks_between_two_hosts_find_nothing_wrong() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::joined() else { return };
+    for test in ["put_bw", "get_bw", "p_ping_pong", "atomic_rate", "barrier", "reduce"] {
+        let ranks = start_program(&hosts, &warpbell(), |command| {
+            command.args(["bench", "shmem", test, "--engine", "cpu", "-b", "8", "-e", "8k", "-f", "32"]);
+            command.args(["-n", "20", "-w", "2", "--window", "4k", "--runs", "1", "--deadline", "60s"]);
+        });
+        let mut text = String::new();
+        for rank in ranks {
+            let (well, said) = rank.finish(LONG);
+            assert!(well, "{test}: {said}");
+            text += &said;
+        }
+        println!("{text}");
+        let rows: Vec<&str> =
+            text.lines().filter(|l| l.trim_start().starts_with(|c: char| c.is_ascii_digit())).collect();
+        assert!(!rows.is_empty() && rows.iter().all(|row| row.split_whitespace().next_back() == Some("0")), "{text}");
+        assert!(text.contains("soft"), "{text}");
+    }
+}

@@ -1,0 +1,9 @@
+//! What runs in the virtual machine of `tests/rig/run --rdma` and nowhere else: adapters over a libibverbs device, which is Soft-RoCE
+//! on a network device that leads nowhere. Anywhere else the tests say so and pass.
+
+mod adapter;
+mod calls;
+mod perftest;
+mod refusals;
+mod setting;
+mod tables;
