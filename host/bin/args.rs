@@ -477,7 +477,7 @@ pub struct RdmaArgs {
     /// Options of the software NIC (docs/measuring-rdma.md) [default: $WARPBELL_SOFT_NIC]
     #[arg(long, value_name = "OPTIONS")]
     pub soft: Option<String>,
-    /// Who posts: kernels on the engine, the CPU, or one after the other
+    /// Who posts: kernels on the engine, the CPU on the same rings, the CPU by verbs calls, or one after the other
     #[arg(long, value_enum, default_value_t = InitiatorChoice::Both)]
     pub initiator: InitiatorChoice,
     /// Write the report as JSON to this file, or to standard output with -
@@ -512,7 +512,7 @@ pub enum AdapterKind {
 /// Who posts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum InitiatorChoice {
-    /// Kernels, then the CPU
+    /// Kernels, then the CPU; over verbs then the CPU by verbs calls
     Both,
     /// Kernels, on the engine
     Kernel,
@@ -522,6 +522,9 @@ pub enum InitiatorChoice {
     CpuEngine,
     /// The CPU, to the same kind of queue pair over the same adapter
     Host,
+    /// The CPU, by verbs calls to the device (transport verbs)
+    #[value(alias = "cpu")]
+    Verbs,
 }
 
 /// One test, or all.

@@ -1,7 +1,7 @@
 //! The seam between an RDMA adapter and the rest: an mlx5 NIC driven by kernels, a proxy in front of any verbs device, and the
 //! software NIC all look like this. Above it are worlds and benchmarks; the layouts that kernels see are mlx5's in every case.
 
-use super::{QueueMemory, QueuePlan, RdmaError};
+use super::{DirectPosting, QueueMemory, QueuePlan, RdmaError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::BitOr;
@@ -169,4 +169,10 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
     /// A queue pair that is not connected yet.
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError>;
+    /// A queue pair without rings that the calling thread posts to by verbs calls, so many requests at once; `None` where there are no
+    /// such calls.
+    fn create_direct(&self, requests: u32) -> Result<Option<Box<dyn DirectPosting>>, RdmaError> {
+        let _ = requests;
+        Ok(None)
+    }
 }

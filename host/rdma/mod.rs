@@ -21,6 +21,7 @@ mod mlx5;
 mod open;
 mod port;
 mod poster;
+mod posting;
 #[cfg(any(feature = "rdma", test))]
 mod proxy;
 mod queue_memory;
@@ -44,6 +45,7 @@ pub use library::VerbsLibrary;
 pub use open::open;
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};
 pub use poster::{PostError, Poster};
+pub use posting::{DirectPosting, Posting};
 pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
 pub use scan::{RdmaDevice, mlx5_model};
 pub use tclass::{ClassOverride, TrafficClass};

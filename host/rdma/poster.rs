@@ -3,7 +3,7 @@
 //! One thread drives the queue pair, by the same entries, doorbell record and doorbell as kernels (mlx5.cuh). Counters have 64
 //! bits, count blocks of the send ring and never wrap.
 
-use super::{QueueMemory, QueuePair};
+use super::{Posting, QueueMemory, QueuePair};
 use crate::wire::mlx5::cqe::{Completion, Cqe, CqeError, Failure};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
 use crate::wire::mlx5::send_ring::wire_index;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Why posting or waiting failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,18 +96,24 @@ pub enum PostError {
         /// Block that it names.
         counter: u16,
     },
+    /// A verbs call, or what it answered.
+    #[error("queue pair {number:#x}: {reason}")]
+    Verbs {
+        /// Queue pair.
+        number: u32,
+        /// Why.
+        reason: String,
+    },
     /// Nothing came.
-    #[error(
-        "queue pair {number:#x}: no completion within {waited:?}; {in_flight} blocks from block {completed} on are in flight"
-    )]
+    #[error("queue pair {number:#x}: no completion within {waited:?}; {in_flight} in flight from {completed} on")]
     TimedOut {
         /// Queue pair.
         number: u32,
         /// How long.
         waited: Duration,
-        /// Blocks in flight.
+        /// Blocks in flight, or requests where there is no ring.
         in_flight: u64,
-        /// Blocks before it are complete.
+        /// What is before it is complete.
         completed: u64,
     },
 }
@@ -149,11 +155,6 @@ struct Posted {
     blocks: u64,
     operation: Opcode,
 }
-
-/// Looks at the completions between two looks at the clock.
-const LOOK_EVERY: u32 = 256;
-/// Looks before a wait lets others have the processor: where there are few, the adapter may be a thread.
-const SPINS: u32 = 64;
 
 /// Drives one queue pair from this thread, alone.
 #[derive(Debug)]
@@ -213,98 +214,9 @@ impl Poster {
         self.queue.as_ref()
     }
 
-    /// Blocks posted so far: what [`Self::wait`] takes to wait for everything.
-    pub fn posted(&self) -> u64 {
-        self.posted
-    }
-
-    /// Blocks known complete: an entry that ends before or at it is done.
-    pub fn completed(&self) -> u64 {
-        self.completed
-    }
-
     /// Blocks that an entry may have now.
     pub fn room(&self) -> u64 {
         self.ring.blocks() - (self.posted - self.completed)
-    }
-
-    /// Writes an entry, without ringing for it; answers the count of blocks at its end, which [`Self::wait`] takes. Completions are
-    /// found by signalled entries, so at the latest the last one before a wait must be `signalled`.
-    pub fn post(&mut self, operation: Operation<'_>, signalled: bool) -> Result<u64, PostError> {
-        self.sound()?;
-        let number = self.number;
-        let flags = if signalled { Flags::SIGNALLED } else { Flags::UNSIGNALLED };
-        let opcode = operation.opcode();
-        let wqe = Wqe { index: wire_index(self.posted), qpn: number, flags, target: None, operation };
-        let bytes = wqe.to_bytes().map_err(|source| PostError::Entry { number, source })?;
-        let wanted = (bytes.len() / BLOCK_BYTES) as u64;
-        if wanted > self.room() {
-            let in_flight = self.posted - self.completed;
-            return Err(PostError::Full { number, wanted, in_flight, blocks: self.ring.blocks() });
-        }
-        for (i, block) in (self.posted..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
-            let at = self.ring.offset(i);
-            for (w, word) in block.chunks_exact(size_of::<u64>()).enumerate() {
-                let word = u64::from_ne_bytes(word.try_into().unwrap_or_default());
-                self.blocks.word64(at + w * size_of::<u64>()).store(word, Ordering::Relaxed);
-            }
-        }
-        self.in_flight.push_back(Posted { first: self.posted, blocks: wanted, operation: opcode });
-        self.posted += wanted;
-        Ok(self.posted)
-    }
-
-    /// Tells the adapter of everything posted: doorbell record, then doorbell.
-    pub fn ring(&mut self) {
-        if self.rung == self.posted {
-            return;
-        }
-        let send = QpRecord::new(0, self.posted).send;
-        let word = u32::from_ne_bytes(bytemuck::cast(send));
-        self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
-        let doorbell = u64::from_ne_bytes(SendDoorbell::new(self.number, self.posted).to_bytes());
-        // Behind everything that the adapter reads when it sees this, also where it is a register.
-        fence(Ordering::SeqCst);
-        self.doorbell.word64(0).store(doorbell, Ordering::Release);
-        self.rung = self.posted;
-    }
-
-    /// Takes what has completed; answers [`Self::completed`].
-    pub fn poll(&mut self) -> Result<u64, PostError> {
-        self.sound()?;
-        let result = if self.collapsed { self.poll_collapsed() } else { self.poll_ring() };
-        if let Err(e) = result {
-            self.failed = Some(e.clone());
-            return Err(e);
-        }
-        Ok(self.completed)
-    }
-
-    /// Polls until everything before block `end` is complete, at most `within`.
-    pub fn wait(&mut self, end: u64, within: Duration) -> Result<(), PostError> {
-        let mut turns = 0u32;
-        let mut since = None;
-        while self.poll()? < end {
-            turns = turns.wrapping_add(1);
-            if turns > SPINS {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-            if turns.is_multiple_of(LOOK_EVERY) {
-                let waited = since.get_or_insert_with(Instant::now).elapsed();
-                if waited > within {
-                    return Err(self.late(waited));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The error of who has polled for so long and seen nothing.
-    pub fn late(&self, waited: Duration) -> PostError {
-        let (number, in_flight) = (self.number, self.posted - self.completed);
-        PostError::TimedOut { number, waited, in_flight, completed: self.completed }
     }
 
     fn sound(&self) -> Result<(), PostError> {
@@ -370,6 +282,72 @@ impl Poster {
         }
         self.completed += named.blocks;
         Ok(())
+    }
+}
+
+impl Posting for Poster {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    fn post(&mut self, operation: Operation<'_>, signalled: bool) -> Result<u64, PostError> {
+        self.sound()?;
+        let number = self.number;
+        let flags = if signalled { Flags::SIGNALLED } else { Flags::UNSIGNALLED };
+        let opcode = operation.opcode();
+        let wqe = Wqe { index: wire_index(self.posted), qpn: number, flags, target: None, operation };
+        let bytes = wqe.to_bytes().map_err(|source| PostError::Entry { number, source })?;
+        let wanted = (bytes.len() / BLOCK_BYTES) as u64;
+        if wanted > self.room() {
+            let in_flight = self.posted - self.completed;
+            return Err(PostError::Full { number, wanted, in_flight, blocks: self.ring.blocks() });
+        }
+        for (i, block) in (self.posted..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let at = self.ring.offset(i);
+            for (w, word) in block.chunks_exact(size_of::<u64>()).enumerate() {
+                let word = u64::from_ne_bytes(word.try_into().unwrap_or_default());
+                self.blocks.word64(at + w * size_of::<u64>()).store(word, Ordering::Relaxed);
+            }
+        }
+        self.in_flight.push_back(Posted { first: self.posted, blocks: wanted, operation: opcode });
+        self.posted += wanted;
+        Ok(self.posted)
+    }
+
+    fn ring(&mut self) {
+        if self.rung == self.posted {
+            return;
+        }
+        let send = QpRecord::new(0, self.posted).send;
+        let word = u32::from_ne_bytes(bytemuck::cast(send));
+        self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
+        let doorbell = u64::from_ne_bytes(SendDoorbell::new(self.number, self.posted).to_bytes());
+        // Behind everything that the adapter reads when it sees this, also where it is a register.
+        fence(Ordering::SeqCst);
+        self.doorbell.word64(0).store(doorbell, Ordering::Release);
+        self.rung = self.posted;
+    }
+
+    fn poll(&mut self) -> Result<u64, PostError> {
+        self.sound()?;
+        let result = if self.collapsed { self.poll_collapsed() } else { self.poll_ring() };
+        if let Err(e) = result {
+            self.failed = Some(e.clone());
+            return Err(e);
+        }
+        Ok(self.completed)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.queue.failure()
     }
 }
 

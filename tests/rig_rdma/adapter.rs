@@ -187,7 +187,9 @@ fn what_the_device_refuses_comes_back_as_its_syndrome() {
         let error = post(&mut poster, write).expect_err(what);
         println!("{what}: {error}");
         let PostError::Failed { failure, .. } = &error else { panic!("{what}: {error}") };
-        assert_eq!(failure.syndrome, syndrome, "{what}");
+        // The kernel's Soft-RoCE flushes what failed on its own side, and forgets why (rxe_comp.c, flush_send_wqe).
+        let own = syndrome == Syndrome::LOCAL_PROTECTION && failure.syndrome == Syndrome::FLUSHED;
+        assert!(failure.syndrome == syndrome || own, "{what}: {failure}");
         let mut bytes = vec![0; BYTES];
         far.region.read(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&b| b == 0x11), "{what}: something was written");

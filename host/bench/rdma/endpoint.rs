@@ -4,7 +4,9 @@ use super::setting::{Setting, Test, Verb};
 use super::table::Address;
 use super::{Initiator, Kind, RdmaBenchError, Side, kernel};
 use crate::memory::{MemoryError, Place, Region, Space};
-use crate::rdma::{MemoryRange, Poster, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights};
+use crate::rdma::{
+    DirectPosting, MemoryRange, Poster, Posting, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
+};
 use crate::shmem::bootstrap::Bootstrap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -97,7 +99,69 @@ pub(super) enum Driver {
     /// Kernels, which find them in a table.
     Kernel(Vec<Box<dyn QueuePair>>, kernel::Queues),
     /// The CPU.
-    Host(Vec<Poster>),
+    Host(Vec<Box<dyn Posting>>),
+}
+
+/// A queue pair of either kind, until it is connected.
+enum Made {
+    Rings(Box<dyn QueuePair>),
+    Direct(Box<dyn DirectPosting>),
+}
+
+impl Made {
+    fn new(side: &Side<'_>, initiator: Initiator, space: &Space, setting: &Setting) -> Result<Self, RdmaBenchError> {
+        if initiator != Initiator::Verbs {
+            let (space, log_blocks) = (space.clone(), log_blocks_of(setting));
+            return Ok(Self::Rings(side.adapter.create(QueuePlan { space, log_blocks, collapsed: false })?));
+        }
+        let made = side.adapter.create_direct(setting.tx_depth)?;
+        made.map(Self::Direct).ok_or_else(|| RdmaBenchError::NoVerbs { transport: side.adapter.path().transport })
+    }
+
+    fn number(&self) -> u32 {
+        match self {
+            Self::Rings(pair) => pair.number(),
+            Self::Direct(direct) => direct.number(),
+        }
+    }
+
+    fn address(&self) -> QueueAddress {
+        match self {
+            Self::Rings(pair) => pair.address(),
+            Self::Direct(direct) => direct.address(),
+        }
+    }
+
+    fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
+        match self {
+            Self::Rings(pair) => pair.connect(peer),
+            Self::Direct(direct) => direct.connect(peer),
+        }
+    }
+}
+
+impl Driver {
+    fn new(
+        side: &Side<'_>,
+        initiator: Initiator,
+        in_host_memory: bool,
+        made: Vec<Made>,
+    ) -> Result<Self, RdmaBenchError> {
+        let mut pairs = Vec::new();
+        let mut posters = Vec::new();
+        for one in made {
+            match one {
+                Made::Rings(pair) if initiator == Initiator::Kernel => pairs.push(pair),
+                Made::Rings(pair) => posters.push(Box::new(Poster::new(pair)?) as Box<dyn Posting>),
+                Made::Direct(direct) => posters.push(direct.into_posting()),
+            }
+        }
+        if initiator != Initiator::Kernel {
+            return Ok(Self::Host(posters));
+        }
+        let table = kernel::Queues::new(side, &pairs, in_host_memory)?;
+        Ok(Self::Kernel(pairs, table))
+    }
 }
 
 #[derive(Debug)]
@@ -122,23 +186,22 @@ impl Endpoint {
         // Each kind of initiator has its memory: a CPU that waits for a byte has to see it.
         let space = match initiator {
             Initiator::Kernel => side.engine.space().clone(),
-            Initiator::Host => Space::cpu(),
+            Initiator::Host | Initiator::Verbs => Space::cpu(),
         };
         let span = setting.span();
         let half = span * u64::from(setting.queue_pairs);
         let bytes = 2 * half as usize;
         let made = (|| -> Result<_, RdmaBenchError> {
             let (memory, registration) = Self::memory(side, &space, bytes)?;
-            let log_blocks = log_blocks_of(setting);
-            let create = |_| side.adapter.create(QueuePlan { space: space.clone(), log_blocks, collapsed: false });
+            let create = |_| Made::new(side, initiator, &space, setting);
             let queues = (0..setting.queue_pairs).map(create).collect::<Result<Vec<_>, _>>()?;
             Ok((memory, registration, queues))
         })();
         let offer = made.as_ref().map_err(ToString::to_string).map(|(_, registration, queues)| Offer {
             setting: setting.clone(),
             initiator,
-            queues: queues.iter().map(|q| q.address()).collect(),
-            numbers: queues.iter().map(|q| q.number()).collect(),
+            queues: queues.iter().map(Made::address).collect(),
+            numbers: queues.iter().map(Made::number).collect(),
             address: registration.address(),
             key: registration.remote_key(),
         });
@@ -168,26 +231,9 @@ impl Endpoint {
         if let Some(Err(reason)) = all.into_iter().nth(rank) {
             return Err(RdmaBenchError::OtherSide { rank, reason });
         }
-        let numbers = queues.iter().map(|q| q.number()).collect();
+        let numbers = queues.iter().map(Made::number).collect();
         let endpoint = Self { registration, memory, peer, numbers, initiator, span, half };
-        let driver = match initiator {
-            Initiator::Kernel => {
-                let table = kernel::Queues::new(side, &queues, endpoint.memory.host().is_some())?;
-                Driver::Kernel(queues, table)
-            }
-            Initiator::Host => Driver::Host(
-                queues
-                    .into_iter()
-                    .map(|q| {
-                        let number = q.number();
-                        Poster::new(q).map_err(|e| RdmaError::Queue {
-                            blocks: 1 << log_blocks_of(setting),
-                            reason: format!("{number:#x}: {e}"),
-                        })
-                    })
-                    .collect::<Result<_, _>>()?,
-            ),
-        };
+        let driver = Driver::new(side, initiator, endpoint.memory.host().is_some(), queues)?;
         Ok((endpoint, driver))
     }
 

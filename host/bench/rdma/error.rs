@@ -28,6 +28,15 @@ pub enum RdmaBenchError {
     /// The other side cannot be reached.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// The rings cannot be posted to from the CPU.
+    #[error(transparent)]
+    Poster(#[from] PostError),
+    /// Verbs calls were asked for.
+    #[error("transport {transport} has no verbs calls: --initiator verbs needs --transport verbs")]
+    NoVerbs {
+        /// Which.
+        transport: crate::rdma::Transport,
+    },
     /// The CPU's messages.
     #[error("messages of {bytes} bytes posted by the CPU: after {done} of them, {source}{}", because(.failure))]
     Posting {

@@ -39,8 +39,10 @@ pub const LIMIT: Duration = Duration::from_secs(600);
 pub enum Initiator {
     /// Kernels, on the engine.
     Kernel,
-    /// A CPU thread of the program.
+    /// A CPU thread of the program, on the same kind of rings.
     Host,
+    /// A CPU thread of the program, by verbs calls.
+    Verbs,
 }
 
 impl fmt::Display for Initiator {
@@ -48,6 +50,7 @@ impl fmt::Display for Initiator {
         f.write_str(match self {
             Self::Kernel => "kernel",
             Self::Host => "host",
+            Self::Verbs => "verbs",
         })
     }
 }
@@ -140,15 +143,19 @@ impl<'a> RdmaBench<'a> {
     pub fn post_list(&self) -> u32 {
         match self.initiator {
             Initiator::Kernel => self.setting.post_list.min(self.side.engine.warp_width()),
-            Initiator::Host => self.setting.post_list,
+            Initiator::Host | Initiator::Verbs => self.setting.post_list,
         }
     }
 
     /// What stands above the table.
     pub fn head<'h>(&'h self, path: &'h AdapterPath) -> table::Head<'h> {
         let (local, remote) = self.endpoint.addresses();
-        // Of what a kernel posts together the last entry is the one with a completion.
-        let cq_mod = if self.initiator == Initiator::Kernel { self.post_list() } else { self.setting.cq_mod };
+        // Of what a kernel posts together the last entry is the one with a completion; verbs calls ask for one each.
+        let cq_mod = match self.initiator {
+            Initiator::Kernel => self.post_list(),
+            Initiator::Host => self.setting.cq_mod,
+            Initiator::Verbs => 1,
+        };
         table::Head { setting: &self.setting, path, inline_bytes: self.setting.inline_bytes, cq_mod, local, remote }
     }
 
@@ -182,10 +189,10 @@ impl<'a> RdmaBench<'a> {
 
     /// Both sides tell each other how it went, and look at what arrived.
     fn conclude(&self, bytes: u64, sent: Result<Sent, RdmaBenchError>) -> Result<Row, RdmaBenchError> {
-        let mine = sent.as_ref().map_err(ToString::to_string).and_then(|sent| {
+        let mine = sent.as_ref().map_err(ToString::to_string).map(|sent| {
             let figures = self.posts().then(|| self.bandwidth(bytes, sent));
             let figures = figures.map(|b| (b.iterations, b.peak_bytes_per_s, b.average_bytes_per_s, b.messages_per_s));
-            Ok(Told { done: sent.done.clone(), figures })
+            Told { done: sent.done.clone(), figures }
         });
         let told: Vec<Result<Told, String>> = endpoint::exchange(&self.side, self.patience(), &mine)?;
         let sent = sent?;

@@ -3,7 +3,7 @@
 use super::endpoint::{Endpoint, Half, LAST_CALL, sign_of};
 use super::setting::{Atomic, Kind, Setting, Verb};
 use super::{RdmaBenchError, Sent, Side, Stamps};
-use crate::rdma::{PostError, Poster};
+use crate::rdma::{PostError, Posting};
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{self, Operation, Payload, Remote};
 use std::ptr::NonNull;
@@ -18,7 +18,7 @@ const LOOK_EVERY: u32 = 256;
 struct Progress {
     posted: u64,
     done: u64,
-    /// Blocks of the ring before the first message.
+    /// What the queue pair had counted before the first message.
     base: u64,
 }
 
@@ -51,7 +51,7 @@ impl Messages<'_> {
     }
 
     /// Writes message `i` of a queue pair into the ring.
-    fn post(&self, poster: &mut Poster, pair: u64, i: u64, signalled: bool) -> Result<u64, PostError> {
+    fn post(&self, poster: &mut dyn Posting, pair: u64, i: u64, signalled: bool) -> Result<u64, PostError> {
         let at = self.offset(pair, i);
         let here = DataSegment::new(self.local + at, self.local_key, self.bytes as u32);
         let there = |at| Remote { address: self.remote + at, key: self.remote_key };
@@ -69,7 +69,8 @@ impl Messages<'_> {
             }
             Verb::Write | Verb::Send => {
                 let bytes = self.bytes as usize;
-                let inline = inline.get_mut(..bytes).filter(|_| self.bytes <= self.setting.inline_bytes);
+                let most = self.setting.inline_bytes.min(poster.inline_bytes());
+                let inline = inline.get_mut(..bytes).filter(|_| self.bytes <= most);
                 // What is in the outbox was written by this thread, and nobody else writes it.
                 let inline = inline.and_then(|data| {
                     self.endpoint.region().read(at as usize, data).ok()?;
@@ -82,8 +83,8 @@ impl Messages<'_> {
         poster.post(operation, signalled)
     }
 
-    fn failed(&self, poster: &Poster, done: u64, source: PostError) -> RdmaBenchError {
-        let failure = poster.queue().failure();
+    fn failed(&self, poster: &dyn Posting, done: u64, source: PostError) -> RdmaBenchError {
+        let failure = poster.failure();
         RdmaBenchError::Posting { bytes: self.bytes, done, source, failure }
     }
 }
@@ -93,7 +94,7 @@ pub(super) fn run(
     side: &Side<'_>,
     setting: &Setting,
     endpoint: &Endpoint,
-    posters: &mut [Poster],
+    posters: &mut [Box<dyn Posting>],
     bytes: u64,
 ) -> Result<Sent, RdmaBenchError> {
     let (local, remote) = endpoint.ways(setting.test.verb);
@@ -103,14 +104,14 @@ pub(super) fn run(
     let m = Messages { setting, endpoint, bytes, local, remote, local_key, remote_key, slots, stride, started, side };
     match (setting.test.kind, posters) {
         (Kind::Bandwidth, posters) => bandwidth(&m, posters),
-        (Kind::Latency, [poster]) if setting.test.goes_there_and_back() => there_and_back(&m, poster),
-        (Kind::Latency, [poster]) => one_by_one(&m, poster),
+        (Kind::Latency, [poster]) if setting.test.goes_there_and_back() => there_and_back(&m, poster.as_mut()),
+        (Kind::Latency, [poster]) => one_by_one(&m, poster.as_mut()),
         (Kind::Latency, _) => Ok(Sent::default()),
     }
 }
 
 /// As many in flight as may be, on all queue pairs in turn.
-fn bandwidth(m: &Messages<'_>, posters: &mut [Poster]) -> Result<Sent, RdmaBenchError> {
+fn bandwidth(m: &Messages<'_>, posters: &mut [Box<dyn Posting>]) -> Result<Sent, RdmaBenchError> {
     let s = m.setting;
     let (depth, list, every) = (u64::from(s.tx_depth), u64::from(s.post_list), u64::from(s.cq_mod));
     let mut goals = vec![if s.duration.is_some() { u64::MAX } else { s.iterations }; posters.len()];
@@ -119,7 +120,7 @@ fn bandwidth(m: &Messages<'_>, posters: &mut [Poster]) -> Result<Sent, RdmaBench
     let (mut turns, mut idle_since, mut ended) = (0u32, None::<Instant>, 0);
     while all.iter().zip(&goals).any(|(p, goal)| p.done < *goal) {
         let mut moved = false;
-        for (pair, poster) in posters.iter_mut().enumerate() {
+        for (pair, poster) in posters.iter_mut().map(Box::as_mut).enumerate() {
             let (p, goal) = (&mut all[pair], &mut goals[pair]);
             // The last message of a test that runs for a time is one more, which asks for a completion.
             if *goal == u64::MAX && m.is_over() {
@@ -140,7 +141,7 @@ fn bandwidth(m: &Messages<'_>, posters: &mut [Poster]) -> Result<Sent, RdmaBench
                 poster.ring();
                 moved = true;
             }
-            // Each message is one block.
+            // Each message counts one, as a block of the ring or as a request.
             let complete = poster.poll().map_err(|e| m.failed(poster, poster.completed() - p.base, e))? - p.base;
             if complete > p.done {
                 ended = m.now();
@@ -165,7 +166,7 @@ fn bandwidth(m: &Messages<'_>, posters: &mut [Poster]) -> Result<Sent, RdmaBench
             let waited = if moved { Duration::ZERO } else { idle_since.get_or_insert_with(Instant::now).elapsed() };
             if waited > m.side.deadline {
                 let late = all.iter().position(|p| p.done < p.posted).unwrap_or(0);
-                return Err(m.failed(&posters[late], all[late].done, posters[late].late(waited)));
+                return Err(m.failed(posters[late].as_ref(), all[late].done, posters[late].late(waited)));
             }
         }
     }
@@ -174,7 +175,7 @@ fn bandwidth(m: &Messages<'_>, posters: &mut [Poster]) -> Result<Sent, RdmaBench
 }
 
 /// One after the other.
-fn one_by_one(m: &Messages<'_>, poster: &mut Poster) -> Result<Sent, RdmaBenchError> {
+fn one_by_one(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, RdmaBenchError> {
     let s = m.setting;
     let mut stamps = s.stamps().then(Stamps::default);
     let mut done = 0;
@@ -210,7 +211,7 @@ impl Sign {
 }
 
 /// A message there, and one back: as `there_and_back` of `kernels/bench/rdma.cu`.
-fn there_and_back(m: &Messages<'_>, poster: &mut Poster) -> Result<Sent, RdmaBenchError> {
+fn there_and_back(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, RdmaBenchError> {
     let s = m.setting;
     let begins = m.side.ranks.rank() == m.side.client;
     let sign_at = |half| {
@@ -219,7 +220,7 @@ fn there_and_back(m: &Messages<'_>, poster: &mut Poster) -> Result<Sent, RdmaBen
             .endpoint
             .region()
             .host()
-            .ok_or_else(|| m.failed(poster, 0, PostError::OutOfReach { number: poster.queue().number() }))?;
+            .ok_or_else(|| m.failed(poster, 0, PostError::OutOfReach { number: poster.number() }))?;
         // SAFETY: within the region: each half has at least the bytes of a message.
         Ok::<_, RdmaBenchError>(Sign(unsafe { base.add(at as usize) }))
     };

@@ -182,9 +182,13 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn initiators(&self) -> Vec<Initiator> {
+    fn initiators(&self, transport: Transport) -> Vec<Initiator> {
         match self.args.initiator {
+            InitiatorChoice::Both if transport == Transport::Verbs => {
+                vec![Initiator::Kernel, Initiator::Host, Initiator::Verbs]
+            }
             InitiatorChoice::Both => vec![Initiator::Kernel, Initiator::Host],
+            InitiatorChoice::Verbs => vec![Initiator::Verbs],
             InitiatorChoice::Host => vec![Initiator::Host],
             _ => vec![Initiator::Kernel],
         }
@@ -226,7 +230,7 @@ impl Job<'_> {
             text.line(format_args!("# not {note}"))?;
         }
         let mut tables = Vec::new();
-        for initiator in self.initiators() {
+        for initiator in self.initiators(adapter.path().transport) {
             let side = Side { adapter, engine: &self.engine, ranks, client, deadline: self.args.engine.deadline };
             let mut bench = RdmaBench::new(side, self.setting.clone(), initiator)?;
             let path = bench.path();
@@ -236,6 +240,7 @@ impl Job<'_> {
             }
             let who = match initiator {
                 Initiator::Kernel => format!("kernels on {}, a warp for each queue pair", self.engine),
+                Initiator::Verbs => "one CPU thread, by ibv_post_send".to_owned(),
                 _ => "one CPU thread, on the same rings".to_owned(),
             };
             let list =

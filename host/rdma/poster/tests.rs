@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::memory::{Place, Space};
+use crate::rdma::Posting;
 use crate::rdma::{QueueAddress, QueuePlan, RdmaError};
 use crate::wire::mlx5::cqe::Outcome;
 use crate::wire::mlx5::{Payload, Remote, Syndrome, Transport, VendorSyndrome};

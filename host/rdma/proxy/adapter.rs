@@ -1,12 +1,13 @@
 //! The proxy as an adapter: a device, its thread, its queue pairs.
 
+use super::direct::DirectVerbs;
 use super::{Bounce, Engine, Landing, Piece, Served, Service, engine::INLINE_BYTES};
 use crate::memory::{Place, Space};
 use crate::rdma::connection::random_psn;
 use crate::rdma::served::ServedRing;
 use crate::rdma::verbs::{Buffer, Context, DeviceLimits, MemoryKeys, ProtectionDomain, Registrar, VerbsQueue};
 use crate::rdma::{
-    Adapter, AdapterPath, Chosen, DeviceChoice, Endpoint, LinkLayer, MemoryRange, PortFacts, QueueAddress, QueueMemory,
+    Adapter, AdapterPath, Chosen, DeviceChoice, DirectPosting, Endpoint, LinkLayer, MemoryRange, PortFacts, QueueAddress, QueueMemory,
     QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, Transport,
 };
 use std::fmt;
@@ -111,6 +112,15 @@ impl Adapter for VerbsProxy {
         let slot = Arc::new(Mutex::new(Life { engine: Some(engine) }));
         s.service.add(slot.clone());
         Ok(Box::new(ProxyQueuePair { slot, memory, own, shared: s.clone() }))
+    }
+
+    fn create_direct(&self, requests: u32) -> Result<Option<Box<dyn DirectPosting>>, RdmaError> {
+        let s = &self.shared;
+        let window = requests.min(s.limits.requests.max(2) - 1).min(s.limits.completions.max(2) - 1);
+        let pieces = s.limits.pieces.clamp(1, PIECES);
+        let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, s.landing.clone())?;
+        let own = Endpoint::new(&s.port, queue.number(), random_psn());
+        Ok(Some(Box::new(DirectVerbs::new(queue, own, s.port.clone(), s.chosen.clone(), s.choice.clone(), window))))
     }
 }
 

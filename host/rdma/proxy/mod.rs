@@ -3,6 +3,8 @@
 
 #[cfg(feature = "rdma")]
 mod adapter;
+#[cfg(feature = "rdma")]
+mod direct;
 mod engine;
 mod service;
 #[cfg(test)]

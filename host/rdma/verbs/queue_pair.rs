@@ -134,6 +134,11 @@ impl VerbsQueue {
         unsafe { (*self.raw.0.as_ptr()).qp_num }
     }
 
+    /// Bytes that a request may carry itself.
+    pub fn inline_bytes(&self) -> u32 {
+        self.inline
+    }
+
     fn modify(&mut self, to: &str, attr: &mut ibv_qp_attr, masks: &[mask]) -> Result<(), RdmaError> {
         let all = masks.iter().fold(0, |all, m| all | m.0);
         // SAFETY: a live queue pair; `&mut self` serialises its changes of state.

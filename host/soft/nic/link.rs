@@ -124,10 +124,13 @@ impl Link {
     /// Keeps the connection: makes it if it is `wanted`, writes and reads. Answers whether anything moved.
     pub(super) fn pump(&mut self, me: u128, key: &[u8; KEY], t: &Timeouts, wanted: bool, now: Instant) -> bool {
         let wanted = wanted || !self.waiters.is_empty();
-        if self.wire.is_none() && wanted && !self.denied && now >= self.next_try {
-            if let Err(e) = self.connect(me, key, now) {
-                self.cut(&e, now);
-            }
+        if self.wire.is_none()
+            && wanted
+            && !self.denied
+            && now >= self.next_try
+            && let Err(e) = self.connect(me, key, now)
+        {
+            self.cut(&e, now);
         }
         let moved = match self.wire.as_mut().map(Wire::pump) {
             None => false,
