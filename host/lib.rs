@@ -11,7 +11,7 @@
 //! | [`mod@bench`] | measuring programs and their reports |
 //! | [`shmem`] | a world of PEs: symmetric memory, put and get, signals, collectives |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
-//! | [`soft`] | software devices: an NVMe controller with fault injection |
+//! | [`soft`] | software devices: an NVMe controller and a NIC, with fault injection |
 //! | [`rdma`] | RDMA devices: ports, addresses, traffic class |
 //! | [`nvme`] | the driver: registers, admin queue, queue pairs, namespaces |
 //! | [`engine`] | where kernels run: a GPU or CPU threads |

@@ -20,7 +20,10 @@ use std::time::Duration;
 use warpbell::args;
 use warpbell::engine::{Outcome, RunError};
 use warpbell::memory::Place as Memory;
-use warpbell::shmem::World;
+use warpbell::shmem::{Transport, World};
+
+/// Ways between PEs: what the machine has, and the software adapter.
+const WAYS: [Option<Transport>; 2] = [None, Some(Transport::Soft)];
 
 fn drawn(random: &mut SmallRng) -> Raw {
     Raw {
@@ -67,9 +70,11 @@ fn every_call(place: &Place, seed: u64) -> Program {
 #[test]
 fn every_call_does_what_the_model_says() {
     for (n, width, warps) in [(1, 1, 1), (2, 1, 3), (2, 4, 2), (3, 4, 1), (4, 1, 1), (8, 1, 1)] {
-        let place = Place::new(n, width, warps);
-        if let Err(difference) = place.check(every_call(&place, n as u64)) {
-            panic!("{n} PEs, {warps} warps of {width}: {difference}");
+        for way in WAYS {
+            let place = Place::over(way, n, width, warps);
+            if let Err(difference) = place.check(every_call(&place, n as u64)) {
+                panic!("{n} PEs, {warps} warps of {width}, {way:?}: {difference}");
+            }
         }
     }
 }
@@ -125,17 +130,18 @@ fn differs(place: &Place, seed: u64, calls: &[Raw]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, max_shrink_iters: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, failure_persistence: None, max_shrink_iters: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn random_programs_end_as_the_oracle_says(
         n in prop::sample::select(vec![2usize, 3, 4, 8]),
         wide in any::<bool>(),
+        way in prop::sample::select(WAYS.to_vec()),
         seed in any::<u64>(),
         calls in prop::collection::vec(raw(), 1..60),
     ) {
         let width = if wide && n < 8 { 4 } else { 1 };
-        let place = Place::new(n, width, 1 + (seed % 2) as u32);
+        let place = Place::over(way, n, width, 1 + (seed % 2) as u32);
         if let Err(difference) = differs(&place, seed, &calls) {
             return Err(TestCaseError::fail(difference));
         }
@@ -173,8 +179,8 @@ fn image_for_another_machine() {
 
 #[test]
 fn processes_do_what_the_model_says() {
-    for n in [2, 3, 4, 8] {
-        let said = between_processes(n, "rank_of_a_world");
+    for (n, transport) in [(2, "auto"), (3, "auto"), (4, "auto"), (8, "auto"), (2, "soft"), (3, "soft"), (8, "soft")] {
+        let said = between_processes(n, "rank_of_a_world", transport);
         assert_eq!(said.matches("as the model says").count(), n, "{said}");
     }
 }
@@ -197,10 +203,15 @@ fn messages(place: &Place, scope: Scope, n: usize, turns: u32) -> u64 {
 #[test]
 fn data_is_there_when_its_signal_is() {
     for (n, width, warps, turns) in [(2, 1, 2, 700), (3, 1, 1, 700), (4, 4, 2, 70), (2, 32, 2, 14)] {
-        let place = Place::new(n, width, warps);
-        for scope in [Scope::Thread, Scope::Warp, Scope::Block] {
-            for words in [1, 67] {
-                assert_eq!(messages(&place, scope, words, turns), 0, "{n} PEs, {warps} of {width}, {scope:?}, {words}");
+        for way in WAYS {
+            let place = Place::over(way, n, width, warps);
+            // A message over an adapter takes its thread some of the processors that the PEs run on.
+            let turns = if way.is_some() { turns / 7 } else { turns };
+            for scope in [Scope::Thread, Scope::Warp, Scope::Block] {
+                for words in [1, 67] {
+                    let wrong = messages(&place, scope, words, turns);
+                    assert_eq!(wrong, 0, "{n} PEs, {warps} of {width}, {way:?}, {scope:?}, {words}");
+                }
             }
         }
     }
@@ -210,7 +221,7 @@ fn data_is_there_when_its_signal_is() {
 fn what_others_write_is_collected_once_each() {
     const WORDS: usize = 40;
     for (n, some) in [(2, 0u32), (2, 1), (4, 0), (4, 1)] {
-        let place = Place::new(n, 1, 1);
+        let place = Place::over(WAYS[n / 4], n, 1, 1);
         let came = place.on_all(|world| {
             let words = world.malloc::<u32>(WORDS).unwrap();
             let status = world.engine().allocate(Memory::Device, 4 * WORDS).unwrap();
@@ -231,8 +242,10 @@ fn what_others_write_is_collected_once_each() {
 #[test]
 fn numbers_of_a_counter_are_drawn_once_each() {
     const NUMBERS: usize = 2000;
-    for (n, width, warps) in [(2, 1, 2), (4, 1, 1), (3, 4, 1)] {
-        let place = Place::new(n, width, warps);
+    for (n, width, warps, way) in
+        [(2, 1, 2, WAYS[0]), (4, 1, 1, WAYS[0]), (3, 4, 1, WAYS[0]), (2, 1, 2, WAYS[1]), (3, 4, 1, WAYS[1])]
+    {
+        let place = Place::over(way, n, width, warps);
         place.on_all(|world| {
             let counter = world.malloc::<u32>(1).unwrap();
             let drawn = world.malloc::<u32>(NUMBERS).unwrap();

@@ -323,6 +323,16 @@ fn ranks_of_a_launcher_meet_at_the_store() {
 }
 
 #[test]
+fn processes_reach_each_other_over_software_nics() {
+    for n in [2, 4] {
+        let ranks = launch("ring by the store", "cpu", 0..n, n, &[("WARPBELL_TRANSPORT", "soft")]);
+        for out in all_well(ranks, "ring by the store") {
+            assert!(out.contains(&format!("soft {n} PEs (Unix sockets), heap 8 MiB host, atomics by adapter")), "{out}");
+        }
+    }
+}
+
+#[test]
 fn a_rank_that_does_not_come_is_named() {
     for out in all_well(launch("missing", "cpu", 0..2, 3, &[("WARPBELL_TIMEOUT", "3s")]), "missing") {
         assert!(out.contains("rank 2"), "{out}");

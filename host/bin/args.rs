@@ -11,6 +11,7 @@ use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
 use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
 use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
+use warpbell::shmem::Transport;
 
 /// Ranks of a world at most.
 const MAX_RANKS: i64 = warpbell::engine::abi::MAX_PES as i64;
@@ -55,6 +56,10 @@ pub enum GraphCommand {
         /// are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
         pes: Option<u32>,
+        /// How PEs reach each other: auto, peer (loads and stores), mlx5, verbs or soft (docs/shmem.md) [default:
+        /// $WARPBELL_TRANSPORT, or auto]
+        #[arg(long, value_name = "TRANSPORT")]
+        transport: Option<Transport>,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -169,6 +174,9 @@ pub struct WorldArgs {
     /// PEs, as threads of this program; under a launcher its ranks are the PEs [default: one for each GPU; 2 on cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pes: Option<u32>,
+    /// How they reach each other: auto, peer (loads and stores), mlx5, verbs or soft (docs/shmem.md) [default: $WARPBELL_TRANSPORT, or auto]
+    #[arg(long, value_name = "TRANSPORT")]
+    pub transport: Option<Transport>,
 }
 
 /// The rungs of the mapping ladder.

@@ -1,6 +1,6 @@
 //! `warpbell graph`: load, place, run, check, print.
 
-use crate::args::{Edges, GraphArgs, GraphCommand, SourceArgs, Weights};
+use crate::args::{Edges, GraphArgs, GraphCommand, SourceArgs, Weights, WorldArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
@@ -54,10 +54,10 @@ pub struct Job {
 pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     let none = SourceArgs { source: Vec::new(), sources: None };
     let job = match command {
-        GraphCommand::Bfs { sources, pes, graph } => {
+        GraphCommand::Bfs { sources, pes, transport, graph } => {
             let job = Job { algorithm: Algorithm::Bfs, sources, graph };
-            if pes.is_some() || world::launched()?.is_some() {
-                return partitioned::run(&job, pes, interrupt);
+            if pes.is_some() || transport.is_some() || world::launched()?.is_some() {
+                return partitioned::run(&job, &WorldArgs { pes, transport }, interrupt);
             }
             job
         }

@@ -45,9 +45,9 @@ struct Store {
 }
 
 /// Runs the job on the PEs that were asked for.
-pub fn run(job: &Job, pes: Option<u32>, interrupt: &Interrupt) -> Result<(), Failure> {
+pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let args = &job.graph;
-    let plan = world::Plan::new(&WorldArgs { pes }, &args.engine)?;
+    let plan = world::Plan::new(world, &args.engine)?;
     // What cannot work is said before a device is touched.
     device::of_pe(&args.device, 0, plan.pes())?;
     let text = if plan.speaks() { Text::beside(args.json.as_deref()) } else { Text::none() };

@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Mutex;
 use warpbell::cuda::DeviceInfo;
 use warpbell::engine::Engine;
-use warpbell::shmem::World;
 use warpbell::shmem::bootstrap::{self, Bootstrap, Launched};
+use warpbell::shmem::{Transport, World};
 
 /// PEs on CPU threads unless told otherwise: enough to talk to each other.
 const CPU_PES: usize = 2;
@@ -19,6 +19,8 @@ pub struct Plan {
     /// Those of this process, in the order of their numbers.
     engines: Vec<Engine>,
     pes: usize,
+    /// Asked for on the command line.
+    transport: Option<Transport>,
     /// The first of this process.
     first: usize,
     /// How this process's one PE finds the others, if a launcher started it. Taken by the world.
@@ -44,7 +46,7 @@ impl Plan {
         }
         let pes = args.pes.map_or(if gpus > 1 { gpus } else { CPU_PES }, |n| n as usize);
         let engines = (0..pes).map(|pe| open(engine, pe, pes, gpus)).collect::<Result<_, _>>()?;
-        Ok(Self { engines, pes, first: 0, ranks: Mutex::new(None) })
+        Ok(Self { engines, pes, transport: args.transport, first: 0, ranks: Mutex::new(None) })
     }
 
     /// One PE: this process, as its launcher numbers it. Meets the others.
@@ -58,7 +60,8 @@ impl Plan {
         }
         let place = launched.local_rank.unwrap_or(launched.rank);
         let engines = vec![open(engine, place, launched.local_size.unwrap_or(size), gpus)?];
-        Ok(Self { engines, pes: size, first: launched.rank, ranks: Mutex::new(bootstrap::from_env()?) })
+        let ranks = Mutex::new(bootstrap::from_env()?);
+        Ok(Self { engines, pes: size, transport: args.transport, first: launched.rank, ranks })
     }
 
     /// PEs of the world.
@@ -87,8 +90,17 @@ impl Plan {
         let _stop = interrupt.stops_all(&self.engines);
         let ranks = self.ranks.lock().unwrap_or_else(|e| e.into_inner()).take();
         let worlds = match (ranks, self.engines.first()) {
-            (Some(ranks), Some(own)) => vec![World::builder(own).heap_bytes(heap_bytes).bootstrap(ranks).build()?],
-            _ => World::local_on(self.engines.clone(), heap_bytes)?,
+            (Some(ranks), Some(own)) => {
+                let mut builder = World::builder(own).heap_bytes(heap_bytes).bootstrap(ranks);
+                if let Some(transport) = self.transport {
+                    builder = builder.transport(transport);
+                }
+                vec![builder.build()?]
+            }
+            _ => match self.transport {
+                Some(transport) => World::local_on_over(self.engines.clone(), heap_bytes, transport)?,
+                None => World::local_on(self.engines.clone(), heap_bytes)?,
+            },
         };
         let failure = Mutex::new(None);
         let one = |world: World| match work(&world) {

@@ -33,17 +33,26 @@ fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
 
 /// Compiles and runs a program, which must end well and say so on its last line. Answers what it printed.
 pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) -> String {
+    stress_each(source, width, sanitize, &[arguments.to_vec()])
+}
+
+/// The same, run once with each list of arguments.
+pub fn stress_each(source: &str, width: u32, sanitize: bool, runs: &[Vec<&str>]) -> String {
     let source = root().join("tests/device").join(source);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join("program");
     let built = compile(&source, width, sanitize, &program);
     assert!(built.status.success(), "{} does not compile at width {width}:\n{}", source.display(), text(&built));
-    let mut command = Command::new(&program);
+    runs.iter().map(|arguments| run(&source, &program, width, sanitize, arguments)).collect()
+}
+
+fn run(source: &Path, program: &Path, width: u32, sanitize: bool, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
     command.args(arguments).env("TSAN_OPTIONS", "halt_on_error=1 exitcode=66");
     let ran = command.output().expect("the program starts");
     let how = if sanitize { " under ThreadSanitizer" } else { "" };
     let said = text(&ran);
-    assert!(ran.status.success(), "{} at width {width}{how}: {}\n{said}", source.display(), ran.status);
+    assert!(ran.status.success(), "{} {arguments:?} at width {width}{how}: {}\n{said}", source.display(), ran.status);
     let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(printed.lines().last().is_some_and(|l| l.ends_with(": ok")), "it did not come to its end:\n{said}");
     printed

@@ -4,6 +4,7 @@
 #include <warpbell/shmem.cuh>
 
 #include "../../kernels/shmem/basic.cu"
+#include "../../kernels/shmem/host.cu"
 
 namespace calls {
 

@@ -118,3 +118,57 @@ impl AdapterChoice {
 fn none_of(found: &Found) -> RdmaBenchError {
     RdmaBenchError::NoAdapter { reasons: found.reasons.join("; ") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shmem::bootstrap::LocalBootstrap;
+
+    fn of(transport: Option<Transport>) -> AdapterChoice {
+        AdapterChoice { transport, ..AdapterChoice::default() }
+    }
+
+    /// What each side opens, or why not.
+    fn both(choices: [AdapterChoice; 2]) -> Vec<Result<Transport, String>> {
+        std::thread::scope(|s| {
+            let sides: Vec<_> = LocalBootstrap::all(2)
+                .into_iter()
+                .zip(&choices)
+                .map(|(ranks, choice)| {
+                    s.spawn(move || match choice.open_with(&Space::cpu(), &ranks) {
+                        Ok((adapter, _)) => Ok(adapter.path().transport),
+                        Err(e) => Err(e.to_string()),
+                    })
+                })
+                .collect();
+            sides.into_iter().map(|t| t.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn both_sides_have_the_same() {
+        let soft = Ok(Transport::Soft);
+        assert_eq!(both([of(Some(Transport::Soft)), of(Some(Transport::Soft))]), [soft.clone(), soft.clone()]);
+        // Whatever this machine has, one side insists.
+        assert_eq!(both([of(None), of(Some(Transport::Soft))]), [soft.clone(), soft]);
+    }
+
+    #[test]
+    fn what_is_not_to_be_had_is_named_on_both_sides() {
+        let mut nothing = of(Some(Transport::Verbs));
+        nothing.device.device = Some("no-such-device".to_owned());
+        let answers = both([nothing, of(Some(Transport::Soft))]);
+        let [Err(here), Err(there)] = &answers[..] else { panic!("{answers:?}") };
+        assert!(here.starts_with("no adapter: verbs adapter:"), "{here}");
+        assert!(there.starts_with("the other side (rank 0): no adapter: verbs adapter:"), "{there}");
+    }
+
+    #[test]
+    fn a_software_nic_is_no_device() {
+        let mut choice = of(Some(Transport::Soft));
+        choice.device.port = Some(1);
+        let ranks = LocalBootstrap::all(2);
+        let error = choice.open(&Space::cpu(), &ranks[0]).map(drop).unwrap_err().to_string();
+        assert!(error.contains("leave --ib-dev"), "{error}");
+    }
+}

@@ -83,22 +83,42 @@ impl Queues {
     }
 }
 
+/// What a kernel leaves of one size. Made before the other side's kernel may be running: on one GPU memory is better not asked for while a
+/// kernel waits for this side's.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    posted: Option<Region>,
+    completed: Option<Region>,
+    results: Region,
+    stamps: usize,
+}
+
+impl Buffers {
+    pub(super) fn new(side: &Side<'_>, setting: &Setting) -> Result<Self, MemoryError> {
+        let pairs = setting.queue_pairs as usize;
+        let stamps = if setting.stamps() { pairs * setting.iterations as usize } else { 0 };
+        let allocate = |bytes| side.engine.allocate(Place::Device, bytes);
+        let times = |n: usize| (n > 0).then(|| allocate(n * size_of::<u64>())).transpose();
+        let posted = times(stamps)?;
+        let completed = times(if setting.test.kind == Kind::Bandwidth { stamps } else { 0 })?;
+        Ok(Self { posted, completed, results: allocate(pairs * size_of::<Left>())?, stamps })
+    }
+}
+
 /// Launches this side's kernel and waits for its end.
 pub(super) fn run(
     side: &Side<'_>,
     setting: &Setting,
     endpoint: &Endpoint,
     (pairs_of, queues): (&[Box<dyn QueuePair>], &Queues),
+    buffers: &Buffers,
     bytes: u64,
 ) -> Result<Sent, RdmaBenchError> {
     let engine = side.engine;
     let (width, pairs) = (engine.warp_width(), setting.queue_pairs);
     let (verb, kind) = (setting.test.verb, setting.test.kind);
-    let stamps = if setting.stamps() { pairs as usize * setting.iterations as usize } else { 0 };
-    let times = |n: usize| (n > 0).then(|| engine.allocate(Place::Device, n * size_of::<u64>())).transpose();
-    let posted = times(stamps)?;
-    let completed = times(if kind == Kind::Bandwidth { stamps } else { 0 })?;
-    let results = engine.allocate(Place::Device, pairs as usize * size_of::<Left>())?;
+    let Buffers { posted, completed, results, stamps } = buffers;
+    let stamps = *stamps;
     let address = |region: &Option<Region>| region.as_ref().map_or(0, Region::address);
     let (outbox_address, target_address) = endpoint.ways(verb);
     let (local_key, remote_key) = endpoint.keys();
@@ -109,8 +129,8 @@ pub(super) fn run(
         outbox_address,
         inbox: endpoint.region().address() + endpoint.offset(Half::Inbox),
         target_address,
-        posted: address(&posted),
-        completed: address(&completed),
+        posted: address(posted),
+        completed: address(completed),
         results: results.address(),
         bytes,
         stride: Setting::stride(bytes),
@@ -157,7 +177,7 @@ pub(super) fn run(
     let started = results.iter().map(|r| r.started_ns).min().unwrap_or(0);
     let ended = results.iter().map(|r| r.ended_ns).max().unwrap_or(0);
     let read = |region: &Option<Region>| region.as_ref().map(|r| r.get_slice::<u64>(0, stamps)).transpose();
-    let stamps = match (read(&posted)?, read(&completed)?) {
+    let stamps = match (read(posted)?, read(completed)?) {
         (Some(posted), completed) => {
             let completed = completed.unwrap_or_default();
             Some(if pairs > 1 { Stamps::merged([Stamps { posted, completed }]) } else { Stamps { posted, completed } })

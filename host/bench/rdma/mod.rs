@@ -173,16 +173,21 @@ impl<'a> RdmaBench<'a> {
     /// Measures messages of `bytes` bytes. Both sides call it, with the same sizes in the same order, and get the same answer.
     pub fn measure(&mut self, bytes: u64) -> Result<Row, RdmaBenchError> {
         self.endpoint.prepare(self.side.ranks.rank(), bytes)?;
+        let buffers = match self.driver {
+            Driver::Kernel(..) if self.posts() => Some(kernel::Buffers::new(&self.side, &self.setting)?),
+            _ => None,
+        };
         self.side.ranks.barrier(self.patience())?;
-        let sent = if self.posts() {
-            match &mut self.driver {
-                Driver::Kernel(queues, table) => {
-                    kernel::run(&self.side, &self.setting, &self.endpoint, (queues, table), bytes)
-                }
-                Driver::Host(posters) => posting::run(&self.side, &self.setting, &self.endpoint, posters, bytes),
+        let nothing = || Ok(Sent { done: vec![0; self.setting.queue_pairs as usize], ..Sent::default() });
+        let posts = self.posts();
+        let sent = match (&mut self.driver, buffers) {
+            (Driver::Kernel(queues, table), Some(buffers)) => {
+                kernel::run(&self.side, &self.setting, &self.endpoint, (queues, table), &buffers, bytes)
             }
-        } else {
-            Ok(Sent { done: vec![0; self.setting.queue_pairs as usize], ..Sent::default() })
+            (Driver::Host(posters), _) if posts => {
+                posting::run(&self.side, &self.setting, &self.endpoint, posters, bytes)
+            }
+            _ => nothing(),
         };
         self.conclude(bytes, sent)
     }

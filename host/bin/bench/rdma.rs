@@ -136,11 +136,11 @@ fn choice(args: &RdmaArgs) -> Result<AdapterChoice, Failure> {
         Some(AdapterKind::Mlx5) => Some(Transport::Mlx5),
         Some(AdapterKind::Verbs) => Some(Transport::Verbs),
         Some(AdapterKind::Soft) => Some(Transport::Soft),
-        None => match std::env::var(TRANSPORT_VARIABLE) {
-            Ok(name) => {
+        None => match std::env::var(TRANSPORT_VARIABLE).ok().filter(|t| !t.trim().is_empty()) {
+            Some(name) => {
                 name.parse::<warpbell::shmem::Transport>().map_err(|e| Failure::about(TRANSPORT_VARIABLE, e))?.adapter()
             }
-            Err(_) => None,
+            None => None,
         },
     };
     let mut device =

@@ -7,7 +7,7 @@ use crate::engine::{Engine, abi};
 use crate::memory::Place;
 use crate::rdma::Adapter;
 use crate::shmem::ShmemError;
-use crate::shmem::bootstrap::{Bootstrap, Environment, Route, Secret};
+use crate::shmem::bootstrap::{self, Bootstrap, Environment, Route, Secret};
 use crate::shmem::card::{self, Card, HeapPlan, HostId};
 use crate::shmem::heap::{Door, Heap, HeapKind, Links};
 use crate::shmem::network::{self, Available, Network, NetworkPlan, NetworkSettings, Opening, Prepared, Transport};
@@ -132,7 +132,7 @@ impl Building<'_> {
         let opened: Vec<_> = match given {
             Some(adapter) => vec![(adapter.path().transport, Ok(adapter))],
             None => {
-                let opening = self.opening(cards);
+                let opening = self.opening(cards)?;
                 let open = |t| (t, network::open(t, &opening).map_err(|e| e.to_string()));
                 network::candidates(asked.adapter()).into_iter().map(open).collect()
             }
@@ -148,18 +148,26 @@ impl Building<'_> {
         Ok((adapter, note))
     }
 
-    fn opening(&self, cards: &[Card]) -> Opening {
-        let (me, bootstrap) = (self.ranks.me(), self.ranks.bootstrap);
+    fn opening(&self, cards: &[Card]) -> Result<Opening, ShmemError> {
+        let me = self.ranks.me();
         let routes: Vec<Route> = cards.iter().map(|c| c.route).collect();
-        // Of this world and no other that has the same secret.
-        let purpose = format!("{KEY_PURPOSE}{}", cards[0].token);
-        Opening {
+        Ok(Opening {
             space: self.engine.space().clone(),
-            key: key(bootstrap, &purpose),
+            key: self.key(cards)?,
             address: cards[me].address.or_else(|| network::reached_at(me, &routes)),
             across: cards.iter().any(|c| c.host != cards[me].host),
             sharers: cards.iter().filter(|c| c.host == cards[me].host).count(),
+        })
+    }
+
+    /// What software NICs of this world, and of no other with the same secret, prove themselves by. Collective.
+    fn key(&self, cards: &[Card]) -> Result<Option<[u8; 32]>, ShmemError> {
+        if cards.iter().any(|c| c.process != cards[0].process) {
+            return Ok(secret_key(self.ranks.bootstrap, &format!("{KEY_PURPOSE}{}", cards[0].token)));
         }
+        // What they tell each other does not leave the process.
+        let mine = bootstrap::random_key().map_err(|e| e.to_string());
+        Ok(self.ranks.vote(&mine)?.ok().and_then(|all| all.first().copied()))
     }
 
     /// Connects every PE with every other. Collective.
@@ -261,7 +269,7 @@ impl Building<'_> {
 }
 
 /// The key of all ranks: the bootstrap's, or one made of the secret in the environment.
-fn key(bootstrap: &dyn Bootstrap, purpose: &str) -> Option<[u8; 32]> {
+fn secret_key(bootstrap: &dyn Bootstrap, purpose: &str) -> Option<[u8; 32]> {
     bootstrap.key(purpose).or_else(|| {
         let variable = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
         let environment: Environment =

@@ -69,7 +69,7 @@ use pair::{PairShared, PairState};
 use service::Service;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -120,9 +120,8 @@ impl SoftNic {
         }
         let mut tcp = Vec::new();
         if let Some(ip) = config.listen {
-            let address = SocketAddr::new(ip, 0);
-            let (socket, port) = listen(Domain::for_address(address), &address.into())
-                .map_err(system(&format!("listening on {ip} for other hosts")))?;
+            let (ip, socket, port) =
+                listen_for_hosts(ip).map_err(system(&format!("listening on {ip} for other hosts")))?;
             listeners.push(socket);
             let told = match (config.advertise.as_slice(), ip.is_unspecified()) {
                 ([], true) => endpoint::interface_addresses().into_iter().filter(|a| fits(ip, *a)).collect(),
@@ -206,9 +205,22 @@ fn fits(any: IpAddr, address: IpAddr) -> bool {
     any.is_ipv6() || address.is_ipv4()
 }
 
+/// Listens on an address, or on all; a host without IPv6 on all it has.
+fn listen_for_hosts(ip: IpAddr) -> std::io::Result<(IpAddr, Socket, u16)> {
+    let on = |ip| {
+        let address = SocketAddr::new(ip, 0);
+        listen(Domain::for_address(address), &address.into()).map(|(socket, port)| (ip, socket, port))
+    };
+    let fallback = |_| on(Ipv4Addr::UNSPECIFIED.into());
+    if ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED) { on(ip).or_else(fallback) } else { on(ip) }
+}
+
 /// A listening socket and its port, if it has one.
 fn listen(domain: Domain, address: &SockAddr) -> std::io::Result<(Socket, u16)> {
     let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
+    if domain == Domain::IPV6 {
+        socket.set_only_v6(false)?;
+    }
     socket.bind(address)?;
     socket.listen(BACKLOG)?;
     let port = socket.local_addr()?.as_socket().map_or(0, |a| a.port());

@@ -103,6 +103,9 @@ impl SoftQueuePair {
         limit: Duration,
         mail: impl FnOnce(mpsc::Sender<Result<(), String>>) -> Mail,
     ) -> Result<(), String> {
+        if self.core.stop.load(Ordering::Acquire) {
+            return Err("its adapter has ended".to_owned());
+        }
         let (reply, answer) = mpsc::channel();
         self.core.post(self.shared.thread, mail(reply));
         match answer.recv_timeout(limit + GRACE) {

@@ -414,10 +414,10 @@ impl Requester {
         let Some(job) = self.jobs.iter_mut().find(|j| j.trouble.is_none() && (j.waits() || !j.complete)) else {
             return false;
         };
-        if self.unanswered.is_empty() && !link.is_open() && self.resend_at.is_none() {
-            // Nothing could be sent yet: the clock starts now.
+        if self.unanswered.is_empty() && (link.is_open() || self.resend_at.is_none()) {
+            // Nothing was sent yet, or nothing could be: the clock starts now.
             self.progress = now;
-            self.resend_at = Some(now + t.retry);
+            self.resend_at = (!link.is_open()).then(|| now + t.retry);
         }
         let silent = now.duration_since(self.progress.max(link.heard));
         let stuck = now.duration_since(self.progress);

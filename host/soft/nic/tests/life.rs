@@ -3,7 +3,7 @@
 use super::*;
 use crate::rdma::{Adapter, QueueAddress};
 
-const QUICK: &str = "retry=300ms,heartbeat=20ms,silence=100ms,connect=2s";
+const QUICK: &str = "retry=1500ms,heartbeat=20ms,silence=200ms,connect=2s";
 
 #[test]
 fn a_wrong_key_is_refused_in_words() {
@@ -121,6 +121,27 @@ fn ends_in_any_order_while_busy() {
             assert!(b.word(0) <= 60);
         }
     }
+}
+
+#[test]
+fn all_addresses_of_a_host_lead_to_it() {
+    let mut any = config("sockets,tcp");
+    any.listen = Some(std::net::Ipv6Addr::UNSPECIFIED.into());
+    let (mut a, mut b) = (Side::with(any.clone(), Rights::ALL), Side::with(any, Rights::ALL));
+    join(&mut a, &mut b);
+    let mut p = a.poster();
+    p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
+    assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
+}
+
+#[test]
+fn an_adapter_that_ended_is_not_waited_for() {
+    let a = Side::new("");
+    let Side { mut pair, keys: _keys, heap: _heap, nic } = a;
+    drop(nic);
+    let me = pair.address();
+    assert!(pair.connect(&me).unwrap_err().to_string().contains("has ended"));
+    assert!(pair.reset().is_err());
 }
 
 #[test]

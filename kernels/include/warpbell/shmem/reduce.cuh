@@ -152,7 +152,7 @@ WB_FN outcome team_calls<Self>::reduce_large(T* dest, const T* source, size_t n,
 // must not take for theirs: it is cleared before the second synchronisation, after which the next ones may come.
 template <class Self>
 template <class S, class Op, class T>
-WB_FN outcome team_calls<Self>::reduce_far(T* dest, const T* source, size_t n, uint32_t channel) const {
+WB_FN_COLD outcome team_calls<Self>::reduce_far(T* dest, const T* source, size_t n, uint32_t channel) const {
   constexpr wb_shmem_call call = WB_CALL_REDUCE;
   using word_t = typename order::detail::word<sizeof(T)>::type;
   const uint64_t size = team().size, me = team().pe;

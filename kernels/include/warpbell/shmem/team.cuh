@@ -148,7 +148,7 @@ template <class Self> class team_calls {
   template <class S, class Op, class T>
   WB_FN outcome reduce_large(T* dest, const T* source, size_t n, uint32_t channel) const;
   template <class S, class Op, class T>
-  WB_FN outcome reduce_far(T* dest, const T* source, size_t n, uint32_t channel) const;
+  WB_FN_COLD outcome reduce_far(T* dest, const T* source, size_t n, uint32_t channel) const;
   template <class S, class Op, class T, class Word>
   WB_FN void reduce_words(T* dest, const T* source, size_t first, size_t last) const;
   template <class S> WB_FN outcome clear_scratch(wb_shmem_call call, uint32_t channel) const;
