@@ -418,7 +418,7 @@ fn translate(posted: Posted, entry: &Wqe<'_>, bounce: &impl Bounce, slot: usize,
                 }
                 action => {
                     let offset = (remote.address % size_of::<u64>() as u64) as usize;
-                    if offset as u32 % action.operand_bytes() != 0 {
+                    if !(offset as u32).is_multiple_of(action.operand_bytes()) {
                         return Translated::Impossible(format!(
                             "an atomic at {:#x}, which is not aligned",
                             remote.address
