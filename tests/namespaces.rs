@@ -53,12 +53,23 @@ fn say(text: &str) {
 #[test]
 fn a_rank() {
     let Ok(deadline) = std::env::var(DEADLINE) else { return };
-    let failed = match turns(Duration::from_secs(deadline.parse().unwrap())) {
-        Ok(()) => std::process::exit(0),
-        Err(e) => e.to_string(),
-    };
-    say(&format!("failed: {failed}"));
-    std::process::exit(1);
+    let ended = world(Duration::from_secs(deadline.parse().unwrap()));
+    if let Err(e) = &ended {
+        say(&format!("failed: {e}"));
+    }
+    std::process::exit(ended.unwrap_or(1));
+}
+
+/// A world of both ranks, and their turns; what the process ends with.
+fn world(deadline: Duration) -> Result<i32, Box<dyn std::error::Error>> {
+    let engine = Engine::cpu()?;
+    engine.set_deadline(deadline)?;
+    let world = World::builder(&engine).heap_bytes(16 << 20).build()?;
+    say(&format!("path: {}", world.path()));
+    let ended = turns(&world);
+    // Said at once: the world's end waits for a farewell.
+    say(&ended.as_ref().map_or_else(|e| format!("failed: {e}"), |()| "all turns were right".to_owned()));
+    Ok(if ended.is_ok() { 0 } else { 1 })
 }
 
 /// What word `i` of a turn is, as `pe` sends it. The first one says whether it is the last turn.
@@ -71,12 +82,8 @@ fn word(pe: usize, turn: u64, i: usize, last: bool) -> u64 {
 }
 
 /// Both ranks put words into each other's memory from kernels, turn after turn, and look at what came, until rank 0 reads a line.
-fn turns(deadline: Duration) -> Result<(), Box<dyn std::error::Error>> {
-    let engine = Engine::cpu()?;
-    engine.set_deadline(deadline)?;
-    let world = World::builder(&engine).heap_bytes(16 << 20).build()?;
-    let me = world.my_pe();
-    say(&format!("path: {}", world.path()));
+fn turns(world: &World) -> Result<(), Box<dyn std::error::Error>> {
+    let (engine, me) = (world.engine(), world.my_pe());
     let enough = Arc::new(AtomicBool::new(false));
     if me == 0 {
         let heard = enough.clone();
@@ -93,21 +100,20 @@ fn turns(deadline: Duration) -> Result<(), Box<dyn std::error::Error>> {
         let last = enough.load(Ordering::Relaxed);
         let sent: Vec<u64> = (0..WORDS).map(|i| word(me, turn, i, last)).collect();
         values.set_slice(0, &sent)?;
-        engine.launch("wb_shmem_ring", grid, args!(&world, &to, &values, WORDS as u64, &flag, turn))?.finish()?;
+        engine.launch("wb_shmem_ring", grid, args!(world, &to, &values, WORDS as u64, &flag, turn))?.finish()?;
         let came = to.read(0, WORDS)?;
         let said_last = came[0] != 0;
         if let Some(i) = (0..WORDS).find(|&i| came[i] != word(1 - me, turn, i, said_last)) {
             return Err(format!("turn {turn}: word {i} is {:#x}", came[i]).into());
         }
         // Only then may the other side write again.
-        engine.launch("wb_shmem_barrier", grid, args!(&world))?.finish()?;
+        engine.launch("wb_shmem_barrier", grid, args!(world))?.finish()?;
         say(&format!("turn {turn}"));
         if last || said_last {
             break;
         }
     }
     world.barrier_host()?;
-    say("all turns were right");
     Ok(())
 }
 
@@ -146,18 +152,22 @@ fn end_well(mut ranks: [Rank; 2]) {
     }
 }
 
-/// They end by themselves, soon after what they wait at most, and each names the other.
+/// They end by themselves. Each says what it waited for, by its name, and at least one of them names the other: who waits for words of
+/// its own memory to change does not know who is to change them.
 #[track_caller]
 fn end_badly(ranks: [Rank; 2]) {
     let started = Instant::now();
-    for (me, rank) in ranks.into_iter().enumerate() {
+    let mut named = false;
+    for (me, mut rank) in ranks.into_iter().enumerate() {
+        let failed = rank.until(LONG, |line| line.split_once("failed: ").map(|(_, why)| why.to_owned()));
+        let said = started.elapsed();
         let (well, text) = rank.finish(LONG);
-        let failed = text.lines().find(|l| l.contains("failed: ")).unwrap_or_else(|| panic!("no failure:\n{text}"));
-        println!("rank {me} after {:.1?}: {failed}", started.elapsed());
-        assert!(!well);
+        println!("rank {me} after {said:.1?}, its process after {:.1?}: {failed}", started.elapsed());
+        assert!(!well && (failed.contains("PE ") || failed.contains("rank ")), "{text}");
         let other = 1 - me;
-        assert!(failed.contains(&format!("PE {other}")) || failed.contains(&format!("rank {other}")), "{failed}");
+        named |= failed.contains(&format!("PE {other}")) || failed.contains(&format!("rank {other}"));
     }
+    assert!(named, "neither names the other");
 }
 
 #[test]
@@ -252,10 +262,32 @@ fn warpbell() -> PathBuf {
 fn benchmarks_between_two_hosts_find_nothing_wrong() {
     let _alone = alone();
     let Some(hosts) = Hosts::joined() else { return };
-    for test in ["put_bw", "get_bw", "p_ping_pong", "atomic_rate", "barrier", "reduce"] {
+    const SIZES: [&str; 6] = ["-b", "8", "-e", "8k", "-f", "32"];
+    for (test, options) in [
+        ("put_bw", &SIZES[..]),
+        ("get_bw", &SIZES),
+        ("p_ping_pong", &[]),
+        ("atomic_rate", &["--window", "4k"]),
+        ("barrier", &[]),
+        ("reduce", &SIZES),
+    ] {
         let ranks = start_program(&hosts, &warpbell(), |command| {
-            command.args(["bench", "shmem", test, "--engine", "cpu", "-b", "8", "-e", "8k", "-f", "32"]);
-            command.args(["-n", "20", "-w", "2", "--window", "4k", "--runs", "1", "--deadline", "60s"]);
+            command.args([
+                "bench",
+                "shmem",
+                test,
+                "--engine",
+                "cpu",
+                "-n",
+                "20",
+                "-w",
+                "2",
+                "--runs",
+                "1",
+                "--deadline",
+                "60s",
+            ]);
+            command.args(options);
         });
         let mut text = String::new();
         for rank in ranks {

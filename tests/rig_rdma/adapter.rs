@@ -4,7 +4,8 @@ use super::setting::{self, DEVICE, LONG};
 use std::ptr::NonNull;
 use warpbell::memory::{Place, Region, Space};
 use warpbell::rdma::{
-    Adapter, DeviceChoice, MemoryRange, PostError, Poster, QueuePair, QueuePlan, Registration, Rights, Transport, open,
+    Adapter, DeviceChoice, MemoryRange, PostError, Poster, Posting, QueuePair, QueuePlan, Registration, Rights,
+    Transport, open,
 };
 use warpbell::wire::mlx5::segment::DataSegment;
 use warpbell::wire::mlx5::{Atomic, Operation, Payload, Remote, Syndrome};

@@ -10,6 +10,9 @@ const MESSAGES: &str = "200";
 /// Where servers listen, perftest's (perftest(1), `-p`) and ours.
 const PORT: u16 = 18515;
 
+/// What the server says.
+const SAID: &str = "/tmp/server";
+
 /// Whether a program on this machine listens at a port (proc(5), `/proc/net/tcp`: local address, state 0A).
 fn listens(port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
@@ -23,17 +26,20 @@ fn listens(port: u16) -> bool {
 #[track_caller]
 fn between(side: impl Fn() -> Command, server: &[&str], port: u16) -> Vec<Table> {
     let mut command = side();
-    command.args(server).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let said = std::fs::File::create(SAID).unwrap();
+    command.args(server).stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
     setting::show(&command);
     let mut server = Server(command.spawn().unwrap());
     let started = Instant::now();
     while !listens(port) {
-        assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
+        let ended = server.0.try_wait().unwrap();
+        assert!(ended.is_none(), "the server ended: {}", std::fs::read_to_string(SAID).unwrap());
         assert!(started.elapsed() < LONG, "the server does not listen");
         std::thread::sleep(Duration::from_millis(50));
     }
     let client = setting::run(side().arg(ADDRESS));
-    assert!(client.well && server.0.wait().unwrap().success());
+    let server = server.0.wait().unwrap();
+    assert!(client.well && server.success(), "the server said: {}", std::fs::read_to_string(SAID).unwrap());
     assert!(!client.out.contains("wrong") || client.out.contains("wrong 0"));
     of_perftest(&client.out)
 }
@@ -51,10 +57,12 @@ fn theirs(test: &str, options: &[&str]) -> Table {
     tables.remove(0)
 }
 
-/// Ours, by kernels and by the CPU.
+/// Ours: by kernels, by the CPU on the same rings, and by the CPU with the verbs calls that perftest makes.
 fn ours(test: &str, options: &[&str]) -> Command {
     let mut command = warpbell(&["bench", "rdma", test, "--transport", "verbs", "--engine", "cpu", "--threads", "1"]);
     command.args(["-d", DEVICE, "-x", GID_INDEX, "-F", "-n", MESSAGES, "--deadline", "60s"]).args(options);
+    // Two processes prove to each other that they know it.
+    command.env("WARPBELL_SECRET", "both sides of this test know it");
     command
 }
 
@@ -71,8 +79,8 @@ impl Drop for Server {
 /// The same columns, sizes and messages; figures in all of them.
 #[track_caller]
 fn comparable(ours: &[Table], theirs: &Table) {
-    let [kernels, cpu] = ours else { panic!("not two tables: {ours:?}") };
-    for ours in [kernels, cpu] {
+    let [kernels, rings, verbs] = ours else { panic!("not three tables: {ours:?}") };
+    for ours in [kernels, rings, verbs] {
         assert_eq!((&ours.head, ours.rows.len()), (&theirs.head, theirs.rows.len()));
         for (ours, theirs) in ours.rows.iter().zip(&theirs.rows) {
             assert_eq!((&ours[..2], ours.len()), (&theirs[..2], theirs.len()));
