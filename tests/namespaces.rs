@@ -157,12 +157,14 @@ fn end_well(mut ranks: [Rank; 2]) {
 #[track_caller]
 fn end_badly(ranks: [Rank; 2]) {
     let started = Instant::now();
-    let mut named = false;
-    for (me, mut rank) in ranks.into_iter().enumerate() {
+    let said = ranks.map(|mut rank| {
         let failed = rank.until(LONG, |line| line.split_once("failed: ").map(|(_, why)| why.to_owned()));
-        let said = started.elapsed();
+        (rank, failed, started.elapsed())
+    });
+    let mut named = false;
+    for (me, (rank, failed, after)) in said.into_iter().enumerate() {
         let (well, text) = rank.finish(LONG);
-        println!("rank {me} after {said:.1?}, its process after {:.1?}: {failed}", started.elapsed());
+        println!("rank {me} after {after:.1?}, its process after {:.1?}: {failed}", started.elapsed());
         assert!(!well && (failed.contains("PE ") || failed.contains("rank ")), "{text}");
         let other = 1 - me;
         named |= failed.contains(&format!("PE {other}")) || failed.contains(&format!("rank {other}"));

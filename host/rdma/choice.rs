@@ -147,6 +147,10 @@ impl DeviceChoice {
             if transport == Transport::Mlx5 && !device.is_mlx5() {
                 return Err(none(format!("{} is not an mlx5 device; use transport verbs", describe(device))));
             }
+            if device.iwarp {
+                let reason = "connections need InfiniBand or RoCE; name such a device, or use transport soft";
+                return Err(none(format!("{}: {reason}", describe(device))));
+            }
             let port = match self.port {
                 Some(n) => device.ports.iter().find(|p| p.number == n),
                 None => device.ports.iter().find(|p| usable(p)).or(device.ports.first()),
@@ -163,6 +167,10 @@ impl DeviceChoice {
         let fit: Vec<&RdmaDevice> = devices.iter().filter(|d| transport != Transport::Mlx5 || d.is_mlx5()).collect();
         if fit.is_empty() {
             return Err(none(format!("no mlx5 device; found {}: use transport verbs", list())));
+        }
+        let fit: Vec<&RdmaDevice> = fit.into_iter().filter(|d| !d.iwarp).collect();
+        if fit.is_empty() {
+            return Err(none(format!("no device of InfiniBand or RoCE; found {}: use transport soft", list())));
         }
         let candidates = fit.iter().flat_map(|d| d.ports.iter().filter(|p| usable(p)).map(move |p| (*d, p)));
         let best = candidates.map(|(d, p)| Chosen::new(d, p, gpu, topology)).min_by_key(Chosen::rank);
@@ -185,6 +193,7 @@ fn wrong(name: &str, text: &str, reason: String) -> RdmaError {
 fn describe(device: &RdmaDevice) -> String {
     let kind = match device.model {
         Some(model) => model,
+        _ if device.iwarp => "iWARP",
         None if device.software && device.name.starts_with("rxe") => "Soft-RoCE",
         None if device.software => "made by software",
         None => match &device.driver {
@@ -296,6 +305,13 @@ mod tests {
         assert!(
             fails(&tree, Transport::Verbs, &all.clone().named("rxe0:2").unwrap()).contains("has no port 2; it has 1")
         );
+        let tree = Recorded::new();
+        Nic::soft_roce("siw0").link(Link::soft("eth0", "10.0.0.1")).build(&tree);
+        tree.file("/sys/class/infiniband/siw0/node_type", "4: RNIC\n");
+        let text = fails(&tree, Transport::Verbs, &all);
+        assert!(text.contains("no device of InfiniBand or RoCE; found siw0 (iWARP)"), "{text}");
+        let text = fails(&tree, Transport::Verbs, &all.clone().named("siw0").unwrap());
+        assert!(text.contains("siw0 (iWARP): connections need InfiniBand or RoCE"), "{text}");
         let tree = Recorded::new();
         Nic::soft_roce("rxe0").link(Link::down("eth0")).build(&tree);
         assert!(

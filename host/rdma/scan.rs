@@ -67,6 +67,8 @@ pub struct RdmaDevice {
     pub parent: Option<String>,
     /// Made by software: Soft-RoCE, Soft-iWARP.
     pub software: bool,
+    /// iWARP (an RNIC, says `node_type`), on which only rdma_cm connects queue pairs.
+    pub iwarp: bool,
     /// NUMA node.
     pub numa_node: Option<u32>,
     /// Device node for verbs, as in `/dev/infiniband/uverbs0`; `None` where ib_uverbs made none.
@@ -119,6 +121,8 @@ impl RdmaDevice {
             node_guid: text("node_guid"),
             // A device with no device behind it.
             software: bdf.is_none() && (parent.is_some() || is_virtual(sysfs, &folder)),
+            // `4: RNIC` (the kernel's enum rdma_node_type).
+            iwarp: text("node_type").is_some_and(|t| t.starts_with("4:")),
             numa_node: number("numa_node").and_then(|n| u32::try_from(n).ok()),
             verbs_node: nodes.iter().find(|(of, _)| *of == name).map(|(_, node)| format!("/dev/infiniband/{node}")),
             ports: ports.iter().map(|&n| Port::read(sysfs, &name, n, netdev(n))).collect(),
