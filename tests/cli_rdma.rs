@@ -167,6 +167,8 @@ fn wrong_flags_say_what_to_write() {
     }
     let (text, code) = fails(&["write_bw", "--ib-dev", "mlx5_0"]);
     assert!(text.contains("leave --ib-dev") && code == Some(1), "{text}");
+    let (text, _) = fails(&["write_bw", "--initiator", "verbs"]);
+    assert!(text.contains("needs --transport verbs"), "{text}");
     let (text, _) = fails(&["write_bw", "--soft", "nonsense"]);
     assert!(text.contains("nonsense"), "{text}");
 }

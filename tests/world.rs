@@ -327,7 +327,10 @@ fn processes_reach_each_other_over_software_nics() {
     for n in [2, 4] {
         let ranks = launch("ring by the store", "cpu", 0..n, n, &[("WARPBELL_TRANSPORT", "soft")]);
         for out in all_well(ranks, "ring by the store") {
-            assert!(out.contains(&format!("soft {n} PEs (Unix sockets), heap 8 MiB host, atomics by adapter")), "{out}");
+            assert!(
+                out.contains(&format!("soft {n} PEs (Unix sockets), heap 8 MiB host, atomics by adapter")),
+                "{out}"
+            );
         }
     }
 }

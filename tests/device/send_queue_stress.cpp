@@ -189,6 +189,7 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
       const request rq = in_entry ? q.put_signal_inline(there(m.far), p, size, there(&m.signal), op, value, l)
                                   : q.put_signal(there(m.far), here(m.near), size, there(&m.signal), op, value, l);
       if (l.wants) {
+        check(rq.in_flight(), "a put with signal ended in " + std::to_string(rq.word));
         while (order::load_acquire(&m.signal) == before) cpu::yield();
         check(order::load_acquire(&m.signal) == before + by, "a signal has a wrong value");
         check(holds(m.far, size, round), "a signal is there before its data");

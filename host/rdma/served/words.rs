@@ -91,15 +91,13 @@ impl Words {
         fence(Ordering::Release);
         #[cfg(target_arch = "x86_64")]
         {
-            use std::arch::x86_64::{__m128i, _mm_set_epi64x, _mm_store_si128};
+            use std::arch::x86_64::{__m128i, _mm_set_epi64x};
             // One store: a reader of 16 bytes never sees half of an entry that overwrites another (a collapsed queue). Stores are seen
             // in their order on this processor.
             // SAFETY: SSE2 is part of x86-64; the 16 bytes lie within the region, as the two words do, and entries are aligned to 64.
             unsafe {
-                _mm_store_si128(
-                    self.at(tail, size_of::<__m128i>()).cast(),
-                    _mm_set_epi64x(word(WORDS - 1) as i64, word(WORDS - 2) as i64),
-                );
+                let both = _mm_set_epi64x(word(WORDS - 1) as i64, word(WORDS - 2) as i64);
+                self.at(tail, size_of::<__m128i>()).cast::<__m128i>().write_volatile(both);
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

@@ -257,18 +257,24 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     if (static_cast<uint32_t>(before) != 0) return 0;
     progress p = {static_cast<uint32_t>(before >> 32), order::load_relaxed(&r.q->completed), order::load_relaxed(&r.q->failed)};
     const uint32_t old_completed = p.completed;
-    if (p.failed == 0) {
-      // Empty-handed, look again at once: the lock's other users only watch `completed` meanwhile.
-      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) {
-        if (r.q->flags & WB_SEND_COLLAPSED) r.look_at_latest(p);
-        else r.look_at_ring(mask, p);
+    const bool was_failed = p.failed != 0;
+    // Empty-handed, look again at once: the lock's other users only watch `completed` meanwhile.
+    if ((r.q->flags & WB_SEND_COLLAPSED) == 0) {
+      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) r.look_at_ring(mask, p);
+    } else {
+      for (uint32_t looks = warp::is_leader(mask) ? patient_looks : 0; looks && p.completed == old_completed && p.failed == 0; --looks) {
+        r.look_at_latest(p);
       }
+      p.completed = warp::shuffle(mask, p.completed, warp::leader(mask));
     }
     // Everything that lanes have acquired from the device, the leader passes on.
     warp::sync(mask);
     if (warp::is_leader(mask)) {
       if (p.completed != old_completed) r.tell(p);
-      if (p.failed != 0) order::store_release(&r.q->failed, p.failed);
+      if (p.failed != 0 && !was_failed) {
+        order::store_relaxed(&r.q->failed_at, p.completed);
+        order::store_release(&r.q->failed, p.failed);
+      }
       order::store_release(lock, static_cast<uint64_t>(p.head) << 32);
     }
     return p.completed - old_completed;
@@ -331,10 +337,9 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 
   // An error completion: all before the entry that it names are done. (That of a receive names none that was sent.)
-  WB_FN void fail(uint32_t counter, uint32_t syndrome, uint32_t vendor, uint32_t opcode, progress& p) const {
+  WB_FN static void fail(uint32_t counter, uint32_t syndrome, uint32_t vendor, uint32_t opcode, progress& p) {
     if (opcode == cqe_requester_error) p.completed = ticket_of(p.completed, counter);
     p.failed = network_error(syndrome, vendor);
-    order::store_relaxed(&q->failed_at, p.completed);
   }
 };
 
@@ -373,7 +378,7 @@ class work_queue_ref : public send_core {
     patience p(control_);
     request r;
     while (warp::any(mask, wants)) {
-      if (submit_now<size>(mask, wants, r, build)) wants = false;
+      if (submit_now<size>(mask, wants && (p.turns() == 0 || has_room<size>()), r, build)) wants = false;
       const warp::mask_t left = warp::ballot(mask, wants);
       if (left == 0) break;
       uint32_t word = 0;
@@ -381,7 +386,7 @@ class work_queue_ref : public send_core {
         r = request::ended(word);
         wants = false;
       }
-      shared(mask, nth_of(left, p.turns())).poll(mask);
+      make_room(mask, left, p.turns());
       const verdict v = p.spent(mask);
       if (v == verdict::go_on) continue;
       if (wants) r = request::ended(status_word(v));
@@ -405,7 +410,7 @@ class work_queue_ref : public send_core {
     using size = extent<decltype(held(uint64_t{}, queue_word{}, uint32_t{}))>;
     while (warp::any(mask, wants)) {
       request r;
-      const bool posted = submit_now<size>(mask, wants, r, held);
+      const bool posted = submit_now<size>(mask, wants && (p.turns() == 0 || has_room<size>()), r, held);
       if (warp::any(mask, posted)) {
         const outcome ended = wait(mask, posted, r);
         if (posted) {
@@ -423,7 +428,7 @@ class work_queue_ref : public send_core {
       }
       const warp::mask_t left = warp::ballot(mask, wants);
       if (left == 0) break;
-      shared(mask, nth_of(left, p.turns())).poll(mask);
+      make_room(mask, left, p.turns());
       const verdict v = p.spent(mask);
       if (v == verdict::go_on) continue;
       if (wants) o = outcome{status_word(v)};
@@ -446,7 +451,7 @@ class work_queue_ref : public send_core {
       if (left == 0) return o;
       const verdict v = p.spent(mask);
       if (v != verdict::go_on) {
-        if (waiting) o.word = status_word(v);
+        if (waiting && !is_settled(r.end, o.word)) o.word = status_word(v);
         return o;
       }
       shared(mask, nth_of(left, p.turns())).poll(mask);
@@ -505,6 +510,18 @@ class work_queue_ref : public send_core {
       untried &= ~members;
     }
     return posted;
+  }
+
+  // Whether to try again. Who draws more credit than there is gives it back, but hides it from others meanwhile: on a short ring
+  // those who try again and again would keep each other from finding enough for a chain.
+  template <class Size> WB_FN bool has_room() const {
+    return static_cast<int32_t>(order::load_relaxed(&q->credit)) >= static_cast<int32_t>(Size::blocks);
+  }
+  // Takes completions off one of the queues of the lanes that are left, and grants their blocks again. Collective.
+  WB_FN void make_room(warp::mask_t mask, warp::mask_t left, uint32_t turn) const {
+    const work_queue_ref one = shared(mask, nth_of(left, turn));
+    one.poll(mask);
+    one.replenish(mask);
   }
 
   // Whether a chain will never find room; why.

@@ -65,7 +65,11 @@ WB_FN outcome team_calls<Self>::reduce_small(T* dest, const T* source, size_t n,
   line::words* to = scratch(channel, turn, me);
   for (size_t l = S::rank(); l < lines; l += S::count()) {
     const line::words out = line::make(line::gather(source, l * in_line, n), mark);
-    if (!all_by_stores()) order::store_remote(to + l, out);
+    if (all_by_stores()) {
+      for (uint32_t k = 1; k < size; ++k) order::store_remote(at(to, after(k)) + l, out);
+      continue;
+    }
+    order::store_remote(to + l, out);
     for (uint32_t k = 1; k < size; ++k) {
       if (by_stores(after(k))) order::store_remote(at(to, after(k)) + l, out);
     }
@@ -78,7 +82,8 @@ WB_FN outcome team_calls<Self>::reduce_small(T* dest, const T* source, size_t n,
     for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) {
       const uint32_t m = after(k);
       if (by_stores(m)) continue;
-      const uint32_t word = send(by_thread, call, address(to), address(to), lines * sizeof(line::words), m, channel);
+      const uint32_t word = out_of_line(&network::put)(world().net(), call, address(to), address(to), lines * sizeof(line::words),
+                                                       world_pe(m), channel, 0, 1, false);
       if (word != WB_DONE) ended = word;
     }
   }
