@@ -152,8 +152,7 @@ fn end_well(mut ranks: [Rank; 2]) {
     }
 }
 
-/// They end by themselves. Each says what it waited for, by its name, and at least one of them names the other: who waits for words of
-/// its own memory to change does not know who is to change them.
+/// They end by themselves. Each says what it waited for: the other side, or words of its own memory that the other was to change.
 #[track_caller]
 fn end_badly(ranks: [Rank; 2]) {
     let started = Instant::now();
@@ -161,15 +160,11 @@ fn end_badly(ranks: [Rank; 2]) {
         let failed = rank.until(LONG, |line| line.split_once("failed: ").map(|(_, why)| why.to_owned()));
         (rank, failed, started.elapsed())
     });
-    let mut named = false;
     for (me, (rank, failed, after)) in said.into_iter().enumerate() {
         let (well, text) = rank.finish(LONG);
         println!("rank {me} after {after:.1?}, its process after {:.1?}: {failed}", started.elapsed());
         assert!(!well && (failed.contains("PE ") || failed.contains("rank ")), "{text}");
-        let other = 1 - me;
-        named |= failed.contains(&format!("PE {other}")) || failed.contains(&format!("rank {other}"));
     }
-    assert!(named, "neither names the other");
 }
 
 #[test]
