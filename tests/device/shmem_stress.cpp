@@ -66,6 +66,9 @@ class stand {
   }
   stand(const stand&) = delete;
 
+  // Before it is used.
+  void break_queue(uint32_t from, uint32_t to, uint32_t lane, uint32_t syndrome) { nic_.fail(fabric_->queue(from, to, lane), 0, syndrome); }
+
   uint32_t size() const { return static_cast<uint32_t>(pes_.size()); }
   pe_state& pe(uint32_t p) { return pes_[p]; }
 
@@ -337,6 +340,40 @@ void ended() {
   CHECK(e.opcode == WB_CALL_WAIT && e.queue == 0 && e.device == WB_NO_PE && e.lba == at && e.blocks == 8);
 }
 
+// --- an adapter that fails ---------------------------------------------------------------------------------------------
+
+// Each call over the queue pair fails, says where, and ends the run; none answers that it is done.
+void broken() {
+  constexpr uint32_t all = 5;
+  for (uint32_t which = 0; which < all; ++which) {
+    stand s(2, 1 << 16);
+    const uint64_t at = s.take(256);
+    s.break_queue(0, 1, 0, mlx5::syndrome_remote_access);
+    bool well = true;
+    uint64_t before = 7, far[32] = {};
+    const world_ref w(s.world(0));
+    auto lane = [&] {
+      const sym<uint64_t> word{s.here<uint64_t>(0, at)};
+      switch (which) {
+        case 0: before = w.g(word, 1); break;
+        case 1: before = w.atomic_fetch_add(word, 3, 1); break;
+        case 2: w.p(word, 1, 1); well = static_cast<bool>(w.quiet()); break;
+        case 3: w.get(far, word, 32, 1); break;
+        default: w.put(word, far, 32, 1); well = static_cast<bool>(w.quiet_all(by_thread)); break;
+      }
+    };
+    stand::run_block(1, lane);
+    const pe_state& p = s.pe(0);
+    CHECK(p.abort == 1 && p.log.count >= 1);
+    const wb_error& e = p.log.entry[0];
+    CHECK(e.status >> WB_STATUS_KIND_SHIFT == WB_NETWORK_ERROR && (e.status & 0xff) == mlx5::syndrome_remote_access);
+    CHECK(e.device == 1 && e.queue == 0);
+    CHECK(which >= 2 || before == 0);
+    CHECK((which != 2 && which != 4) || !well);
+    CHECK(*s.here<uint64_t>(1, at) == 0);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -345,6 +382,7 @@ int main(int argc, char** argv) {
   if (how == "flushed") adapter_flags = WB_SEND_CONSISTENCY;
   if (how == "collapsed") adapter_flags = WB_SEND_COLLAPSED;
   if (transport == by::stores) refused();
+  if (transport == by::network && adapter_flags != WB_SEND_COLLAPSED) broken();
   ended();
   messages(2, width, 1, 30 * effort);
   messages(3, width == 1 ? 2 : width, 37, 10 * effort);

@@ -7,8 +7,8 @@ use crate::rdma::connection::random_psn;
 use crate::rdma::served::ServedRing;
 use crate::rdma::verbs::{Buffer, Context, DeviceLimits, MemoryKeys, ProtectionDomain, Registrar, VerbsQueue};
 use crate::rdma::{
-    Adapter, AdapterPath, Chosen, DeviceChoice, DirectPosting, Endpoint, LinkLayer, MemoryRange, PortFacts, QueueAddress, QueueMemory,
-    QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, Transport,
+    Adapter, AdapterPath, Chosen, DeviceChoice, DirectPosting, Endpoint, LinkLayer, MemoryRange, PortFacts,
+    QueueAddress, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, Transport,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -30,8 +30,8 @@ impl Default for Timeouts {
         Self {
             connect: Duration::from_secs(10),
             heartbeat: Duration::from_millis(500),
-            silence: Duration::from_secs(2),
-            retry: Duration::from_secs(4),
+            silence: Duration::from_secs(4),
+            retry: Duration::from_secs(10),
             resend: Duration::from_secs(1),
             not_ready: Duration::from_secs(1),
         }
