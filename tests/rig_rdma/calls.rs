@@ -26,11 +26,11 @@ fn benchmarks_find_nothing_wrong() {
     for (test, options) in [
         ("put_bw", &["-b", "8", "-e", "32k", "-f", "64", "-n", "50"][..]),
         ("get_bw", &["-b", "8", "-e", "32k", "-f", "64", "-n", "50"]),
-        ("p_ping_pong", &["-n", "100"]),
-        ("put_signal_ping_pong", &["-b", "8", "-e", "4k", "-f", "512", "-n", "100"]),
+        ("p_ping_pong", &["-n", "40"]),
+        ("put_signal_ping_pong", &["-b", "8", "-e", "4k", "-f", "512", "-n", "40"]),
         ("p_rate", &["-n", "200", "--window", "4k"]),
         ("atomic_rate", &["-n", "200", "--window", "4k"]),
-        ("barrier", &["-n", "50"]),
+        ("barrier", &["-n", "20"]),
         ("broadcast", &["-b", "8", "-e", "4k", "-f", "512", "-n", "20"]),
         ("reduce", &["-b", "8", "-e", "4k", "-f", "512", "-n", "20"]),
         ("alltoall", &["-b", "8", "-e", "4k", "-f", "512", "-n", "20"]),
@@ -66,7 +66,7 @@ fn a_link_that_goes_down_is_a_named_failure() {
         return;
     }
     let mut command = two_ranks(TRANSPORT, &["namespaces", "a_rank", "--exact", "--nocapture", "--test-threads=1"]);
-    command.env("WARPBELL_TEST_DEADLINE", "20").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("WARPBELL_TEST_DEADLINE", "8").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     setting::show(&command);
     let mut child = command.spawn().unwrap();
     let (mut text, mut fallen) = (String::new(), false);
