@@ -83,7 +83,10 @@ impl NetworkPath {
         let (mlx5_ports, verbs_ports) = (ports(RdmaDevice::is_mlx5), ports(|_| true));
         let mut why = Vec::new();
         if verbs_ports > 0 {
-            why.push("RDMA devices are listed, not used: this version moves data by loads and stores alone".to_owned());
+            why.push(
+                "RDMA devices are used by builds with the feature rdma: `--transport mlx5` or `--transport verbs`"
+                    .to_owned(),
+            );
         }
         let blocker = checks.iter().filter(|c| c.area == Area::Nic);
         let gravest =

@@ -45,7 +45,9 @@ fn is_loaded(sysfs: &Sysfs, module: &str) -> bool {
         let text = sysfs.text("/proc/modules").unwrap_or_default();
         text.lines().any(|l| l.split_whitespace().next() == Some(module))
     };
-    sysfs.exists(format!("/sys/module/{module}")) || listed()
+    // What is built in and has no parameters has no folder of its own; ib_uverbs shows by its class.
+    let built_in = || module == "ib_uverbs" && sysfs.exists("/sys/class/infiniband_verbs");
+    sysfs.exists(format!("/sys/module/{module}")) || listed() || built_in()
 }
 
 fn modules(sysfs: &Sysfs, c: &mut Checks<'_>) {
