@@ -32,6 +32,7 @@ fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
 }
 
 /// Compiles and runs a program, which must end well and say so on its last line. Answers what it printed.
+#[allow(dead_code, reason = "each test program has a copy of this file, and some run each of theirs several times")]
 pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) -> String {
     stress_each(source, width, sanitize, &[arguments.to_vec()])
 }
