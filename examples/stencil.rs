@@ -11,7 +11,7 @@ mod support;
 
 use support::{Failure, Options};
 use warpbell::args;
-use warpbell::engine::{Engine, Grid};
+use warpbell::engine::Grid;
 use warpbell::memory::Place;
 use warpbell::shmem::World;
 
@@ -103,7 +103,7 @@ fn run(world: &World, plate: Plate) -> Result<(), Failure> {
     world.barrier_host()?;
 
     let above = if me > 0 { plate.part(me - 1, pes).1 } else { 0 };
-    let grid = grid(world.engine(), rows)?;
+    let grid = grid(world, rows)?;
     let args = args!(world, &planes, &came, &arrived, rows, above, plane_rows, plate.cols, plate.steps);
     let seconds = world.engine().launch("stencil", grid, args)?.finish()?.elapsed.as_secs_f64();
 
@@ -128,11 +128,21 @@ fn run(world: &World, plate: Plate) -> Result<(), Failure> {
     if wrong > 0 { Err(format!("{wrong} points are wrong").into()) } else { Ok(()) }
 }
 
-/// Blocks that run at once: one on each multiprocessor, no more than there are rows.
-fn grid(engine: &Engine, rows: u32) -> Result<Grid, Failure> {
+/// Blocks that run at once, also beside those of other PEs on the same GPU: one on each multiprocessor, shared out, and no more than
+/// there are rows. Collective.
+fn grid(world: &World, rows: u32) -> Result<Grid, Failure> {
+    let engine = world.engine();
     if engine.occupancy("stencil", THREADS)? == 0 {
         return Err(format!("no multiprocessor holds a block of {THREADS} threads").into());
     }
     let full = engine.grid(THREADS, 1);
-    Ok(Grid { blocks: full.blocks.min(rows), ..full })
+    let gpu =
+        engine.info().gpu.map(|g| format!("{:?} {:?}", world.host_name(world.my_pe()), g.bdf)).unwrap_or_default();
+    let sharers = world
+        .allgather(gpu.as_bytes())?
+        .iter()
+        .filter(|other| !gpu.is_empty() && **other == gpu.as_bytes())
+        .count()
+        .max(1);
+    Ok(Grid { blocks: (full.blocks / sharers as u32).clamp(1, rows), ..full })
 }
