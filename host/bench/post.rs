@@ -12,6 +12,9 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
+/// Queue pairs unless told otherwise: on an H200 twice as many, of which each has a warp of the adapter, made everything slower.
+const MOST_QUEUES: u32 = 64;
+
 /// Why posting could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -119,8 +122,10 @@ impl PostSetting {
     /// What suits an engine: whole blocks, enough posts for tenths of a second.
     pub fn suited(engine: &Engine, blocks: u32, depth: u32) -> Self {
         let gpu = engine.kind() == "gpu";
-        let (threads, posts_each, per_block) = if gpu { (256, 8192, 4) } else { (engine.info().warp_width, 5_000, 1) };
-        let queues = blocks.saturating_mul(per_block);
+        let width = engine.info().warp_width;
+        let (threads, posts_each) = if gpu { (256, 8192) } else { (width, 5_000) };
+        // One for each warp, up to where the ideal adapter's own warps would be what is measured.
+        let queues = blocks.saturating_mul(threads / width).min(MOST_QUEUES);
         Self { blocks, threads, queues, depth, posts_each, inline: false, collapsed: false }
     }
 }

@@ -83,7 +83,9 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   const size_t reach = n == 0 ? 0 : ((size - 1) * dest_pitch + n) * sizeof(T);
   if (!begins<S>(call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
-  if (size > 1 && (all_by_stores() ? fits_scratch(bytes) : bytes <= line::data_bytes)) return exchange_small<S>(call, dest, dest_pitch, source, source_pitch, n, channel);
+  if (size > 1 && (all_by_stores() ? fits_scratch(bytes) : bytes <= line::data_bytes)) {
+    return exchange_small<S>(call, dest, dest_pitch, source, source_pitch, n, channel);
+  }
   wb_team_rounds* mine = rounds(channel);
   uint64_t* words = reinterpret_cast<uint64_t*>(team().signals) + uint64_t{channel} * size;
   const uint64_t turn = order::load_relaxed(&mine->data) + 1;
