@@ -179,7 +179,9 @@ fn image_for_another_machine() {
 
 #[test]
 fn processes_do_what_the_model_says() {
-    for (n, transport) in [(2, "auto"), (3, "auto"), (4, "auto"), (8, "auto"), (2, "soft"), (3, "soft"), (4, "soft")] {
+    for (n, transport) in
+        [(2, "auto"), (3, "auto"), (4, "auto"), (8, "auto"), (2, "soft"), (3, "soft"), (4, "soft"), (8, "soft")]
+    {
         let said = between_processes(n, "rank_of_a_world", transport);
         assert_eq!(said.matches("as the model says").count(), n, "{said}");
     }
