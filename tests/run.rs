@@ -2,6 +2,7 @@
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,14 @@ const LONG: Duration = Duration::from_secs(60);
 fn command(options: &[&str], script: &str) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
     c.arg("run").args(options).args(["--", "sh", "-c", script]).stdin(Stdio::null());
+    let heed_interrupts = || {
+        // SAFETY: a system call with values, which may be made between fork and exec.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // Tests that a script runs in its background ignore interrupts, and what they start inherits that.
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { c.pre_exec(heed_interrupts) };
     c
 }
 
