@@ -4,7 +4,7 @@
 //! Keys, ranges and rights are checked where the memory is. Reliable connections: what one queue pair asks for is carried out in its
 //! order, once, and the first failure ends it, with the syndrome that an adapter would give: 0x02 a malformed entry, 0x04 this side's own
 //! memory, 0x12 a misaligned atomic, 0x13 the peer's key, range or right, 0x15 a peer that does not answer, 0x16 no receive posted, 0x05
-//! behind another failure. [`QueuePair::failure`](crate::rdma::QueuePair::failure) says the same in words.
+//! behind another failure. [`QueuePair::failure`] says the same in words.
 //!
 //! Queue pairs of one process reach each other's memory directly. Processes of one host talk through Unix sockets, hosts through TCP, in
 //! one protocol. (A Unix socket, not shared memory: an idle peer costs nothing, the kernel tells at once when a process dies, and nothing
