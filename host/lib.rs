@@ -19,6 +19,7 @@
 //! | [`cuda`] | the CUDA driver calls that are used, as `Result`s |
 //! | [`pci`] | addresses and properties of PCI functions |
 //! | [`wire`] | bytes that a device reads or writes |
+//! | `random` | random bytes from the system; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.
@@ -36,6 +37,7 @@ pub mod graph;
 pub mod memory;
 pub mod nvme;
 pub mod pci;
+mod random;
 pub mod rdma;
 pub mod shmem;
 pub mod soft;

@@ -173,7 +173,7 @@ pub struct OperationError {
 }
 
 /// What the calls of `wb_shmem_call` are, by their number from `abi::SHMEM_OPCODE`, and how they name the other PE.
-const CALLS: [(&str, Kind); 12] = [
+const CALLS: [(&str, Kind); 11] = [
     ("put", Kind::To),
     ("get", Kind::From),
     ("signal", Kind::To),
@@ -185,7 +185,6 @@ const CALLS: [(&str, Kind); 12] = [
     ("reduce", Kind::Collective),
     ("fcollect", Kind::Collective),
     ("alltoall", Kind::Collective),
-    ("ptr", Kind::To),
 ];
 
 /// Kinds of calls.

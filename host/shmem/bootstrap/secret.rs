@@ -101,23 +101,7 @@ pub(super) fn keyed(key: &[u8]) -> Hmac<Sha256> {
 
 /// Bytes of the system's random source.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], BootstrapError> {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        let rest = &mut bytes[filled..];
-        // SAFETY: the call writes at most the length given into memory that is borrowed for it.
-        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
-        match usize::try_from(n) {
-            Ok(n) => filled += n,
-            Err(_) => {
-                let e = std::io::Error::last_os_error();
-                if e.kind() != std::io::ErrorKind::Interrupted {
-                    return Err(BootstrapError::system("no random bytes from the system", &e));
-                }
-            }
-        }
-    }
-    Ok(bytes)
+    crate::random::bytes().map_err(|e| BootstrapError::system("no random bytes from the system", &e))
 }
 
 #[cfg(test)]

@@ -39,13 +39,7 @@ pub(in super::super) struct Peer {
 
 /// Random bytes in hex that nobody can guess.
 pub(in super::super) fn secret() -> io::Result<String> {
-    let mut bytes = [0u8; RANDOM_BYTES];
-    // SAFETY: writes that many bytes at most.
-    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), RANDOM_BYTES, 0) };
-    if n != RANDOM_BYTES as isize {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    crate::random::hex::<RANDOM_BYTES>()
 }
 
 fn address(name: &str) -> io::Result<SocketAddr> {

@@ -71,27 +71,6 @@ impl PairAddress {
     }
 }
 
-/// Random bits from the system, for numbers that must not repeat.
-pub(super) fn random<const N: usize>() -> Result<[u8; N], std::io::Error> {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        let rest = &mut bytes[filled..];
-        // SAFETY: the call writes at most the length given into memory that is borrowed for it.
-        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
-        match usize::try_from(n) {
-            Ok(n) => filled += n,
-            Err(_) => {
-                let e = std::io::Error::last_os_error();
-                if e.kind() != std::io::ErrorKind::Interrupted {
-                    return Err(e);
-                }
-            }
-        }
-    }
-    Ok(bytes)
-}
-
 /// This boot of this host, and the network namespace of this process: abstract socket names are the namespace's.
 fn host_id() -> u128 {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

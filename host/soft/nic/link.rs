@@ -1,10 +1,11 @@
 //! The way from one service thread to another adapter: a connection that is made anew when it is cut.
 
 use super::config::Timeouts;
-use super::endpoint::{Endpoint, random};
+use super::endpoint::Endpoint;
 use super::frame::Frame;
 use super::seal::KEY;
 use super::wire::{Cut, Wire};
+use crate::random;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::Sender;
@@ -87,7 +88,7 @@ impl Link {
         let address = address.ok_or(Cut::Garbage(
             "it listens on no address that this host reaches: give its adapter one to listen on",
         ))?;
-        let number = random()?;
+        let number = random::bytes()?;
         let socket = Socket::new(Domain::from(i32::from(address.family())), Type::STREAM.nonblocking(), None)?;
         if !address.is_unix() {
             prepare(&socket)?;

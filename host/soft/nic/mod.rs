@@ -60,10 +60,11 @@ pub use pair::{Received, SoftQueuePair};
 
 use self::core::{Core, Mail, Mailbox};
 use crate::memory::Place;
+use crate::random;
 use crate::rdma::{
     Adapter, AdapterPath, MemoryRange, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Transport,
 };
-use endpoint::{Endpoint, random};
+use endpoint::Endpoint;
 use memory::{Memory, lock};
 use pair::{PairShared, PairState};
 use service::Service;
@@ -108,7 +109,7 @@ impl SoftNic {
             let what = what.to_owned();
             move |source| RdmaError::System { what, source }
         };
-        let nic = u128::from_le_bytes(random().map_err(system("no random bytes from the system"))?);
+        let nic = u128::from_le_bytes(random::bytes().map_err(system("no random bytes from the system"))?);
         let mut listeners = Vec::new();
         let mut unix = None;
         if config.unix {
@@ -171,7 +172,7 @@ impl SoftNic {
     pub fn create_pair(&self, plan: QueuePlan) -> Result<SoftQueuePair, RdmaError> {
         let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
         let blocks = memory.blocks();
-        let nonce = random()
+        let nonce = random::bytes()
             .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
         let mut pairs = lock(&self.core.pairs);
         if pairs.len() >= NUMBERS as usize {

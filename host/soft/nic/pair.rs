@@ -1,9 +1,10 @@
 //! One queue pair: what its owner, the thread that serves it, and the peer's requests share.
 
 use super::core::{Core, Mail};
-use super::endpoint::{PairAddress, random};
+use super::endpoint::PairAddress;
 use super::execute::Responder;
 use super::memory::lock;
+use crate::random;
 use crate::rdma::{QueueAddress, QueueMemory, QueuePair, RdmaError, Rights};
 use crate::wire::mlx5::Completion;
 use crate::wire::mlx5::segment::DataSegment;
@@ -159,7 +160,7 @@ impl QueuePair for SoftQueuePair {
     fn reset(&mut self) -> Result<(), RdmaError> {
         let number = self.shared.number;
         let failed = |reason| RdmaError::Queue { blocks: self.shared.memory.blocks(), reason };
-        let nonce = random()
+        let nonce = random::bytes()
             .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
         // From here on the peer's requests are for one that is no more.
         *lock(&self.shared.state) = PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() };

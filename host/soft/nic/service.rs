@@ -1,12 +1,12 @@
 //! A service thread: queue pairs, connections to other adapters, and connections from them, none of which it ever waits for.
 
 use super::core::{Core, Mail};
-use super::endpoint::random;
 use super::frame::{Answer, Frame};
 use super::link::{Link, Waiter, prepare, watch};
 use super::memory::lock;
 use super::requester::{Requester, Route};
 use super::wire::{Cut, Wire};
+use crate::random;
 use crate::wire::mlx5::Syndrome;
 use socket2::Socket;
 use std::collections::HashMap;
@@ -211,7 +211,7 @@ impl Service {
             tracing::warn!("{strangers} connections that have not said who they are: another one is turned away");
             return;
         }
-        match random() {
+        match random::bytes() {
             Ok(number) => {
                 let wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key.0, number);
                 self.incoming.push(Incoming { wire });

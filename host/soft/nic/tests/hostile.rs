@@ -1,7 +1,8 @@
 //! Strangers, and peers that do not keep to the rules.
 
 use super::*;
-use crate::soft::nic::endpoint::{Endpoint, PairAddress, random};
+use crate::random;
+use crate::soft::nic::endpoint::{Endpoint, PairAddress};
 use crate::soft::nic::frame::{GREETING, Greeting, Step};
 use crate::soft::nic::memory::lock;
 use crate::soft::nic::seal::End;
@@ -65,7 +66,7 @@ fn member(side: &Side, me: u128) -> Wire {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
     socket.connect(&SockAddr::unix(format!("\0{}", at.unix.unwrap())).unwrap()).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let mut wire = Wire::initiate(socket, me, at.nic, &KEY, random().unwrap());
+    let mut wire = Wire::initiate(socket, me, at.nic, &KEY, random::bytes().unwrap());
     until(|| {
         wire.pump().unwrap();
         wire.is_open()
