@@ -145,16 +145,22 @@ pub fn check(engine: &Engine, vectors: &[Vector]) -> Result<(usize, usize), Stri
     let allocate = |bytes| engine.allocate(Place::Device, bytes).expect("memory");
     let given = allocate(size_of_val(&input[..]));
     given.set_slice(0, &input).expect("it is that long");
-    let rings = allocate(RING_BYTES * asked.len());
-    let answers = allocate(8 * MOST_ANSWERS * asked.len());
+    // One more of each, where nothing may be written.
+    let count = asked.len() + 1;
+    let rings = allocate(RING_BYTES * count);
+    let answers = allocate(8 * MOST_ANSWERS * count);
     let (mut entries, mut questions) = (0, 0);
     for poison in POISONS {
         for memory in [&rings, &answers] {
             memory.fill(0, memory.len(), poison).expect("all of it");
         }
         run(engine, [&given, &rings, &answers], asked.len() as u64);
-        let rings = rings.get_slice::<u8>(0, RING_BYTES * asked.len()).expect("it is that long");
-        let answers = answers.get_slice::<u64>(0, MOST_ANSWERS * asked.len()).expect("it is that long");
+        let rings = rings.get_slice::<u8>(0, RING_BYTES * count).expect("it is that long");
+        let answers = answers.get_slice::<u64>(0, MOST_ANSWERS * count).expect("it is that long");
+        let behind = bytemuck::cast_slice::<u64, u8>(&answers[MOST_ANSWERS * asked.len()..]);
+        if rings[RING_BYTES * asked.len()..].iter().chain(behind).any(|byte| *byte != poison) {
+            return Err("something was written behind the last ring or the last answers".into());
+        }
         for (((kind, v), ring), answers) in asked.iter().zip(rings.chunks(RING_BYTES)).zip(answers.chunks(MOST_ANSWERS))
         {
             let written = Written::of(v);
