@@ -48,7 +48,7 @@ template <class S, class T>
 WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source,
                                                size_t source_pitch, size_t n, uint32_t channel) const {
   const uint32_t size = team().size, me = team().pe;
-  const size_t lines = line::count<T>(n);
+  const uint32_t lines = Self::has_network ? 1 : static_cast<uint32_t>(line::count<T>(n));
   constexpr size_t in_line = line::data_bytes / sizeof(T);
   wb_team_rounds* mine = rounds(channel);
   const uint64_t turn = order::load_relaxed(&mine->small) + 1;
@@ -59,19 +59,17 @@ WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest,
   s.sync();
   uint32_t ended = WB_DONE;
   // Threads share the lines of all members: line l of the member k places on is number (k - 1) * lines + l.
-  const size_t all = (size - 1) * lines;
-  for (size_t i = s.rank(); i < all; i += s.count()) {
-    const uint32_t member = after(static_cast<uint32_t>(i / lines) + 1);
-    const size_t l = i % lines;
+  const uint32_t all = (size - 1) * lines;
+  for (uint32_t i = s.rank(); i < all; i += s.count()) {
+    const uint32_t member = after(i / lines + 1), l = i % lines;
     line::words* to = scratch(channel, turn, me) + l;
     const line::words out = line::make(line::gather(source + member * source_pitch, l * in_line, n), mark);
     if (uint32_t word = send_line(call, to, out, member, channel); word != WB_DONE) ended = word;
   }
   const T* own = source + me * source_pitch;
   for (size_t i = s.rank(); dest + me * dest_pitch != own && i < n; i += s.count()) dest[me * dest_pitch + i] = own[i];
-  for (size_t i = s.rank(); i < all && ended == WB_DONE; i += s.count()) {
-    const uint32_t member = before(static_cast<uint32_t>(i / lines) + 1);
-    const size_t l = i % lines;
+  for (uint32_t i = s.rank(); i < all && ended == WB_DONE; i += s.count()) {
+    const uint32_t member = before(i / lines + 1), l = i % lines;
     const line::words* from = scratch(channel, turn, member) + l;
     patience p(world().control());
     line::words got = order::load_remote(from);
