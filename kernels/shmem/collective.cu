@@ -25,19 +25,28 @@ enum reduction : uint32_t {
   REDUCE_MAX = 3,
   REDUCE_AND = 4,
   REDUCE_OR = 5,
-  REDUCE_XOR = 6
+  REDUCE_XOR = 6,
+  REDUCE_SIGNED = 8  // with one of them: of signed integers
 };
 
-// What a kernel is told to do. One kernel for each type and not for each operation of each: all four of two elements cost less than
-// the elements' way to here.
+// What a kernel is told to do. There is one for each size of integers and each floating type, and not for each operation as well: all
+// four of two elements cost less than the elements' way to here.
 struct number_op {
   uint32_t what;
 
   static constexpr bool bitwise = false;
   template <class T> WB_FN T apply(T a, T b) const {
-    const T either = what == REDUCE_SUM ? warpbell::reduction::sum_op::apply(a, b) : warpbell::reduction::prod_op::apply(a, b);
-    const T one = what == REDUCE_MIN ? warpbell::reduction::min_op::apply(a, b) : warpbell::reduction::max_op::apply(a, b);
-    return what < REDUCE_MIN ? either : one;
+    bool less = a < b, more = b < a;
+    if constexpr (std::is_integral_v<T>) {
+      constexpr T sign = static_cast<T>(T{1} << (8 * sizeof(T) - 1));
+      const bool apart = (what & REDUCE_SIGNED) != 0 && ((a ^ b) & sign) != 0;
+      less ^= apart;
+      more ^= apart;
+    }
+    const uint32_t how = what & ~static_cast<uint32_t>(REDUCE_SIGNED);
+    const T together = how == REDUCE_SUM ? warpbell::reduction::sum_op::apply(a, b) : warpbell::reduction::prod_op::apply(a, b);
+    const T one = (how == REDUCE_MIN ? more : less) ? b : a;
+    return how < REDUCE_MIN ? together : one;
   }
 };
 struct bits_op {
@@ -98,10 +107,6 @@ WB_REDUCE(u8, number_op, uint8_t)
 WB_REDUCE(u16, number_op, uint16_t)
 WB_REDUCE(u32, number_op, uint32_t)
 WB_REDUCE(u64, number_op, uint64_t)
-WB_REDUCE(i8, number_op, int8_t)
-WB_REDUCE(i16, number_op, int16_t)
-WB_REDUCE(i32, number_op, int32_t)
-WB_REDUCE(i64, number_op, int64_t)
 WB_REDUCE(f32, number_op, float)
 WB_REDUCE(f64, number_op, double)
 WB_REDUCE(bits, bits_op, uint8_t)

@@ -8,24 +8,31 @@ mod sealed {
 
 /// An element of reductions: integers of 8 to 64 bits, `f32`, `f64`.
 pub trait Reducible: Pod + sealed::Sealed {
-    /// As in the kernels' names.
+    /// As in the kernels' names, which take signed integers for unsigned ones.
     #[doc(hidden)]
     const NAME: &'static str;
+    /// What a kernel is told of the elements: `REDUCE_SIGNED` of `kernels/shmem/collective.cu`, or nothing.
+    #[doc(hidden)]
+    const SIGNED: u32;
 }
 
 /// An element of and, or and xor.
 pub trait ReducibleInteger: Reducible {}
 
+const SIGNED: u32 = 8;
+
 macro_rules! reducible {
-    ($($t:ty: $name:literal),*) => {$(
+    ($($t:ty: $name:literal $signed:expr),*) => {$(
         impl sealed::Sealed for $t {}
         impl Reducible for $t {
             const NAME: &'static str = $name;
+            const SIGNED: u32 = $signed;
         }
     )*};
 }
 reducible!(
-    u8: "u8", u16: "u16", u32: "u32", u64: "u64", i8: "i8", i16: "i16", i32: "i32", i64: "i64", f32: "f32", f64: "f64"
+    u8: "u8" 0, u16: "u16" 0, u32: "u32" 0, u64: "u64" 0, i8: "u8" SIGNED, i16: "u16" SIGNED, i32: "u32" SIGNED,
+    i64: "u64" SIGNED, f32: "f32" 0, f64: "f64" 0
 );
 
 macro_rules! integers {
@@ -50,7 +57,7 @@ pub trait Reduction<T: Reducible>: sealed::Sealed {
 }
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident $number:literal: $bound:ident by $by:expr, $units:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident $number:expr, $bound:ident by $by:expr, $units:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
@@ -70,17 +77,17 @@ macro_rules! operations {
 }
 operations! {
     /// Sum.
-    Sum 0: Reducible by T::NAME, 1;
+    Sum 0, Reducible by T::NAME, 1;
     /// Product.
-    Prod 1: Reducible by T::NAME, 1;
+    Prod 1, Reducible by T::NAME, 1;
     /// Least.
-    Min 2: Reducible by T::NAME, 1;
+    Min 2 | T::SIGNED, Reducible by T::NAME, 1;
     /// Greatest.
-    Max 3: Reducible by T::NAME, 1;
+    Max 3 | T::SIGNED, Reducible by T::NAME, 1;
     /// Bits that all have.
-    And 4: ReducibleInteger by "bits", size_of::<T>();
+    And 4, ReducibleInteger by "bits", size_of::<T>();
     /// Bits that any has.
-    Or 5: ReducibleInteger by "bits", size_of::<T>();
+    Or 5, ReducibleInteger by "bits", size_of::<T>();
     /// Bits that an odd number has.
-    Xor 6: ReducibleInteger by "bits", size_of::<T>();
+    Xor 6, ReducibleInteger by "bits", size_of::<T>();
 }
