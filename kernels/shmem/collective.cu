@@ -18,7 +18,7 @@ template <class F> WB_FN void in_words(uint64_t all, F f) {
 }
 
 // The numbers of host/shmem/calls/reduction.rs.
-enum reduction : uint32_t {
+enum reducing : uint32_t {
   REDUCE_SUM = 0,
   REDUCE_PROD = 1,
   REDUCE_MIN = 2,
@@ -44,7 +44,7 @@ struct number_op {
       more ^= apart;
     }
     const uint32_t how = what & ~static_cast<uint32_t>(REDUCE_SIGNED);
-    const T together = how == REDUCE_SUM ? warpbell::reduction::sum_op::apply(a, b) : warpbell::reduction::prod_op::apply(a, b);
+    const T together = how == REDUCE_SUM ? reduction::sum_op::apply(a, b) : reduction::prod_op::apply(a, b);
     const T one = (how == REDUCE_MIN ? more : less) ? b : a;
     return how < REDUCE_MIN ? together : one;
   }
@@ -54,7 +54,8 @@ struct bits_op {
 
   static constexpr bool bitwise = true;
   template <class T> WB_FN T apply(T a, T b) const {
-    return what == REDUCE_AND ? warpbell::reduction::and_op::apply(a, b) : what == REDUCE_OR ? warpbell::reduction::or_op::apply(a, b) : warpbell::reduction::xor_op::apply(a, b);
+    if (what == REDUCE_AND) return reduction::and_op::apply(a, b);
+    return what == REDUCE_OR ? reduction::or_op::apply(a, b) : reduction::xor_op::apply(a, b);
   }
 };
 

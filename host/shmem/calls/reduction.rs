@@ -48,7 +48,7 @@ pub trait Reduction<T: Reducible>: sealed::Sealed {
     /// The kernel: `wb_shmem_reduce_` and this.
     #[doc(hidden)]
     fn kernel(&self) -> &'static str;
-    /// What the kernel is told to do: `reduction` of `kernels/shmem/collective.cu`.
+    /// What the kernel is told to do: `reducing` of `kernels/shmem/collective.cu`.
     #[doc(hidden)]
     fn number(&self) -> u32;
     /// What the kernel takes for one element.
