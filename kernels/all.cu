@@ -8,6 +8,7 @@
 #include "bench/queue.cu"
 #include "bench/rdma.cu"
 #include "bench/shmem.cu"
+#include "bench/shmem_collective.cu"
 #include "cache.cu"
 #include "graph/bfs.cu"
 #include "graph/components.cu"

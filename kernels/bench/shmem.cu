@@ -1,9 +1,10 @@
-// What `warpbell bench shmem` runs: puts, gets, single elements, atomics, signals, barriers and collectives, timed on the device.
+// What `warpbell bench shmem` runs: puts, gets, single elements, atomics and signals, timed on the device. Collectives are in
+// shmem_collective.cu.
 #include <warpbell/kernel.h>
 
 #include "shmem/checks.cuh"
-#include "shmem/collectives.cuh"
 #include "shmem/elements.cuh"
+#include "shmem/kernels.cuh"
 #include "shmem/messages.cuh"
 
 // The same pattern anywhere: byte j of the memory is byte j % 8 of word j / 8.
@@ -48,18 +49,6 @@ WB_KERNEL void wb_shmem_bench_compare(const uint64_t* a, const uint64_t* b, WB_P
 }
 WB_EXPORT(wb_shmem_bench_compare)
 
-// Kernels of one test: for each scope, with the library and by hand.
-#define WB_BENCH_KERNEL(NAME, ...)                                                                                    \
-  WB_KERNEL void __launch_bounds__(512) wb_shmem_##NAME(WB_PARAM warpbell::world_ref w,                               \
-                                                        WB_PARAM shmem_bench::test t) {                               \
-    __VA_ARGS__;                                                                                                      \
-  }                                                                                                                   \
-  WB_EXPORT(wb_shmem_##NAME)
-#define WB_BENCH_SCOPES(NAME, ...)                                                                                    \
-  WB_BENCH_KERNEL(NAME##_thread, shmem_bench::__VA_ARGS__(warpbell::by_thread, w, t))                                 \
-  WB_BENCH_KERNEL(NAME##_warp, shmem_bench::__VA_ARGS__(warpbell::by_warp, w, t))                                     \
-  WB_BENCH_KERNEL(NAME##_block, shmem_bench::__VA_ARGS__(warpbell::by_block, w, t))
-
 WB_BENCH_SCOPES(put_bw, bandwidth<true, shmem_bench::library>)
 WB_BENCH_SCOPES(put_bw_raw, bandwidth<true, shmem_bench::by_hand>)
 WB_BENCH_SCOPES(get_bw, bandwidth<false, shmem_bench::library>)
@@ -97,48 +86,5 @@ WB_BENCH_ELEMENTS(atomic_rate)
 WB_BENCH_CHECKS(4, uint32_t)
 WB_BENCH_CHECKS(8, uint64_t)
 
-#define WB_BENCH_MEETING(NAME, CALL)                                                                                  \
-  WB_BENCH_KERNEL(NAME##_thread, shmem_bench::in_turn(warpbell::by_thread, w, t, [&](uint32_t) { w.CALL(warpbell::by_thread); }))  \
-  WB_BENCH_KERNEL(NAME##_warp, shmem_bench::in_turn(warpbell::by_warp, w, t, [&](uint32_t) { w.CALL(warpbell::by_warp); }))        \
-  WB_BENCH_KERNEL(NAME##_block, shmem_bench::in_turn(warpbell::by_block, w, t, [&](uint32_t) { w.CALL(warpbell::by_block); }))
-WB_BENCH_MEETING(bench_barrier, barrier_all)
-WB_BENCH_MEETING(bench_sync, sync_all)
-
-WB_BENCH_SCOPES(broadcast, collective<shmem_bench::broadcast, uint32_t>)
-WB_BENCH_SCOPES(fcollect, collective<shmem_bench::fcollect, uint32_t>)
-WB_BENCH_SCOPES(alltoall, collective<shmem_bench::alltoall, uint32_t>)
-#define WB_BENCH_REDUCTION(NAME, T)                                                                                   \
-  WB_BENCH_SCOPES(reduce_##NAME, collective<shmem_bench::reduce_sum, T>)                                          \
-  WB_KERNEL void wb_shmem_bench_summands_##NAME(T* at, WB_PARAM uint64_t n, WB_PARAM uint64_t seed,                   \
-                                                WB_PARAM uint64_t pe) {                                               \
-    using namespace warpbell;                                                                                         \
-    for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) {                                       \
-      at[i] = shmem_bench::summand<T>(seed, pe, i);                                                                   \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  WB_EXPORT(wb_shmem_bench_summands_##NAME)                                                                           \
-  WB_KERNEL void wb_shmem_bench_reduced_##NAME(const T* at, WB_PARAM uint64_t n, WB_PARAM uint64_t seed,              \
-                                               WB_PARAM uint32_t pes, uint64_t* wrong) {                              \
-    shmem_bench::reduction_holds<T>(at, n, seed, pes, wrong);                                                                     \
-  }                                                                                                                   \
-  WB_EXPORT(wb_shmem_bench_reduced_##NAME)
-WB_BENCH_REDUCTION(uint64, uint64_t)
-WB_BENCH_REDUCTION(float, float)
-
-#define WB_BENCH_BARRIER_CHECK(SCOPE)                                                                                 \
-  WB_KERNEL void wb_shmem_bench_barrier_check_##SCOPE(WB_PARAM warpbell::world_ref w, WB_PARAM shmem_bench::test t,   \
-                                                      uint64_t* wrong) {                                              \
-    shmem_bench::barrier_holds(warpbell::by_##SCOPE, w, t, wrong);                                                    \
-  }                                                                                                                   \
-  WB_EXPORT(wb_shmem_bench_barrier_check_##SCOPE)
-WB_BENCH_BARRIER_CHECK(thread)
-WB_BENCH_BARRIER_CHECK(warp)
-WB_BENCH_BARRIER_CHECK(block)
-
-#undef WB_BENCH_KERNEL
-#undef WB_BENCH_SCOPES
 #undef WB_BENCH_ELEMENTS
 #undef WB_BENCH_CHECKS
-#undef WB_BENCH_MEETING
-#undef WB_BENCH_BARRIER_CHECK
-#undef WB_BENCH_REDUCTION

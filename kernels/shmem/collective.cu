@@ -17,9 +17,51 @@ template <class F> WB_FN void in_words(uint64_t all, F f) {
   }
 }
 
-template <class Op, class T> WB_FN void reduce(const team_ref& team, sym<T> dest, sym<T> source, uint64_t n) {
+// The numbers of host/shmem/calls/reduction.rs.
+enum reducing : uint32_t {
+  REDUCE_SUM = 0,
+  REDUCE_PROD = 1,
+  REDUCE_MIN = 2,
+  REDUCE_MAX = 3,
+  REDUCE_AND = 4,
+  REDUCE_OR = 5,
+  REDUCE_XOR = 6,
+  REDUCE_SIGNED = 8  // with one of them: of signed integers
+};
+
+// What a kernel is told to do. There is one for each size of integers and each floating type, and not for each operation as well: all
+// four of two elements cost less than the elements' way to here.
+struct number_op {
+  uint32_t what;
+
+  static constexpr bool bitwise = false;
+  template <class T> WB_FN T apply(T a, T b) const {
+    bool less = a < b, more = b < a;
+    if constexpr (std::is_integral_v<T>) {
+      constexpr T sign = static_cast<T>(T{1} << (8 * sizeof(T) - 1));
+      const bool apart = (what & REDUCE_SIGNED) != 0 && ((a ^ b) & sign) != 0;
+      less ^= apart;
+      more ^= apart;
+    }
+    const uint32_t how = what & ~static_cast<uint32_t>(REDUCE_SIGNED);
+    const T together = how == REDUCE_SUM ? reduction::sum_op::apply(a, b) : reduction::prod_op::apply(a, b);
+    const T one = (how == REDUCE_MIN ? more : less) ? b : a;
+    return how < REDUCE_MIN ? together : one;
+  }
+};
+struct bits_op {
+  uint32_t what;
+
+  static constexpr bool bitwise = true;
+  template <class T> WB_FN T apply(T a, T b) const {
+    if (what == REDUCE_AND) return reduction::and_op::apply(a, b);
+    return what == REDUCE_OR ? reduction::or_op::apply(a, b) : reduction::xor_op::apply(a, b);
+  }
+};
+
+template <class Op, class T> WB_FN void reduce(const team_ref& team, Op op, sym<T> dest, sym<T> source, uint64_t n) {
   const part<T> mine(n);
-  team.reduce(by_block, Op{}, dest + mine.first, source + mine.first, mine.n, blockIdx.x);
+  team.reduce(by_block, op, dest + mine.first, source + mine.first, mine.n, blockIdx.x);
 }
 
 }  // namespace host_calls
@@ -54,43 +96,20 @@ WB_CALL_KERNEL wb_shmem_exchange(WB_PARAM warpbell::team_ref team, uint32_t call
 }
 WB_EXPORT(wb_shmem_exchange)
 
-// Reductions of n elements: wb_shmem_reduce_OP_TYPE. Where signs make no difference there are unsigned types only; and, or, xor
-// take the bytes of any integers.
-#define WB_REDUCE(OP, NAME, T)                                                                                                    \
-  WB_CALL_KERNEL wb_shmem_reduce_##OP##_##NAME(WB_PARAM warpbell::team_ref team, WB_PARAM warpbell::sym<T> dest,                  \
-                                               WB_PARAM warpbell::sym<T> source, uint64_t n) {                                    \
-    warpbell::host_calls::reduce<warpbell::reduction::OP##_op>(team, dest, source, n);                                            \
+// Reductions of n elements. And, or and xor take the bytes of any integers.
+#define WB_REDUCE(NAME, OP, T)                                                                                                    \
+  WB_CALL_KERNEL wb_shmem_reduce_##NAME(WB_PARAM warpbell::team_ref team, uint32_t what, WB_PARAM warpbell::sym<T> dest,          \
+                                        WB_PARAM warpbell::sym<T> source, uint64_t n) {                                           \
+    warpbell::host_calls::reduce(team, warpbell::host_calls::OP{what}, dest, source, n);                                          \
   }                                                                                                                               \
-  WB_EXPORT(wb_shmem_reduce_##OP##_##NAME)
-#define WB_REDUCE_UNSIGNED(OP)    \
-  WB_REDUCE(OP, u8, uint8_t)      \
-  WB_REDUCE(OP, u16, uint16_t)    \
-  WB_REDUCE(OP, u32, uint32_t)    \
-  WB_REDUCE(OP, u64, uint64_t)
-#define WB_REDUCE_SIGNED(OP)      \
-  WB_REDUCE(OP, i8, int8_t)       \
-  WB_REDUCE(OP, i16, int16_t)     \
-  WB_REDUCE(OP, i32, int32_t)     \
-  WB_REDUCE(OP, i64, int64_t)
-#define WB_REDUCE_FLOATING(OP)    \
-  WB_REDUCE(OP, f32, float)       \
-  WB_REDUCE(OP, f64, double)
+  WB_EXPORT(wb_shmem_reduce_##NAME)
 
-WB_REDUCE_UNSIGNED(sum)
-WB_REDUCE_FLOATING(sum)
-WB_REDUCE_UNSIGNED(prod)
-WB_REDUCE_FLOATING(prod)
-WB_REDUCE_UNSIGNED(min)
-WB_REDUCE_SIGNED(min)
-WB_REDUCE_FLOATING(min)
-WB_REDUCE_UNSIGNED(max)
-WB_REDUCE_SIGNED(max)
-WB_REDUCE_FLOATING(max)
-WB_REDUCE(and, u8, uint8_t)
-WB_REDUCE(or, u8, uint8_t)
-WB_REDUCE(xor, u8, uint8_t)
+WB_REDUCE(u8, number_op, uint8_t)
+WB_REDUCE(u16, number_op, uint16_t)
+WB_REDUCE(u32, number_op, uint32_t)
+WB_REDUCE(u64, number_op, uint64_t)
+WB_REDUCE(f32, number_op, float)
+WB_REDUCE(f64, number_op, double)
+WB_REDUCE(bits, bits_op, uint8_t)
 
 #undef WB_REDUCE
-#undef WB_REDUCE_UNSIGNED
-#undef WB_REDUCE_SIGNED
-#undef WB_REDUCE_FLOATING

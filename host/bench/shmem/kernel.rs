@@ -1,4 +1,4 @@
-//! What kernels are told, and what they leave: mirrors `kernels/bench/shmem.cu`.
+//! What kernels are told, and what they leave: mirrors `kernels/bench/shmem/run.cuh`.
 
 use crate::engine::{Args, KernelArg};
 use bytemuck::{Pod, Zeroable};

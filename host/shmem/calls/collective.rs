@@ -203,9 +203,10 @@ impl Team {
         if dest.offset() != source.offset() {
             apart(CALL, &dest, &source)?;
         }
+        let (kernel, what) = (format!("wb_shmem_reduce_{}", how.kernel()), how.number());
         let n = (source.len() * how.units()) as u64;
         let grid = self.world().call_grid(size_of::<T>() * source.len());
-        self.world().call(on, &how.kernel(), grid, args!(self, dest, source, n))
+        self.world().call(on, &kernel, grid, args!(self, what, dest, source, n))
     }
 
     /// Both arrays are this world's, and one has so many times the elements of the other.

@@ -8,29 +8,31 @@ mod sealed {
 
 /// An element of reductions: integers of 8 to 64 bits, `f32`, `f64`.
 pub trait Reducible: Pod + sealed::Sealed {
-    /// As in the kernels' names.
+    /// As in the kernels' names, which take signed integers for unsigned ones.
     #[doc(hidden)]
     const NAME: &'static str;
-    /// The type that does the same where signs make no difference.
+    /// What a kernel is told of the elements: `REDUCE_SIGNED` of `kernels/shmem/collective.cu`, or nothing.
     #[doc(hidden)]
-    const UNSIGNED: &'static str;
+    const SIGNED: u32;
 }
 
 /// An element of and, or and xor.
 pub trait ReducibleInteger: Reducible {}
 
+const SIGNED: u32 = 8;
+
 macro_rules! reducible {
-    ($($t:ty: $name:literal $unsigned:literal),*) => {$(
+    ($($t:ty: $name:literal $signed:expr),*) => {$(
         impl sealed::Sealed for $t {}
         impl Reducible for $t {
             const NAME: &'static str = $name;
-            const UNSIGNED: &'static str = $unsigned;
+            const SIGNED: u32 = $signed;
         }
     )*};
 }
 reducible!(
-    u8: "u8" "u8", u16: "u16" "u16", u32: "u32" "u32", u64: "u64" "u64", i8: "i8" "u8", i16: "i16" "u16",
-    i32: "i32" "u32", i64: "i64" "u64", f32: "f32" "f32", f64: "f64" "f64"
+    u8: "u8" 0, u16: "u16" 0, u32: "u32" 0, u64: "u64" 0, i8: "u8" SIGNED, i16: "u16" SIGNED, i32: "u32" SIGNED,
+    i64: "u64" SIGNED, f32: "f32" 0, f64: "f64" 0
 );
 
 macro_rules! integers {
@@ -43,23 +45,29 @@ integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 /// Sums and products of integers wrap. Elements are combined in the order of the members, so that floating-point results have the
 /// same bits on every PE.
 pub trait Reduction<T: Reducible>: sealed::Sealed {
-    /// The kernel.
+    /// The kernel: `wb_shmem_reduce_` and this.
     #[doc(hidden)]
-    fn kernel(&self) -> String;
+    fn kernel(&self) -> &'static str;
+    /// What the kernel is told to do: `reducing` of `kernels/shmem/collective.cu`.
+    #[doc(hidden)]
+    fn number(&self) -> u32;
     /// What the kernel takes for one element.
     #[doc(hidden)]
     fn units(&self) -> usize;
 }
 
 macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident $word:literal: $bound:ident by $by:expr, $units:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident $number:expr, $bound:ident by $by:expr, $units:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
         impl sealed::Sealed for $name {}
         impl<T: $bound> Reduction<T> for $name {
-            fn kernel(&self) -> String {
-                format!("wb_shmem_reduce_{}_{}", $word, $by)
+            fn kernel(&self) -> &'static str {
+                $by
+            }
+            fn number(&self) -> u32 {
+                $number
             }
             fn units(&self) -> usize {
                 $units
@@ -69,17 +77,17 @@ macro_rules! operations {
 }
 operations! {
     /// Sum.
-    Sum "sum": Reducible by T::UNSIGNED, 1;
+    Sum 0, Reducible by T::NAME, 1;
     /// Product.
-    Prod "prod": Reducible by T::UNSIGNED, 1;
+    Prod 1, Reducible by T::NAME, 1;
     /// Least.
-    Min "min": Reducible by T::NAME, 1;
+    Min 2 | T::SIGNED, Reducible by T::NAME, 1;
     /// Greatest.
-    Max "max": Reducible by T::NAME, 1;
+    Max 3 | T::SIGNED, Reducible by T::NAME, 1;
     /// Bits that all have.
-    And "and": ReducibleInteger by "u8", size_of::<T>();
+    And 4, ReducibleInteger by "bits", size_of::<T>();
     /// Bits that any has.
-    Or "or": ReducibleInteger by "u8", size_of::<T>();
+    Or 5, ReducibleInteger by "bits", size_of::<T>();
     /// Bits that an odd number has.
-    Xor "xor": ReducibleInteger by "u8", size_of::<T>();
+    Xor 6, ReducibleInteger by "bits", size_of::<T>();
 }

@@ -28,33 +28,47 @@ WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint3
   using T = std::remove_const_t<element_t<From>>;
   T* dest = to;
   const T* source = from;
-  constexpr wb_shmem_call call = WB_CALL_BROADCAST;
   const size_t bytes = n * sizeof(T);
-  if (!begins<S>(call, dest, bytes, channel, root)) return outcome{status_word(WB_BAD_ARGUMENT)};
+  if (!begins(s, WB_CALL_BROADCAST, dest, bytes, channel, root)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
+  if (all_by_stores()) return broadcast_now(s, address(dest), address(source), bytes, root, channel);
+  return outcome{out_of_line(&network_team::broadcast_bytes)(world().net(), team(), s.number, address(dest), address(source), bytes,
+                                                             root, channel)};
+}
+
+template <class Self>
+template <class S>
+WB_FN outcome team_calls<Self>::broadcast_now(S s, uint64_t dest, uint64_t source, size_t bytes, uint32_t root,
+                                              uint32_t channel) const {
+  constexpr wb_shmem_call call = WB_CALL_BROADCAST;
   const uint32_t size = team().size, me = team().pe;
   wb_team_rounds* mine = rounds(channel);
   uint64_t* word = reinterpret_cast<uint64_t*>(team().signals) + uint64_t{channel} * size + root;
   const uint64_t turn = order::load_relaxed(&mine->data) + 1;
-  S::sync();
+  s.sync();
   uint32_t ended = WB_DONE;
   if (me == root) {
     for (uint32_t k = 1; k < size; ++k) {
-      if (uint32_t word = send(s, call, address(dest), address(source), bytes, after(k), channel); word != WB_DONE) ended = word;
+      if (uint32_t word = send(s, call, dest, source, bytes, after(k), channel); word != WB_DONE) ended = word;
     }
-    if (dest != source) transfer::move<transfer::put_words>(s, address(dest), address(source), bytes);
-    S::sync();
-    if (1 + S::rank() < size) {
+    if (dest != source) copy(s, dest, source, bytes);
+    s.sync();
+    if (1 + s.rank() < size) {
       order::fence_release_sys();
-      for (uint32_t k = 1 + S::rank(); k < size && ended == WB_DONE; k += S::count()) ended = tell(call, word, turn, after(k), channel);
+      for (uint32_t k = 1 + s.rank(); k < size && ended == WB_DONE; k += s.count()) ended = tell(call, word, turn, after(k), channel);
     }
-    if (uint32_t left = finish<S>(call, channel); left != WB_DONE) ended = left;
-  } else if (S::rank() == 0) {
+    if (uint32_t left = finish(s, call, channel); left != WB_DONE) ended = left;
+  } else if (s.rank() == 0) {
     ended = await(call, word, turn, root, channel);
     order::fence_acquire_sys();
   }
-  if (S::rank() == 0) order::store_relaxed(&mine->data, turn);
-  return together<S>(ended);
+  if (s.rank() == 0) order::store_relaxed(&mine->data, turn);
+  return together(s, ended);
+}
+
+WB_FN_COLD uint32_t network_team::broadcast_bytes(const wb_network* net, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
+                                                  uint64_t bytes, uint32_t root, uint32_t channel) {
+  return network_team(net, team).broadcast_now(scope::numbered{scope}, dest, source, bytes, root, channel).word;
 }
 
 template <class Self>
@@ -78,18 +92,29 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   using T = std::remove_const_t<element_t<From>>;
   T* dest = to;
   const T* source = from;
+  const size_t bytes = n * sizeof(T);
+  const size_t reach = n == 0 ? 0 : ((team().size - 1) * dest_pitch + n) * sizeof(T);
+  if (!begins(s, call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
+  if (n == 0) return outcome{};
+  if (all_by_stores()) return exchange_now(s, call, dest, dest_pitch, source, source_pitch, n, channel);
+  return outcome{out_of_line(&network_team::exchange_bytes)(world().net(), team(), s.number, call, address(dest),
+                                                            dest_pitch * sizeof(T), address(source), source_pitch * sizeof(T), bytes,
+                                                            channel)};
+}
+
+template <class Self>
+template <class S, class T>
+WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source,
+                                             size_t source_pitch, size_t n, uint32_t channel) const {
   const uint32_t size = team().size, me = team().pe;
   const size_t bytes = n * sizeof(T);
-  const size_t reach = n == 0 ? 0 : ((size - 1) * dest_pitch + n) * sizeof(T);
-  if (!begins<S>(call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
-  if (n == 0) return outcome{};
-  if (size > 1 && (all_by_stores() ? fits_scratch(bytes) : bytes <= line::data_bytes)) {
-    return exchange_small<S>(call, dest, dest_pitch, source, source_pitch, n, channel);
+  if (size > 1 && (Self::has_network ? bytes <= line::data_bytes : fits_scratch(bytes))) {
+    return exchange_small(s, call, dest, dest_pitch, source, source_pitch, n, channel);
   }
   wb_team_rounds* mine = rounds(channel);
   uint64_t* words = reinterpret_cast<uint64_t*>(team().signals) + uint64_t{channel} * size;
   const uint64_t turn = order::load_relaxed(&mine->data) + 1;
-  S::sync();
+  s.sync();
   // Each begins with the member after it, so that not all of them put to the same one.
   uint32_t ended = WB_DONE;
   for (uint32_t k = 0; k < size; ++k) {
@@ -99,20 +124,29 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
     if (member == me && d == f) continue;
     if (uint32_t word = send(s, call, address(d), address(f), bytes, member, channel); word != WB_DONE) ended = word;
   }
-  S::sync();
-  if (1 + S::rank() < size) {
+  s.sync();
+  if (1 + s.rank() < size) {
     order::fence_release_sys();
-    for (uint32_t k = 1 + S::rank(); k < size && ended == WB_DONE; k += S::count()) {
+    for (uint32_t k = 1 + s.rank(); k < size && ended == WB_DONE; k += s.count()) {
       ended = tell(call, words + me, turn, after(k), channel);
     }
-    for (uint32_t k = 1 + S::rank(); k < size && ended == WB_DONE; k += S::count()) {
+    for (uint32_t k = 1 + s.rank(); k < size && ended == WB_DONE; k += s.count()) {
       ended = await(call, words + before(k), turn, before(k), channel);
     }
     order::fence_acquire_sys();
   }
-  if (uint32_t left = finish<S>(call, channel); left != WB_DONE) ended = left;
-  if (S::rank() == 0) order::store_relaxed(&mine->data, turn);
-  return together<S>(ended);
+  if (uint32_t left = finish(s, call, channel); left != WB_DONE) ended = left;
+  if (s.rank() == 0) order::store_relaxed(&mine->data, turn);
+  return together(s, ended);
+}
+
+WB_FN_COLD uint32_t network_team::exchange_bytes(const wb_network* net, wb_team team, uint32_t scope, wb_shmem_call call,
+                                                 uint64_t dest, uint64_t dest_pitch, uint64_t source, uint64_t source_pitch,
+                                                 uint64_t bytes, uint32_t channel) {
+  return network_team(net, team)
+      .exchange_now(scope::numbered{scope}, call, reinterpret_cast<uint8_t*>(dest), dest_pitch,
+                    reinterpret_cast<const uint8_t*>(source), source_pitch, bytes, channel)
+      .word;
 }
 
 }  // namespace warpbell

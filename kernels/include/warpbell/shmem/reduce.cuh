@@ -10,9 +10,11 @@
 //
 // A message that fits the scratch is sent to everybody, and combined by each (small.cuh). A larger one is cut into as many parts
 // as there are members: between two synchronisations each reads its part of every source and writes the result to every dest, so
-// that a link carries what it must, and no more, in both directions. Over a network they do so in pieces: what members have of a
-// piece is read into the scratch, and the result goes from this PE's dest to everybody else's. Blocks that share a large one pass their part of the elements,
+// that a link carries what it must, and no more, in both directions. Blocks that share a large one pass their part of the elements,
 // in a channel each.
+//
+// Over a network a large one goes in pieces: what the others have of a piece is read into the scratch, combined, and the result goes
+// from this PE's dest to everybody else's. What knows of the network moves bytes, and is called; only combining is of a type.
 #pragma once
 
 #include <warpbell/shmem/reduction.cuh>
@@ -28,28 +30,28 @@ constexpr uint32_t reduce_members = WB_GPU ? 4 : 1;
 
 template <class Self>
 template <class S, class Op, class To, class From>
-WB_FN outcome team_calls<Self>::reduce(S, Op, To to, From from, size_t n, uint32_t channel) const {
+WB_FN outcome team_calls<Self>::reduce(S s, Op op, To to, From from, size_t n, uint32_t channel) const {
   using T = std::remove_const_t<element_t<From>>;
   T* dest = to;
   const T* source = from;
   const size_t bytes = n * sizeof(T);
-  if (!begins<S>(WB_CALL_REDUCE, dest, bytes, channel) || !begins<S>(WB_CALL_REDUCE, source, bytes, channel)) {
+  if (!begins(s, WB_CALL_REDUCE, dest, bytes, channel) || !begins(s, WB_CALL_REDUCE, source, bytes, channel)) {
     return outcome{status_word(WB_BAD_ARGUMENT)};
   }
   if (n == 0) return outcome{};
   if (team().size == 1) {
-    S::sync();
-    for (size_t i = S::rank(); dest != source && i < n; i += S::count()) dest[i] = source[i];
-    S::sync();
+    s.sync();
+    for (size_t i = s.rank(); dest != source && i < n; i += s.count()) dest[i] = source[i];
+    s.sync();
     return outcome{};
   }
-  if (fits_scratch(bytes)) return reduce_small<S, Op>(dest, source, n, channel);
-  return all_by_stores() ? reduce_large<S, Op>(dest, source, n, channel) : reduce_far<S, Op>(dest, source, n, channel);
+  if (fits_scratch(bytes)) return reduce_small(s, op, dest, source, n, channel);
+  return all_by_stores() ? reduce_large(s, op, dest, source, n, channel) : reduce_by_network(s, op, dest, source, n, channel);
 }
 
 template <class Self>
 template <class S, class Op, class T>
-WB_FN outcome team_calls<Self>::reduce_small(T* dest, const T* source, size_t n, uint32_t channel) const {
+WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const {
   constexpr wb_shmem_call call = WB_CALL_REDUCE;
   constexpr uint32_t group = detail::lines_at_once;
   constexpr size_t in_line = line::data_bytes / sizeof(T);
@@ -59,36 +61,23 @@ WB_FN outcome team_calls<Self>::reduce_small(T* dest, const T* source, size_t n,
   const uint64_t turn = order::load_relaxed(&mine->small) + 1;
   const uint32_t mark = detail::scratch_mark(turn);
   if ((turn & (detail::scratch_wrap - 1)) == 0) {
-    if (outcome o = clear_scratch<S>(call, channel); !o) return o;
+    if (outcome o = clear_scratch(s, call, channel); !o) return o;
   }
-  S::sync();
+  s.sync();
+  // To all others. Or, over a network, to this PE's own place, which nobody reads, for requests to take them from there. They have
+  // been taken when everybody has answered, long before the turn after the next writes them again.
+  const bool here = !all_by_stores();
   line::words* to = scratch(channel, turn, me);
-  for (size_t l = S::rank(); l < lines; l += S::count()) {
+  for (size_t l = s.rank(); l < lines; l += s.count()) {
     const line::words out = line::make(line::gather(source, l * in_line, n), mark);
-    if (all_by_stores()) {
-      for (uint32_t k = 1; k < size; ++k) order::store_remote(at(to, after(k)) + l, out);
-      continue;
-    }
-    order::store_remote(to + l, out);
-    for (uint32_t k = 1; k < size; ++k) {
-      if (by_stores(after(k))) order::store_remote(at(to, after(k)) + l, out);
-    }
+    for (uint32_t k = here ? 0 : 1; k < (here ? 1 : size); ++k) order::store_remote(at(to, after(k)) + l, out);
   }
   uint32_t ended = WB_DONE;
-  if (!all_by_stores()) {
-    // This PE's own place in its scratch, which nobody reads, has all lines now: a request takes them to each of the others. They
-    // have been taken when everybody has answered, long before the turn after the next writes them again.
-    S::sync();
-    for (uint32_t k = 1 + S::rank(); k < size; k += S::count()) {
-      const uint32_t m = after(k);
-      if (by_stores(m)) continue;
-      const uint32_t word = out_of_line(&network::put)(world().net(), call, address(to), address(to), lines * sizeof(line::words),
-                                                       world_pe(m), channel, 0, 1, false);
-      if (word != WB_DONE) ended = word;
-    }
+  if (here) {
+    ended = out_of_line(&network_team::distribute)(world().net(), team(), s.number, address(to), lines * sizeof(line::words), channel);
   }
   const size_t pitch = team().scratch_bytes / sizeof(line::words);
-  for (size_t l = S::rank(); l < lines && ended == WB_DONE; l += S::count()) {
+  for (size_t l = s.rank(); l < lines && ended == WB_DONE; l += s.count()) {
     const uint64_t own = line::gather(source, l * in_line, n);
     const line::words* from = scratch(channel, turn, 0) + l;
     uint64_t sum = 0;
@@ -115,18 +104,18 @@ WB_FN outcome team_calls<Self>::reduce_small(T* dest, const T* source, size_t n,
 #pragma unroll
       for (uint32_t g = 0; g < group; ++g) {
         const uint64_t value = line::data(got[g]);
-        if (first + g < size) sum = first + g == 0 ? value : reduction::combine<Op, T>(sum, value);
+        if (first + g < size) sum = first + g == 0 ? value : reduction::combine<T>(op, sum, value);
       }
     }
     if (ended == WB_DONE) line::scatter(dest, l * in_line, n, sum);
   }
-  if (S::rank() == 0) order::store_relaxed(&mine->small, turn);
-  return together<S>(ended);
+  if (s.rank() == 0) order::store_relaxed(&mine->small, turn);
+  return together(s, ended);
 }
 
 template <class Self>
 template <class S, class Op, class T>
-WB_FN outcome team_calls<Self>::reduce_large(T* dest, const T* source, size_t n, uint32_t channel) const {
+WB_FN outcome team_calls<Self>::reduce_large(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const {
   using wide = order::detail::pair;
   using narrow = typename order::detail::word<sizeof(T)>::type;
   constexpr size_t in_wide = sizeof(wide) / sizeof(T);
@@ -141,93 +130,28 @@ WB_FN outcome team_calls<Self>::reduce_large(T* dest, const T* source, size_t n,
   // One copy of the code for both synchronisations, and one for both pieces.
 #pragma unroll 1
   for (uint32_t times = 0; times < 2 && met; ++times) {
-    met = meet<S>(WB_CALL_REDUCE, channel);
+    met = meet_now(s, WB_CALL_REDUCE, channel);
     if (times == 1 || !met) break;
-    reduce_words<S, Op, T, wide>(dest + head, source + head, words * me / size, words * (me + 1) / size);
+    reduce_words<wide>(s, op, dest + head, source + head, words * me / size, words * (me + 1) / size);
 #pragma unroll 1
     for (uint32_t piece = 0; piece < 2; ++piece) {
       const size_t begin = piece == 0 ? 0 : body, all = piece == 0 ? head : n - body;
-      reduce_words<S, Op, T, narrow>(dest + begin, source + begin, all * me / size, all * (me + 1) / size);
+      reduce_words<narrow>(s, op, dest + begin, source + begin, all * me / size, all * (me + 1) / size);
     }
   }
   return met;
 }
 
-// The same where not all members are within reach of stores. Bytes of the user lie in the scratch meanwhile, which small messages
-// must not take for theirs: it is cleared before the second synchronisation, after which the next ones may come.
-template <class Self>
-template <class S, class Op, class T>
-WB_FN_COLD outcome team_calls<Self>::reduce_far(T* dest, const T* source, size_t n, uint32_t channel) const {
-  constexpr wb_shmem_call call = WB_CALL_REDUCE;
-  using word_t = typename order::detail::word<sizeof(T)>::type;
-  const uint64_t size = team().size, me = team().pe;
-  const size_t first = n * me / size, last = n * (me + 1) / size;
-  // Both buffers of the channel, shared out anew.
-  const uint64_t room = address(scratch(channel, 0, 0));
-  const size_t slot = size_t{2} * team().scratch_bytes, most = slot / sizeof(T);
-  uint32_t ended = WB_DONE;
-  outcome met{};
-#pragma unroll 1
-  for (uint32_t times = 0; times < 2 && met; ++times) {
-    met = meet<S>(call, channel);
-    if (times == 1 || !met) break;
-#pragma unroll 1
-    for (size_t begin = first; begin < last; begin += most) {
-      const size_t count = last - begin < most ? last - begin : most;
-      for (uint32_t k = 1; k < size; ++k) {
-        const uint32_t m = after(k);
-        const uint64_t to = room + m * slot, from = address(source + begin);
-        if (by_stores(m)) {
-          transfer::move<transfer::get_words>(S{}, to, address(at(source + begin, m)), count * sizeof(T));
-        } else if (k % S::count() == S::rank()) {
-          const uint32_t word = out_of_line(&network::get)(world().net(), call, to, from, count * sizeof(T), world_pe(m), channel, 0, 1, false);
-          if (word != WB_DONE) ended = word;
-        }
-      }
-      S::sync();
-      if (uint32_t word = finish<S>(call, channel); word != WB_DONE) ended = word;
-      if (outcome o = together<S>(ended); !o) return o;
-      for (size_t i = S::rank(); i < count; i += S::count()) {
-        word_t sum{};
-        for (uint32_t m = 0; m < size; ++m) {
-          const uint64_t from = m == me ? address(source + begin) : room + m * slot;
-          const word_t value = order::load_remote(reinterpret_cast<const word_t*>(from) + i);
-          sum = m == 0 ? value : reduction::combine<Op, T>(sum, value);
-        }
-        order::store_remote(reinterpret_cast<word_t*>(dest + begin) + i, sum);
-      }
-      S::sync();
-      for (uint32_t k = 1; k < size; ++k) {
-        const uint32_t m = after(k);
-        const uint64_t there = address(dest + begin);
-        if (by_stores(m)) {
-          send(S{}, call, there, there, count * sizeof(T), m, channel);
-        } else if (k % S::count() == S::rank()) {
-          const uint32_t word = send(by_thread, call, there, there, count * sizeof(T), m, channel);
-          if (word != WB_DONE) ended = word;
-        }
-      }
-    }
-    order::detail::pair* all = scratch(channel, 0, 0);
-    const size_t lines = size * slot / sizeof(*all);
-    S::sync();
-    for (size_t i = S::rank(); i < lines; i += S::count()) order::store_remote(all + i, order::detail::pair{0, 0});
-    // The results are there before any member, which may hear of it from another, goes on.
-    if (uint32_t word = finish<S>(call, channel); word != WB_DONE) ended = word;
-  }
-  return together<S>(met ? ended : met.word);
-}
-
 // Words `first` to `last` of all sources, combined, to all dests. The threads of the scope share them.
 template <class Self>
-template <class S, class Op, class T, class Word>
-WB_FN void team_calls<Self>::reduce_words(T* dest, const T* source, size_t first, size_t last) const {
+template <class Word, class S, class Op, class T>
+WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, size_t first, size_t last) const {
   constexpr uint32_t row = detail::reduce_words, group = detail::reduce_members;
   const uint32_t size = team().size;
   const int64_t apart = static_cast<int64_t>(world().raw().stride) * team().stride;  // bytes from one member's heap to the next
   const uint64_t from = address(at(source, 0)), to = address(at(dest, 0));
-  const size_t step = S::count();
-  for (size_t i = first + S::rank(); i < last; i += row * step) {
+  const size_t step = s.count();
+  for (size_t i = first + s.rank(); i < last; i += row * step) {
     Word sum[row] = {};
     for (uint32_t m = 0; m < size; m += group) {
       Word got[group][row] = {};
@@ -245,7 +169,7 @@ WB_FN void team_calls<Self>::reduce_words(T* dest, const T* source, size_t first
         if (m + g >= size) break;
 #pragma unroll
         for (uint32_t r = 0; r < row; ++r) {
-          sum[r] = m + g == 0 ? got[g][r] : reduction::combine<Op, T>(sum[r], got[g][r]);
+          sum[r] = m + g == 0 ? got[g][r] : reduction::combine<T>(op, sum[r], got[g][r]);
         }
       }
     }
@@ -258,6 +182,95 @@ WB_FN void team_calls<Self>::reduce_words(T* dest, const T* source, size_t first
       }
     }
   }
+}
+
+// --- over a network ----------------------------------------------------------------------------------------------------
+
+// Bytes of the user lie in the scratch meanwhile, which small messages must not take for theirs: it is cleared before the second
+// synchronisation, after which the next ones may come.
+template <class Self>
+template <class S, class Op, class T>
+WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const {
+  using word = typename order::detail::word<sizeof(T)>::type;
+  const uint32_t size = team().size, me = team().pe;
+  const size_t first = n * me / size, last = n * (me + uint64_t{1}) / size;
+  // Both buffers of the channel, shared out anew.
+  const uint64_t room = address(scratch(channel, 0, 0));
+  const size_t slot = size_t{2} * team().scratch_bytes, most = slot / sizeof(T);
+  uint32_t ended = out_of_line(&network_team::meet_all)(world().net(), team(), s.number, WB_CALL_REDUCE, channel);
+#pragma unroll 1
+  for (size_t begin = first; begin < last && ended == WB_DONE; begin += most) {
+    const size_t count = last - begin < most ? last - begin : most;
+    const uint64_t from = address(source + begin), to = address(dest + begin);
+    ended = out_of_line(&network_team::collect)(world().net(), team(), s.number, from, count * sizeof(T), channel);
+    if (ended != WB_DONE) break;
+    for (size_t i = s.rank(); i < count; i += s.count()) {
+      word sum{};
+#pragma unroll 1
+      for (uint32_t m = 0; m < size; ++m) {
+        const word value = order::load_remote(reinterpret_cast<const word*>(m == me ? from : room + m * slot) + i);
+        sum = m == 0 ? value : reduction::combine<T>(op, sum, value);
+      }
+      order::store_remote(reinterpret_cast<word*>(to) + i, sum);
+    }
+    ended = out_of_line(&network_team::distribute)(world().net(), team(), s.number, to, count * sizeof(T), channel);
+  }
+  if (ended == WB_DONE) ended = out_of_line(&network_team::leave)(world().net(), team(), s.number, channel);
+  return outcome{ended};
+}
+
+// What everybody else has of a piece, to their places in the scratch.
+WB_FN_COLD uint32_t network_team::collect(const wb_network* net, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
+                                          uint32_t channel) {
+  const network_team t(net, team);
+  const scope::numbered s{scope};
+  const uint64_t room = address(t.scratch(channel, 0, 0)), slot = uint64_t{2} * team.scratch_bytes;
+  uint32_t ended = WB_DONE;
+  for (uint32_t k = 1; k < team.size; ++k) {
+    const uint32_t m = t.after(k), pe = t.world_pe(m);
+    const uint64_t to = room + m * slot;
+    if (t.world().is_near(pe)) {
+      const uint64_t there = address(t.at(reinterpret_cast<const uint8_t*>(source), m));
+      transfer::odd<transfer::get_words>(to, there, bytes, s.rank(), s.count());
+    } else if (k % s.count() == s.rank()) {
+      const uint32_t word = network::get(net, WB_CALL_REDUCE, to, source, bytes, pe, channel, 0, 1, false);
+      if (word != WB_DONE) ended = word;
+    }
+  }
+  s.sync();
+  if (uint32_t word = t.finish(s, WB_CALL_REDUCE, channel); word != WB_DONE) ended = word;
+  return together(s, ended).word;
+}
+
+// What this PE has of the heap, to everybody else's. For the adapter's sake threads share the members, and for stores the bytes.
+WB_FN_COLD uint32_t network_team::distribute(const wb_network* net, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
+                                             uint32_t channel) {
+  const network_team t(net, team);
+  const scope::numbered s{scope};
+  uint32_t ended = WB_DONE;
+  s.sync();
+  for (uint32_t k = 1; k < team.size; ++k) {
+    const uint32_t m = t.after(k), pe = t.world_pe(m);
+    if (t.world().is_near(pe)) {
+      copy(s, address(t.at(reinterpret_cast<uint8_t*>(from), m)), from, bytes);
+    } else if (k % s.count() == s.rank()) {
+      const uint32_t word = network::put(net, WB_CALL_REDUCE, from, from, bytes, pe, channel, 0, 1, false);
+      if (word != WB_DONE) ended = word;
+    }
+  }
+  return together(s, ended).word;
+}
+
+// The end: the scratch is empty, and the results are there before any member, which may hear of it from another, goes on.
+WB_FN_COLD uint32_t network_team::leave(const wb_network* net, wb_team team, uint32_t scope, uint32_t channel) {
+  const network_team t(net, team);
+  const scope::numbered s{scope};
+  line::words* all = t.scratch(channel, 0, 0);
+  const size_t lines = size_t{2} * team.size * (team.scratch_bytes / sizeof(line::words));
+  for (size_t i = s.rank(); i < lines; i += s.count()) order::store_remote(all + i, line::words{0, 0});
+  const uint32_t ended = t.finish(s, WB_CALL_REDUCE, channel);
+  const outcome met = t.meet(s, WB_CALL_REDUCE, channel);
+  return together(s, met ? ended : met.word).word;
 }
 
 }  // namespace warpbell

@@ -79,7 +79,7 @@ template <class T, class Word> struct elements {
 };
 
 // The words' elements, each with its counterpart. To bits it makes no difference where elements end.
-template <class Op, class T, class Word> WB_FN Word combine(const Word& a, const Word& b) {
+template <class T, class Op, class Word> WB_FN Word combine(Op op, const Word& a, const Word& b) {
   using all = elements<std::conditional_t<Op::bitwise && sizeof(Word) >= sizeof(uint64_t), uint64_t, T>, Word>;
   static_assert(sizeof(all) == sizeof(Word), "a word is full of elements");
   union whole {
@@ -89,7 +89,7 @@ template <class Op, class T, class Word> WB_FN Word combine(const Word& a, const
   };
   whole x(a), y(b);
 #pragma unroll
-  for (uint32_t i = 0; i < all::count; ++i) x.part.e[i] = Op::apply(x.part.e[i], y.part.e[i]);
+  for (uint32_t i = 0; i < all::count; ++i) x.part.e[i] = op.apply(x.part.e[i], y.part.e[i]);
   return x.word;
 }
 

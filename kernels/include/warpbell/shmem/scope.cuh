@@ -10,6 +10,7 @@ namespace warpbell {
 namespace scope {
 
 struct thread {
+  static constexpr uint32_t number = 0;
   static WB_FN uint32_t rank() { return 0; }
   static WB_FN uint32_t count() { return 1; }
   static WB_FN void sync() {}
@@ -17,6 +18,7 @@ struct thread {
 };
 
 struct warp {
+  static constexpr uint32_t number = 1;
   static WB_FN uint32_t rank() { return warpbell::warp::lane(); }
   static WB_FN uint32_t count() { return warpbell::warp::width; }
   static WB_FN void sync() { warpbell::warp::sync(warpbell::warp::full()); }
@@ -28,10 +30,26 @@ struct warp {
 };
 
 struct block {
+  static constexpr uint32_t number = 2;
   static WB_FN uint32_t rank() { return threadIdx.x; }
   static WB_FN uint32_t count() { return blockDim.x; }
   static WB_FN void sync() { __syncthreads(); }
   static WB_FN bool any(bool p) { return __syncthreads_or(p) != 0; }
+};
+
+// One of them by its number: for functions that are called, one of each for all scopes.
+struct numbered {
+  uint32_t number;
+
+  WB_FN uint32_t rank() const { return number == block::number ? block::rank() : number == warp::number ? warp::rank() : 0; }
+  WB_FN uint32_t count() const { return number == block::number ? block::count() : number == warp::number ? warp::count() : 1; }
+  WB_FN void sync() const {
+    if (number == block::number) block::sync();
+    else if (number == warp::number) warp::sync();
+  }
+  WB_FN bool any(bool p) const {
+    return number == block::number ? block::any(p) : number == warp::number ? warp::any(p) : p;
+  }
 };
 
 }  // namespace scope

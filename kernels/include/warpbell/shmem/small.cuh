@@ -31,47 +31,45 @@ WB_FN order::detail::pair* team_calls<Self>::scratch(uint32_t channel, uint64_t 
 // Both buffers of a channel.
 template <class Self>
 template <class S>
-WB_FN outcome team_calls<Self>::clear_scratch(wb_shmem_call call, uint32_t channel) const {
+WB_FN outcome team_calls<Self>::clear_scratch(S s, wb_shmem_call call, uint32_t channel) const {
   line::words* all = scratch(channel, 0, 0);
   const size_t n = size_t{2} * team().size * (team().scratch_bytes / sizeof(line::words));
   outcome met{};
 #pragma unroll 1
   for (uint32_t times = 0; times < 2 && met; ++times) {
-    for (size_t i = S::rank(); times == 1 && i < n; i += S::count()) order::store_remote(all + i, line::words{0, 0});
-    met = meet<S>(call, channel);
+    for (size_t i = s.rank(); times == 1 && i < n; i += s.count()) order::store_remote(all + i, line::words{0, 0});
+    met = meet(s, call, channel);
   }
   return met;
 }
 
 template <class Self>
 template <class S, class T>
-WB_FN outcome team_calls<Self>::exchange_small(wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch,
-                                               size_t n, uint32_t channel) const {
+WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source,
+                                               size_t source_pitch, size_t n, uint32_t channel) const {
   const uint32_t size = team().size, me = team().pe;
-  const size_t lines = line::count<T>(n);
+  const uint32_t lines = Self::has_network ? 1 : static_cast<uint32_t>(line::count<T>(n));
   constexpr size_t in_line = line::data_bytes / sizeof(T);
   wb_team_rounds* mine = rounds(channel);
   const uint64_t turn = order::load_relaxed(&mine->small) + 1;
   const uint32_t mark = detail::scratch_mark(turn);
   if ((turn & (detail::scratch_wrap - 1)) == 0) {
-    if (outcome o = clear_scratch<S>(call, channel); !o) return o;
+    if (outcome o = clear_scratch(s, call, channel); !o) return o;
   }
-  S::sync();
+  s.sync();
   uint32_t ended = WB_DONE;
   // Threads share the lines of all members: line l of the member k places on is number (k - 1) * lines + l.
-  const size_t all = (size - 1) * lines;
-  for (size_t i = S::rank(); i < all; i += S::count()) {
-    const uint32_t member = after(static_cast<uint32_t>(i / lines) + 1);
-    const size_t l = i % lines;
+  const uint32_t all = (size - 1) * lines;
+  for (uint32_t i = s.rank(); i < all; i += s.count()) {
+    const uint32_t member = after(i / lines + 1), l = i % lines;
     line::words* to = scratch(channel, turn, me) + l;
     const line::words out = line::make(line::gather(source + member * source_pitch, l * in_line, n), mark);
     if (uint32_t word = send_line(call, to, out, member, channel); word != WB_DONE) ended = word;
   }
   const T* own = source + me * source_pitch;
-  for (size_t i = S::rank(); dest + me * dest_pitch != own && i < n; i += S::count()) dest[me * dest_pitch + i] = own[i];
-  for (size_t i = S::rank(); i < all && ended == WB_DONE; i += S::count()) {
-    const uint32_t member = before(static_cast<uint32_t>(i / lines) + 1);
-    const size_t l = i % lines;
+  for (size_t i = s.rank(); dest + me * dest_pitch != own && i < n; i += s.count()) dest[me * dest_pitch + i] = own[i];
+  for (uint32_t i = s.rank(); i < all && ended == WB_DONE; i += s.count()) {
+    const uint32_t member = before(i / lines + 1), l = i % lines;
     const line::words* from = scratch(channel, turn, member) + l;
     patience p(world().control());
     line::words got = order::load_remote(from);
@@ -84,8 +82,8 @@ WB_FN outcome team_calls<Self>::exchange_small(wb_shmem_call call, T* dest, size
     }
     if (ended == WB_DONE) line::scatter(dest + member * dest_pitch, l * in_line, n, line::data(got));
   }
-  if (S::rank() == 0) order::store_relaxed(&mine->small, turn);
-  return together<S>(ended);
+  if (s.rank() == 0) order::store_relaxed(&mine->small, turn);
+  return together(s, ended);
 }
 
 }  // namespace warpbell

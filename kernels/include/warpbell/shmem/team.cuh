@@ -14,6 +14,7 @@
 // This file has who and where, sync and barrier; collective.cuh broadcast, fcollect and alltoall, reduce.cuh reduce.
 #pragma once
 
+#include <warpbell/shmem/transfer.cuh>
 #include <warpbell/shmem/world.cuh>
 
 namespace warpbell {
@@ -58,8 +59,8 @@ template <class Self> class team_calls {
   template <class S, class Op, class To, class From>
   WB_FN outcome reduce(S s, Op op, To dest, From source, size_t n, uint32_t channel = 0) const;
 
- private:
-  WB_FN const world_ref& world() const { return static_cast<const Self*>(this)->world(); }
+ protected:
+  WB_FN const auto& world() const { return static_cast<const Self*>(this)->world(); }
   WB_FN const wb_team& team() const { return static_cast<const Self*>(this)->team(); }
 
   WB_FN wb_team_rounds* rounds(uint32_t channel) const {
@@ -75,50 +76,69 @@ template <class Self> class team_calls {
   // The same object in the heap of a member.
   template <class T> WB_FN T* at(T* here, uint32_t member) const { return world().there(here, world_pe(member)); }
 
-  // Whether a call may begin. Of the threads that make it, the first enters the error.
-  template <class S, class T>
-  WB_FN bool begins(wb_shmem_call call, const T* address, size_t bytes, uint32_t channel, uint32_t other = 0) const {
-    const bool listed = channel < WB_CHANNELS && other < team().size;
-    if (listed) return world().template reaches<S>(call, address, bytes, world().my_pe()) != detail::reached::not_at_all;
-    if (S::rank() == 0) world().fail(call, status_word(WB_BAD_ARGUMENT), address, bytes, other, channel);
-    return false;
+  // Whether stores reach every member. Each call asks once: if not, functions that are called do what it has to do with others
+  // (network_team).
+  WB_FN bool all_by_stores() const {
+    if constexpr (Self::has_network) return false;
+    else return (world().raw().flags & WB_WORLD_LOAD_STORE) != 0;
   }
 
-  WB_FN bool by_stores(uint32_t member) const { return world().stores_reach(world_pe(member)); }
-  WB_FN bool all_by_stores() const { return (world().raw().flags & WB_WORLD_LOAD_STORE) != 0; }
+  // Whether a call may begin. Of the threads that make it, the first enters the error.
+  template <class S, class T>
+  WB_FN bool begins(S s, wb_shmem_call call, const T* address, size_t bytes, uint32_t channel, uint32_t other = 0) const {
+    const bool listed = channel < WB_CHANNELS && other < team().size, connected = all_by_stores() || world().raw().network != 0;
+    if (listed && connected && world().in_heap(address, bytes, 1)) return true;
+    const uint32_t word = status_word(connected ? WB_BAD_ARGUMENT : WB_UNREACHABLE);
+    if (s.rank() == 0) world().fail(call, word, address, bytes, listed ? world().my_pe() : other, channel);
+    return false;
+  }
 
   // Counts up a word in a member's heap. What this thread put there before in the channel comes before it, by either way, if a fence
   // did.
   WB_FN uint32_t tell(wb_shmem_call call, uint64_t* word, uint64_t turn, uint32_t member, uint32_t channel) const {
-    if (by_stores(member)) {
-      order::store_remote(at(word, member), turn);
-      return WB_DONE;
+    if constexpr (Self::has_network) {
+      if (!world().is_near(world_pe(member))) {
+        return network::put_value(world().net(), call, address(word), turn, 0, sizeof(turn), world_pe(member), channel);
+      }
     }
-    return out_of_line(&network::put_value)(world().net(), call, address(word), turn, 0, sizeof(turn), world_pe(member), channel);
+    order::store_remote(at(word, member), turn);
+    return WB_DONE;
   }
   // A line of the scratch (line.cuh).
   WB_FN uint32_t send_line(wb_shmem_call call, order::detail::pair* to, const order::detail::pair& l, uint32_t member,
                            uint32_t channel) const {
-    if (by_stores(member)) {
-      order::store_remote(at(to, member), l);
-      return WB_DONE;
+    if constexpr (Self::has_network) {
+      if (!world().is_near(world_pe(member))) {
+        return network::put_value(world().net(), call, address(to), l.low, l.high, sizeof(l), world_pe(member), channel);
+      }
     }
-    return out_of_line(&network::put_value)(world().net(), call, address(to), l.low, l.high, sizeof(l), world_pe(member), channel);
+    order::store_remote(at(to, member), l);
+    return WB_DONE;
   }
   // Bytes to a member's heap. The threads of the scope share them.
   template <class S>
   WB_FN uint32_t send(S s, wb_shmem_call call, uint64_t to, uint64_t from, size_t bytes, uint32_t member, uint32_t channel) const {
-    if (by_stores(member)) {
-      transfer::move<transfer::put_words>(s, address(at(reinterpret_cast<uint8_t*>(to), member)), from, bytes);
-      return WB_DONE;
+    if constexpr (Self::has_network) {
+      if (!world().is_near(world_pe(member))) {
+        return network::put(world().net(), call, to, from, bytes, world_pe(member), channel, s.rank(), s.count(), false);
+      }
     }
-    return out_of_line(&network::put)(world().net(), call, to, from, bytes, world_pe(member), channel, S::rank(), S::count(), false);
+    copy(s, address(at(reinterpret_cast<uint8_t*>(to), member)), from, bytes);
+    return WB_DONE;
+  }
+  // Bytes to where stores reach.
+  template <class S> static WB_FN void copy(S s, uint64_t to, uint64_t from, size_t bytes) {
+    if constexpr (Self::has_network) {
+      transfer::odd<transfer::put_words>(to, from, bytes, s.rank(), s.count());
+    } else {
+      transfer::move<transfer::put_words>(s, to, from, bytes);
+    }
   }
   // What was sent in the channel need not stay any longer, and what was asked for is there, once all threads of the scope have
   // returned and met.
-  template <class S> WB_FN uint32_t finish(wb_shmem_call call, uint32_t channel) const {
-    if (all_by_stores()) return WB_DONE;
-    return out_of_line(&network::quiet)(world().net(), call, channel, S::rank(), S::count());
+  template <class S> WB_FN uint32_t finish(S s, wb_shmem_call call, uint32_t channel) const {
+    if constexpr (Self::has_network) return network::quiet(world().net(), call, channel, s.rank(), s.count());
+    return WB_DONE;
   }
 
   // Waits for a word of this PE's heap that a member counts up.
@@ -133,32 +153,94 @@ template <class Self> class team_calls {
   }
 
   // How the call ended, the same for all threads of the scope in that it ended well or not. A sync.
-  template <class S> static WB_FN outcome together(uint32_t word) {
-    const bool failed = S::any(word != WB_DONE);
+  template <class S> static WB_FN outcome together(S s, uint32_t word) {
+    const bool failed = s.any(word != WB_DONE);
     return outcome{failed && word == WB_DONE ? status_word(WB_STOPPED) : word};
   }
 
-  template <class S> WB_FN outcome meet(wb_shmem_call call, uint32_t channel) const;
+  template <class S> WB_FN outcome meet(S s, wb_shmem_call call, uint32_t channel) const;
 
+  // The calls once it is known by which ways members are reached.
+  template <class S> WB_FN outcome meet_now(S s, wb_shmem_call call, uint32_t channel) const;
+  template <class S>
+  WB_FN outcome broadcast_now(S s, uint64_t dest, uint64_t source, size_t bytes, uint32_t root, uint32_t channel) const;
   template <class S, class T>
-  WB_FN outcome exchange_small(wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch, size_t n,
+  WB_FN outcome exchange_now(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch, size_t n,
+                             uint32_t channel) const;
+  template <class S, class T>
+  WB_FN outcome exchange_small(S s, wb_shmem_call call, T* dest, size_t dest_pitch, const T* source, size_t source_pitch, size_t n,
                                uint32_t channel) const;
   template <class S, class Op, class T>
-  WB_FN outcome reduce_small(T* dest, const T* source, size_t n, uint32_t channel) const;
+  WB_FN outcome reduce_small(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const;
   template <class S, class Op, class T>
-  WB_FN outcome reduce_large(T* dest, const T* source, size_t n, uint32_t channel) const;
+  WB_FN outcome reduce_large(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const;
   template <class S, class Op, class T>
-  WB_FN_COLD outcome reduce_far(T* dest, const T* source, size_t n, uint32_t channel) const;
-  template <class S, class Op, class T, class Word>
-  WB_FN void reduce_words(T* dest, const T* source, size_t first, size_t last) const;
-  template <class S> WB_FN outcome clear_scratch(wb_shmem_call call, uint32_t channel) const;
+  WB_FN outcome reduce_by_network(S s, Op op, T* dest, const T* source, size_t n, uint32_t channel) const;
+  template <class Word, class S, class Op, class T>
+  WB_FN void reduce_words(S s, Op op, T* dest, const T* source, size_t first, size_t last) const;
+  template <class S> WB_FN outcome clear_scratch(S s, wb_shmem_call call, uint32_t channel) const;
   WB_FN order::detail::pair* scratch(uint32_t channel, uint64_t turn, uint32_t sender) const;
   WB_FN bool fits_scratch(size_t bytes) const { return bytes <= team().scratch_bytes / 2; }
+};
+
+// What collectives need of a world that has a network.
+class network_world {
+ public:
+  WB_FN explicit network_world(const wb_network* net) : net_(net) {}
+  WB_FN const wb_network* net() const { return net_; }
+  WB_FN const wb_control* control() const { return reinterpret_cast<const wb_control*>(net_->control); }
+  WB_FN bool is_near(uint32_t pe) const { return network::is_near(net_, pe); }
+  template <class T> WB_FN T* there(T* here, uint32_t pe) const {
+    return reinterpret_cast<T*>(reinterpret_cast<uint64_t>(here) +
+                                (int64_t{pe} - int64_t{net_->pe}) * static_cast<int64_t>(net_->stride));
+  }
+  template <class T>
+  WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel) const {
+    detail::raise_call_error(control(), word, static_cast<uint32_t>(call), pe, net_->pe, reinterpret_cast<uint64_t>(at) - net_->local,
+                             bytes, channel);
+    return outcome{word};
+  }
+
+ private:
+  const wb_network* net_;
+};
+
+// A team not all of whose members are within reach of stores, and the functions that its calls are. They are called, and not inlined,
+// and take addresses and numbers instead of types and scopes: there is one of each in a program's way, whatever its kernels do. All
+// threads of the scope call them; `scope` is its number. They answer a word of status.h.
+class network_team : public team_calls<network_team> {
+ public:
+  static constexpr bool has_network = true;
+
+  WB_FN network_team(const wb_network* net, const wb_team& team) : w_(net), t_(team) {}
+  WB_FN const network_world& world() const { return w_; }
+  WB_FN const wb_team& team() const { return t_; }
+
+  static WB_FN_COLD uint32_t meet_all(const wb_network* net, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel);
+  static WB_FN_COLD uint32_t broadcast_bytes(const wb_network* net, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
+                                             uint64_t bytes, uint32_t root, uint32_t channel);
+  // Pitches in bytes.
+  static WB_FN_COLD uint32_t exchange_bytes(const wb_network* net, wb_team team, uint32_t scope, wb_shmem_call call, uint64_t dest,
+                                            uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes,
+                                            uint32_t channel);
+
+  // The steps of a reduction (reduce.cuh).
+  static WB_FN_COLD uint32_t collect(const wb_network* net, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
+                                     uint32_t channel);
+  static WB_FN_COLD uint32_t distribute(const wb_network* net, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
+                                        uint32_t channel);
+  static WB_FN_COLD uint32_t leave(const wb_network* net, wb_team team, uint32_t scope, uint32_t channel);
+
+ private:
+  network_world w_;
+  wb_team t_;
 };
 
 // A team as a kernel's parameter: `&Team` of the host.
 class team_ref : public team_calls<team_ref> {
  public:
+  static constexpr bool has_network = false;
+
   WB_FN team_ref(const wb_world& world, const wb_team& team) : w_(world), t_(team) {}
   WB_FN const world_ref& world() const { return w_; }
   WB_FN const wb_team& team() const { return t_; }
@@ -172,6 +254,8 @@ static_assert(sizeof(team_ref) == sizeof(wb_team_view) && std::is_trivially_copy
 // The team of all PEs of a world, which must outlive it.
 class world_team_ref : public team_calls<world_team_ref> {
  public:
+  static constexpr bool has_network = false;
+
   WB_FN explicit world_team_ref(const world_ref& world) : w_(&world) {}
   WB_FN const world_ref& world() const { return *w_; }
   WB_FN const wb_team& team() const { return w_->raw().team; }
@@ -188,34 +272,43 @@ template <class S> WB_FN outcome world_ref::sync_all(S s) const { return world_t
 // the rounds it has heard of all, directly or not. With up to 32 members one round is enough. The words count, so that none has to
 // be cleared. Each thread of the scope tells and waits for its share, after one fence, which also covers what the other threads
 // did before the scope's sync.
-template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(wb_shmem_call call, uint32_t channel) const {
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet_now(S s, wb_shmem_call call, uint32_t channel) const {
   const uint32_t size = team().size;
   wb_team_rounds* mine = rounds(channel);
   uint64_t* words = reinterpret_cast<uint64_t*>(team().sync) + uint64_t{channel} * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
   const uint64_t turn = order::load_relaxed(&mine->sync) + 1;
-  S::sync();  // everybody's work is done, and everybody knows the turn
+  s.sync();  // everybody's work is done, and everybody knows the turn
   uint32_t word = WB_DONE;
   for (uint32_t step = 1; step < size; step *= WB_SYNC_SLOTS, words += WB_SYNC_SLOTS) {
-    if (step > 1) S::sync();
+    if (step > 1) s.sync();
     const uint32_t all = (size + step - 1) / step, end = all < WB_SYNC_SLOTS ? all : WB_SYNC_SLOTS;
-    if (1 + S::rank() >= end) continue;
+    if (1 + s.rank() >= end) continue;
     order::fence_release_sys();
-    for (uint32_t k = 1 + S::rank(); k < end && word == WB_DONE; k += S::count()) {
+    for (uint32_t k = 1 + s.rank(); k < end && word == WB_DONE; k += s.count()) {
       word = tell(call, words + k, turn, after(k * step), channel);
     }
-    for (uint32_t k = 1 + S::rank(); k < end && word == WB_DONE; k += S::count()) {
+    for (uint32_t k = 1 + s.rank(); k < end && word == WB_DONE; k += s.count()) {
       word = await(call, words + k, turn, before(k * step), channel);
     }
     order::fence_acquire_sys();
   }
-  if (S::rank() == 0) order::store_relaxed(&mine->sync, turn);
-  return together<S>(word);
+  if (s.rank() == 0) order::store_relaxed(&mine->sync, turn);
+  return together(s, word);
 }
 
-template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S, uint32_t channel) const {
+WB_FN_COLD uint32_t network_team::meet_all(const wb_network* net, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel) {
+  return network_team(net, team).meet_now(scope::numbered{scope}, call, channel).word;
+}
+
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(S s, wb_shmem_call call, uint32_t channel) const {
+  if (all_by_stores()) return meet_now(s, call, channel);
+  return outcome{out_of_line(&network_team::meet_all)(world().net(), team(), s.number, call, channel)};
+}
+
+template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S s, uint32_t channel) const {
   const uint64_t* words = reinterpret_cast<const uint64_t*>(team().sync);
-  if (!begins<S>(WB_CALL_BARRIER, words, 0, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
-  return meet<S>(WB_CALL_BARRIER, channel);
+  if (!begins(s, WB_CALL_BARRIER, words, 0, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
+  return meet(s, WB_CALL_BARRIER, channel);
 }
 
 // Where stores reach every PE, the fence of the synchronisation completes the puts of all threads of the scope; elsewhere they are
