@@ -81,6 +81,7 @@ WB_ORDER_RMW(fetch_xor_relaxed_sys, "atom.relaxed.sys.global.xor", "b32", "b64")
 WB_ORDER_RMW(exchange_relaxed_sys, "atom.relaxed.sys.global.exch", "b32", "b64")
 WB_ORDER_STORE(add_relaxed_sys, "red.relaxed.sys.global.add")
 WB_ORDER_RMW(fetch_add_relaxed, "atom.relaxed.gpu.global.add", "u32", "u64")
+WB_ORDER_RMW(fetch_add_before_stores, "atom.relaxed.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_add_acquire, "atom.acquire.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_add, "atom.acq_rel.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_or_acquire, "atom.acquire.gpu.global.or", "b32", "b64")
@@ -95,7 +96,7 @@ WB_ORDER_RMW(exchange_relaxed, "atom.relaxed.gpu.global.exch", "b32", "b64")
 
 WB_ORDER_CAS(compare_exchange, "atom.acq_rel.gpu.global.cas")
 WB_ORDER_CAS(compare_exchange_relaxed, "atom.relaxed.gpu.global.cas")
-WB_ORDER_CAS(compare_exchange_before_fence, "atom.relaxed.gpu.global.cas")
+WB_ORDER_CAS(compare_exchange_before_stores, "atom.relaxed.gpu.global.cas")
 WB_ORDER_CAS(compare_exchange_relaxed_sys, "atom.relaxed.sys.global.cas")
 WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
@@ -140,6 +141,11 @@ WB_FN void mmio_store(uint64_t* reg, uint64_t v) {
   asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(reg), "l"(v) : "memory");
 }
 
+// Two words beside each other, aligned to 16 bytes, in one access: who sees one of them sees the other (PTX ISA 8.3, .b128).
+WB_FN void store_release_both(uint64_t* p, uint64_t first, uint64_t second) {
+  asm volatile("{\n.reg .b128 both;\nmov.b128 both, {%1, %2};\nst.release.gpu.global.b128 [%0], both;\n}" ::"l"(p), "l"(first), "l"(second) : "memory");
+}
+
 // 16 bytes in one access: a completion entry's phase and identifier must come from the same read.
 WB_FN quad load_quad_sys(const void* p) {
   quad q;
@@ -177,6 +183,9 @@ template <class T> WB_FN void store_release(T* p, T v) { __atomic_store_n(p, v, 
 template <class T> WB_FN void store_relaxed_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN void store_release_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 template <class T> WB_FN T fetch_add_relaxed(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+// An acquire for stores behind it that cannot be made without its answer. A GPU guesses no stores, so there it need not be one, which
+// would empty the L1.
+template <class T> WB_FN T fetch_add_before_stores(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQUIRE); }
 template <class T> WB_FN T fetch_add_acquire(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQUIRE); }
 template <class T> WB_FN T fetch_add(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T fetch_or_acquire(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQUIRE); }
@@ -207,8 +216,7 @@ template <class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
   __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return expected;
 }
-// Relaxed where a fence behind it makes an acquire of it.
-template <class T> WB_FN T compare_exchange_before_fence(T* p, T expected, T desired) { return compare_exchange(p, expected, desired); }
+template <class T> WB_FN T compare_exchange_before_stores(T* p, T expected, T desired) { return compare_exchange(p, expected, desired); }
 template <class T> WB_FN T fetch_min_relaxed(T* p, T v) {
   T old = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (v < old && !__atomic_compare_exchange_n(p, &old, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
@@ -247,6 +255,12 @@ WB_FN void fence_sc_sys() { fence_sys(); }
 
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
 WB_FN void mmio_store(uint64_t* reg, uint64_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
+
+// Who sees the first word sees the second; the other way round may be a little late.
+WB_FN void store_release_both(uint64_t* p, uint64_t first, uint64_t second) {
+  __atomic_store_n(p + 1, second, __ATOMIC_RELEASE);
+  __atomic_store_n(p, first, __ATOMIC_RELEASE);
+}
 
 // The last word carries phase and identifier; a controller writes it last, so acquiring it first is the same guarantee as
 // one 16-byte access.

@@ -101,11 +101,11 @@ template <class Queue, class Ring> class ring_core {
   WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, grant& g) const {
     const uint32_t wanted = warp::popcount(want);
     uint64_t got = draw<unit>(mask, wanted);
-    if (count_of(got) == 0 && replenish(mask)) got = draw<unit>(mask, wanted);
+    if (count_of(got) == 0) got = draw_again<unit>(self(), mask, wanted);
     g = grant{static_cast<uint32_t>(got), count_of(got), (got & low_bit) != 0, 0};
     if (g.lanes != 0 && warp::is_leader(mask)) {
       const uint64_t free = static_cast<uint64_t>(g.first) << 32;
-      g.lock = order::compare_exchange_before_fence(lock(), free, free | 1);
+      g.lock = order::compare_exchange_before_stores(lock(), free, free | 1);
     }
     const uint32_t rank = warp::popcount(want & ((1u << warp::lane()) - 1u));
     ticket = g.first + rank * unit;
@@ -120,7 +120,18 @@ template <class Queue, class Ring> class ring_core {
 
   // Rings the doorbell for our entries, which end before this ticket, and for what is marked behind them. Collective; every lane
   // of the mask that has written entries takes part. Answers the number of doorbells rung.
-  WB_FN uint32_t ring_for(warp::mask_t mask, uint32_t end) const { return ring_on(self(), mask, end); }
+  WB_FN uint32_t ring_for(warp::mask_t mask, uint32_t end) const {
+    uint32_t more = 0;
+    warp::sync(mask);
+    if (warp::is_leader(mask)) {
+      self().ring(end);
+      // Behind the fence, so of after the lock was taken; what it tells of is looked at properly by `publish`.
+      const uint32_t behind = self().seems_marked(end);
+      const uint64_t held = order::exchange_release(lock(), static_cast<uint64_t>(end) << 32);
+      more = static_cast<uint32_t>(held) > 1 || behind;
+    }
+    return warp::any(mask, more != 0) ? 1 + publish(mask) : 1;
+  }
 
   // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
   // Collective; every lane of the mask that has set marks takes part. Answers the number of doorbells rung.
@@ -153,19 +164,6 @@ template <class Queue, class Ring> class ring_core {
   // The count of who tried, and the tail above it; the credit, and the next ticket above it.
   WB_FN uint64_t* lock() const { return reinterpret_cast<uint64_t*>(&q->tail_lock); }
   WB_FN uint64_t* counts() const { return reinterpret_cast<uint64_t*>(&q->credit); }
-
-  static WB_FN_COLD uint32_t ring_on(Ring r, warp::mask_t mask, uint32_t end) {
-    uint32_t more = 0;
-    warp::sync(mask);
-    if (warp::is_leader(mask)) {
-      r.ring(end);
-      // Behind the fence, so of after the lock was taken; what it tells of is looked at properly by `publish`.
-      const uint32_t behind = r.seems_marked(end);
-      const uint64_t held = order::exchange_release(r.lock(), static_cast<uint64_t>(end) << 32);
-      more = static_cast<uint32_t>(held) > 1 || behind;
-    }
-    return warp::shuffle(mask, more, warp::leader(mask)) != 0 ? 1 + r.publish(mask) : 1;
-  }
 
   static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask) {
     uint32_t rung = 0;
@@ -202,7 +200,7 @@ template <class Queue, class Ring> class ring_core {
     uint64_t got = 0;
     if (warp::is_leader(mask)) {
       const uint32_t wanted = lanes * unit;
-      const uint64_t before = order::fetch_add_acquire(counts(), (static_cast<uint64_t>(wanted) << 32) - wanted);
+      const uint64_t before = order::fetch_add_before_stores(counts(), (static_cast<uint64_t>(wanted) << 32) - wanted);
       const uint32_t first = static_cast<uint32_t>(before >> 32);
       const int32_t had = static_cast<int32_t>(before);
       uint32_t n = wanted;
@@ -211,6 +209,10 @@ template <class Queue, class Ring> class ring_core {
       if (had < static_cast<int32_t>(wanted + low_water)) got |= low_bit;
     }
     return warp::shuffle(mask, got, warp::leader(mask));
+  }
+
+  template <uint32_t unit> static WB_FN_COLD uint64_t draw_again(Ring r, warp::mask_t mask, uint32_t lanes) {
+    return r.replenish(mask) ? r.template draw<unit>(mask, lanes) : low_bit;
   }
 
   // By who has taken more than the `had` tickets that there were, from `first` on: how many it gets, in whole units.

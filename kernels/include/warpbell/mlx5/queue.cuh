@@ -132,17 +132,18 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 
   // Takes what completions have come off the ring, unless somebody else is at it. Collective.
-  WB_FN void poll(warp::mask_t mask) const { poll(mask, warp::is_leader(mask) && is_polled()); }
+  WB_FN void poll(warp::mask_t mask) const { poll_on(*this, mask, warp::is_leader(mask) && is_polled(), false, 0); }
 
   // Whether `end` blocks are complete, or will never be: `word` says how it ended.
   WB_FN bool is_settled(uint32_t end, uint32_t& word) const { return settles(order::load_acquire(ended()), end, word); }
 
-  // The same; with `busy` in the leader it is left to who is at it. Answers what has ended, for `settles`, if this warp has looked.
-  WB_FN uint64_t poll(warp::mask_t mask, bool busy) const { return poll_on(*this, mask, busy); }
+  // The same; with `busy` in the leader it is left to who is at it. One lane alone looks no further than it has to for `end`. Answers
+  // what has ended, for `settles`, or `not_looked`.
+  WB_FN uint64_t poll(warp::mask_t mask, bool busy, uint32_t end) const { return poll_on(*this, mask, busy, warp::count(mask) == 1, end); }
+  static constexpr uint64_t not_looked = ~0ull;  // a failure that there is not
   // Whether somebody polls.
   WB_FN bool is_polled() const { return (static_cast<uint32_t>(order::load_relaxed(head())) & 1u) != 0; }
   WB_FN static bool settles(uint64_t ended, uint32_t end, uint32_t& word) {
-    if (ended == not_looked) return false;
     const bool complete = static_cast<int32_t>(static_cast<uint32_t>(ended) - end) >= 0;
     word = complete ? static_cast<uint32_t>(WB_DONE) : static_cast<uint32_t>(ended >> 32);
     return complete || word != 0;
@@ -192,7 +193,6 @@ class send_core : public ring_core<wb_send_queue, send_core> {
 
   // `completed`, and `failed` above it: told together, so that who sees a failure sees what had completed before it.
   WB_FN uint64_t* ended() const { return reinterpret_cast<uint64_t*>(&q->completed); }
-  static constexpr uint64_t not_looked = ~0ull;  // a failure that there is not
   WB_FN static uint64_t ended_as(uint32_t completed, uint32_t failed) { return static_cast<uint64_t>(failed) << 32 | completed; }
 
   // The device reads the ring and, when the queue pair fails, the record; it must find the entries there that either tells of.
@@ -203,13 +203,12 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     uint32_t* record = &reinterpret_cast<qp_record*>(q->record)->send;
     uint64_t* bell = reinterpret_cast<uint64_t*>(q->doorbell);
     const uint64_t rung = doorbell(tail, word());
-    // The first one also makes an acquire of the lock.
     if ((q->flags & WB_SEND_NEAR) != 0) {
-      order::fence();
+      order::fence_release();
       order::store_relaxed_sys(record, send_record(tail));
       order::fence_release();
     } else {
-      order::fence_sys();
+      order::fence_release_sys();
       order::store_relaxed_sys(record, send_record(tail));
       order::fence_release_sys();
     }
@@ -251,13 +250,16 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // What of a send queue a poller needs that does not change, read before it takes the lock, as in `writer`.
   struct reader {
     uint64_t completions;
+    const uint32_t* mark;
     uint32_t log_completions, log_blocks, flags;
+    bool alone;
+    uint32_t end;
   };
 
-  static WB_FN_COLD uint64_t poll_on(send_core r, warp::mask_t mask, bool busy) {
+  static WB_FN_COLD uint64_t poll_on(send_core r, warp::mask_t mask, bool busy, bool alone, uint32_t end) {
     uint64_t* lock = r.head();
     uint64_t before = 1;
-    const reader from = {r.q->completions, r.q->log_completions, r.q->log_blocks, r.q->flags};
+    const reader from = {r.q->completions, r.mark(0), r.q->log_completions, r.q->log_blocks, r.q->flags, alone, end};
     if (warp::is_leader(mask) && !busy) before = order::fetch_or_acquire(lock, uint64_t{1});
     before = warp::shuffle(mask, before, warp::leader(mask));
     if (static_cast<uint32_t>(before) != 0) return not_looked;
@@ -279,19 +281,17 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     warp::sync(mask);
     const uint64_t found = ended_as(p.completed, p.failed);
     if (warp::is_leader(mask)) {
+      uint64_t told = found;
       if (p.failed != 0 && !was_failed) order::store_relaxed(&r.q->failed_at, p.completed);
-      if (found != old) r.tell(p);
-      order::store_release(lock, static_cast<uint64_t>(p.head) << 32);
+      if (p.failed == 0 && found != old) {
+        // Over the last entry's second block, if it has one.
+        const uint32_t last = p.completed - 1, blocks = 1u << from.log_blocks;
+        const uint32_t seen = order::load_relaxed(from.mark + (last & (blocks - 1)));
+        told += seen == (((last >> from.log_blocks) + 1) << kind_bits | first_of_two);
+      }
+      order::store_release_both(lock, static_cast<uint64_t>(p.head) << 32, told);
     }
     return found;
-  }
-
-  // Stores what has ended, over the last entry's second block if it has one.
-  WB_FN void tell(const progress& p) const {
-    order::store_release(ended(), ended_as(p.completed, p.failed));
-    if (p.failed == 0 && order::load_relaxed(mark(p.completed - 1)) == marked(p.completed - 1, first_of_two)) {
-      order::store_release(ended(), ended_as(p.completed + 1, 0));
-    }
   }
 
   WB_FN static order::quad entry_tail(const reader& from, uint32_t at) {
@@ -324,6 +324,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       const warp::mask_t sent = warp::ballot(mask, fresh && tail.state().opcode() == cqe_requester);
       p.head += k;
       if (sent != 0) p.completed = ticket_of(p.completed, warp::shuffle(mask, tail.state().wqe_counter(), warp::last(sent))) + 1;
+      if (from.alone && static_cast<int32_t>(p.completed - from.end) >= 0) return;
     }
   }
 
@@ -467,8 +468,8 @@ class work_queue_ref : public send_core {
       }
       const uint32_t lane = nth_of(left, p.turns());
       const work_queue_ref one = shared(mask, lane);
-      const uint64_t found = one.poll(mask, warp::shuffle(mask, busy, lane));
-      if (waiting && q == one.q && settles(found, r.end, o.word)) waiting = false;
+      const uint64_t found = one.poll(mask, warp::shuffle(mask, busy, lane), r.end);
+      if (waiting && q == one.q && found != not_looked) waiting = !settles(found, r.end, o.word);
     }
   }
   WB_FN outcome wait(request r) const { return wait(warp::active(), true, r); }
