@@ -86,7 +86,8 @@ struct grant {
 //   is_marked(ticket)        whether what stands at exactly this ticket has been written
 //   seems_marked(ticket)     the same without an order
 //   walk(mask, tail)         moves the tail over what is marked, a lane each; collective; whether there may be more
-//   ring(tail)               tells the device that the entries before this ticket are there: a fence, and what a doorbell is
+//   settle()                 a fence behind which the device finds the entries that this thread has written, or has seen marked
+//   ring(tail)               tells the device that the entries before this ticket are there
 //   replenish_on(ring, mask) looks for free entries and turns them into credit (`give`); collective; whether there was any
 template <class Queue, class Ring> class ring_core {
  public:
@@ -121,21 +122,29 @@ template <class Queue, class Ring> class ring_core {
   // Rings the doorbell for our entries, which end before this ticket, and for what is marked behind them. Collective; every lane
   // of the mask that has written entries takes part. Answers the number of doorbells rung.
   WB_FN uint32_t ring_for(warp::mask_t mask, uint32_t end) const {
-    uint32_t more = 0;
+    uint64_t held = 0;
+    bool more = false;
     warp::sync(mask);
+    if (warp::is_leader(mask)) {
+      // Under way while the fence waits for the entries.
+      held = order::load_relaxed(lock());
+      self().settle();
+    }
+    // Where others have tried already, their entries are rung for with ours.
+    if (warp::any(mask, static_cast<uint32_t>(held) > 1)) return publish_on(self(), mask, true, end);
     if (warp::is_leader(mask)) {
       self().ring(end);
       // Behind the fence, so of after the lock was taken; what it tells of is looked at properly by `publish`.
-      const uint32_t behind = self().seems_marked(end);
-      const uint64_t held = order::exchange_release(lock(), static_cast<uint64_t>(end) << 32);
+      const bool behind = self().seems_marked(end);
+      held = order::exchange_release(lock(), static_cast<uint64_t>(end) << 32);
       more = static_cast<uint32_t>(held) > 1 || behind;
     }
-    return warp::any(mask, more != 0) ? 1 + publish(mask) : 1;
+    return warp::any(mask, more) ? 1 + publish(mask) : 1;
   }
 
   // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
   // Collective; every lane of the mask that has set marks takes part. Answers the number of doorbells rung.
-  WB_FN uint32_t publish(warp::mask_t mask) const { return publish_on(self(), mask); }
+  WB_FN uint32_t publish(warp::mask_t mask) const { return publish_on(self(), mask, false, 0); }
 
   // Looks for free entries and turns them into credit. Collective; whether there was any.
   WB_FN bool replenish(warp::mask_t mask) const { return Ring::replenish_on(self(), mask); }
@@ -165,26 +174,30 @@ template <class Queue, class Ring> class ring_core {
   WB_FN uint64_t* lock() const { return reinterpret_cast<uint64_t*>(&q->tail_lock); }
   WB_FN uint64_t* counts() const { return reinterpret_cast<uint64_t*>(&q->credit); }
 
-  static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask) {
+  // With `mine` the lock is ours, and everything before `end` written.
+  static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask, bool mine, uint32_t end) {
     uint32_t rung = 0;
-    bool again = true;
     warp::sync(mask);
-    while (again) {
+    for (bool again = true; again; mine = false) {
       uint64_t before = 0;
-      if (warp::is_leader(mask)) before = order::fetch_add(r.lock(), uint64_t{1});
+      if (warp::is_leader(mask) && !mine) before = order::fetch_add(r.lock(), uint64_t{1});
       before = warp::shuffle(mask, before, warp::leader(mask));
       if (static_cast<uint32_t>(before) != 0) break;
-      const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
+      const uint32_t old_tail = mine ? end : static_cast<uint32_t>(before >> 32);
       uint32_t tail = old_tail;
       while (r.walk(mask, tail)) {
       }
+      const bool fresh = mine || tail != old_tail;
       uint32_t more = 0;
       if (warp::is_leader(mask)) {
-        if (tail != old_tail) r.ring(tail);
+        if (fresh) {
+          r.settle();
+          r.ring(tail);
+        }
         uint64_t held = order::exchange(r.lock(), static_cast<uint64_t>(tail) << 32);
         more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);
       }
-      rung += tail != old_tail;
+      rung += fresh;
       again = warp::shuffle(mask, more, warp::leader(mask)) != 0;
     }
     return rung;
@@ -277,8 +290,8 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     return k == warp::count(mask);
   }
 
+  WB_FN void settle() const { order::fence_sys(); }
   WB_FN void ring(uint32_t tail) const {
-    order::fence_sys();
     order::mmio_store(reinterpret_cast<uint32_t*>(q->sq_doorbell), index(tail));
   }
 

@@ -165,7 +165,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // Low bits of a mark; lap + 1 above them.
   static constexpr uint32_t only_block = 0, first_of_two = 1, second_of_two = 2, kinds = 3, kind_bits = 2;
   static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
-  static constexpr uint32_t groups = 4;  // blocks looked at by one lane
+  static constexpr uint32_t groups = 8;  // blocks looked at by one lane
 
   WB_FN uint64_t* head() const { return reinterpret_cast<uint64_t*>(&q->head_lock); }
   WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
@@ -199,21 +199,18 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // Both in the memory of this GPU: what is visible to the GPU is what the device finds, as it reads through the same L2.
   // In host memory stores may still be on their way over the bus, which only a fence of the whole system waits for; it takes
   // several times as long.
+  WB_FN void settle() const {
+    if (is_near()) order::fence_release();
+    else order::fence_release_sys();
+  }
   WB_FN void ring(uint32_t tail) const {
-    uint32_t* record = &reinterpret_cast<qp_record*>(q->record)->send;
     uint64_t* bell = reinterpret_cast<uint64_t*>(q->doorbell);
     const uint64_t rung = doorbell(tail, word());
-    if ((q->flags & WB_SEND_NEAR) != 0) {
-      order::fence_release();
-      order::store_relaxed_sys(record, send_record(tail));
-      order::fence_release();
-    } else {
-      order::fence_release_sys();
-      order::store_relaxed_sys(record, send_record(tail));
-      order::fence_release_sys();
-    }
+    order::store_relaxed_sys(&reinterpret_cast<qp_record*>(q->record)->send, send_record(tail));
+    settle();
     order::mmio_store(bell, rung);
   }
+  WB_FN bool is_near() const { return (q->flags & WB_SEND_NEAR) != 0; }
 
   static WB_FN_COLD bool replenish_on(send_core r, warp::mask_t mask) {
     uint32_t from = 0, end = 0;
@@ -225,16 +222,20 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     end = warp::shuffle(mask, end, warp::leader(mask));
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
     uint32_t to = from;
-    for (uint32_t turn = 0; turn < groups; ++turn) {
+    for (bool all = true; all && to - from < groups * n;) {
       const uint32_t t = to + rank;
-      const bool there = static_cast<int32_t>(end - t) > 0;
-      const uint32_t k = warp::prefix(mask, there && order::load_acquire(r.hold_word(t)) == 0);
-      to += k;
-      if (k != n) break;
+      const uint32_t held = order::load_before_fence(r.hold_word(t)), later = order::load_before_fence(r.hold_word(t + n));
+      order::fence_acquire();
+      const uint32_t k = warp::prefix(mask, static_cast<int32_t>(end - t) > 0 && held == 0);
+      const uint32_t l = warp::prefix(mask, static_cast<int32_t>(end - (t + n)) > 0 && later == 0);
+      to += k == n ? n + l : k;
+      all = k + l == 2 * n;
     }
+    // What lanes have acquired with these words, the leader passes on.
+    warp::sync(mask);
     uint32_t moved = 0;
     if (to != from && warp::is_leader(mask)) {
-      moved = order::compare_exchange(&r.q->granted, from, to) == from;
+      moved = order::compare_exchange_relaxed(&r.q->granted, from, to) == from;
       if (moved) r.give(to - from);
     }
     return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
@@ -287,7 +288,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
         // Over the last entry's second block, if it has one.
         const uint32_t last = p.completed - 1, blocks = 1u << from.log_blocks;
         const uint32_t seen = order::load_relaxed(from.mark + (last & (blocks - 1)));
-        told += seen == (((last >> from.log_blocks) + 1) << kind_bits | first_of_two);
+        if (seen == (((last >> from.log_blocks) + 1) << kind_bits | first_of_two)) told = ended_as(p.completed + 1, 0);
       }
       order::store_release_both(lock, static_cast<uint64_t>(p.head) << 32, told);
     }
