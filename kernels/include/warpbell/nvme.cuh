@@ -107,7 +107,8 @@ class queue_ref : public ring_ref {
   WB_FN bool try_submit(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, uint32_t& doorbells, Write write) const {
     uint32_t t;
     grant g;
-    const bool got = take(mask, want, t, g);
+    bool got = take(mask, want, t, g);
+    if (g.lanes == 0 && replenish(mask)) got = take(mask, want, t, g);
     if (!warp::any(mask, got)) return false;
     if (got) ticket = t;
     write(got, t);

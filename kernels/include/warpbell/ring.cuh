@@ -77,7 +77,7 @@ constexpr uint32_t lap_shift = 3;
 struct grant {
   uint32_t first = 0;
   uint32_t lanes = 0;
-  bool low = false;  // credit runs short, so that it is time to `replenish`, after publishing
+  bool low = false;  // credit runs short, or none is left: time to `replenish`, after publishing
   uint64_t lock = 0;
 };
 
@@ -86,8 +86,7 @@ struct grant {
 //   is_marked(ticket)        whether what stands at exactly this ticket has been written
 //   seems_marked(ticket)     the same without an order
 //   walk(mask, tail)         moves the tail over what is marked, a lane each; collective; whether there may be more
-//   settle()                 a fence behind which the device finds the entries that this thread has written, or has seen marked
-//   ring(tail)               tells the device that the entries before this ticket are there
+//   ring(tail)               tells the device that the entries before this ticket are there: a fence, and what a doorbell is
 //   replenish_on(ring, mask) looks for free entries and turns them into credit (`give`); collective; whether there was any
 template <class Queue, class Ring> class ring_core {
  public:
@@ -101,8 +100,7 @@ template <class Queue, class Ring> class ring_core {
   template <uint32_t unit = 1>
   WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, grant& g) const {
     const uint32_t wanted = warp::popcount(want);
-    uint64_t got = draw<unit>(mask, wanted);
-    if (count_of(got) == 0) got = draw_again<unit>(self(), mask, wanted);
+    const uint64_t got = draw<unit>(mask, wanted);
     g = grant{static_cast<uint32_t>(got), count_of(got), (got & low_bit) != 0, 0};
     if (g.lanes != 0 && warp::is_leader(mask)) {
       const uint64_t free = static_cast<uint64_t>(g.first) << 32;
@@ -116,27 +114,20 @@ template <class Queue, class Ring> class ring_core {
   // Whether the lock is ours, with the tail at our first ticket. Then write what is left to write, and `ring_for` it; otherwise
   // mark it, and `publish`. Collective.
   WB_FN bool has_tail(warp::mask_t mask, const grant& g) const {
-    return warp::shuffle(mask, g.lock == static_cast<uint64_t>(g.first) << 32, warp::leader(mask));
+    // The lock's own words: a comparison could be made, and waited for, before the entries are written.
+    return warp::shuffle(mask, g.lock, warp::leader(mask)) == static_cast<uint64_t>(g.first) << 32;
   }
 
   // Rings the doorbell for our entries, which end before this ticket, and for what is marked behind them. Collective; every lane
   // of the mask that has written entries takes part. Answers the number of doorbells rung.
   WB_FN uint32_t ring_for(warp::mask_t mask, uint32_t end) const {
-    uint64_t held = 0;
     bool more = false;
     warp::sync(mask);
-    if (warp::is_leader(mask)) {
-      // Under way while the fence waits for the entries.
-      held = order::load_relaxed(lock());
-      self().settle();
-    }
-    // Where others have tried already, their entries are rung for with ours.
-    if (warp::any(mask, static_cast<uint32_t>(held) > 1)) return publish_on(self(), mask, true, end);
     if (warp::is_leader(mask)) {
       self().ring(end);
       // Behind the fence, so of after the lock was taken; what it tells of is looked at properly by `publish`.
       const bool behind = self().seems_marked(end);
-      held = order::exchange_release(lock(), static_cast<uint64_t>(end) << 32);
+      const uint64_t held = order::exchange_release(lock(), static_cast<uint64_t>(end) << 32);
       more = static_cast<uint32_t>(held) > 1 || behind;
     }
     return warp::any(mask, more) ? 1 + publish(mask) : 1;
@@ -144,7 +135,7 @@ template <class Queue, class Ring> class ring_core {
 
   // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
   // Collective; every lane of the mask that has set marks takes part. Answers the number of doorbells rung.
-  WB_FN uint32_t publish(warp::mask_t mask) const { return publish_on(self(), mask, false, 0); }
+  WB_FN uint32_t publish(warp::mask_t mask) const { return publish_on(self(), mask); }
 
   // Looks for free entries and turns them into credit. Collective; whether there was any.
   WB_FN bool replenish(warp::mask_t mask) const { return Ring::replenish_on(self(), mask); }
@@ -174,30 +165,26 @@ template <class Queue, class Ring> class ring_core {
   WB_FN uint64_t* lock() const { return reinterpret_cast<uint64_t*>(&q->tail_lock); }
   WB_FN uint64_t* counts() const { return reinterpret_cast<uint64_t*>(&q->credit); }
 
-  // With `mine` the lock is ours, and everything before `end` written.
-  static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask, bool mine, uint32_t end) {
+  static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask) {
     uint32_t rung = 0;
+    bool again = true;
     warp::sync(mask);
-    for (bool again = true; again; mine = false) {
+    while (again) {
       uint64_t before = 0;
-      if (warp::is_leader(mask) && !mine) before = order::fetch_add(r.lock(), uint64_t{1});
+      if (warp::is_leader(mask)) before = order::fetch_add(r.lock(), uint64_t{1});
       before = warp::shuffle(mask, before, warp::leader(mask));
       if (static_cast<uint32_t>(before) != 0) break;
-      const uint32_t old_tail = mine ? end : static_cast<uint32_t>(before >> 32);
+      const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
       uint32_t tail = old_tail;
       while (r.walk(mask, tail)) {
       }
-      const bool fresh = mine || tail != old_tail;
       uint32_t more = 0;
       if (warp::is_leader(mask)) {
-        if (fresh) {
-          r.settle();
-          r.ring(tail);
-        }
+        if (tail != old_tail) r.ring(tail);
         uint64_t held = order::exchange(r.lock(), static_cast<uint64_t>(tail) << 32);
         more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);
       }
-      rung += fresh;
+      rung += tail != old_tail;
       again = warp::shuffle(mask, more, warp::leader(mask)) != 0;
     }
     return rung;
@@ -222,10 +209,6 @@ template <class Queue, class Ring> class ring_core {
       if (had < static_cast<int32_t>(wanted + low_water)) got |= low_bit;
     }
     return warp::shuffle(mask, got, warp::leader(mask));
-  }
-
-  template <uint32_t unit> static WB_FN_COLD uint64_t draw_again(Ring r, warp::mask_t mask, uint32_t lanes) {
-    return r.replenish(mask) ? r.template draw<unit>(mask, lanes) : low_bit;
   }
 
   // By who has taken more than the `had` tickets that there were, from `first` on: how many it gets, in whole units.
@@ -290,8 +273,8 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     return k == warp::count(mask);
   }
 
-  WB_FN void settle() const { order::fence_sys(); }
   WB_FN void ring(uint32_t tail) const {
+    order::fence_sys();
     order::mmio_store(reinterpret_cast<uint32_t*>(q->sq_doorbell), index(tail));
   }
 

@@ -165,7 +165,8 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // Low bits of a mark; lap + 1 above them.
   static constexpr uint32_t only_block = 0, first_of_two = 1, second_of_two = 2, kinds = 3, kind_bits = 2;
   static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
-  static constexpr uint32_t groups = 8;  // blocks looked at by one lane
+  // Looking for free blocks: as many by each lane together, and in all by a lane alone.
+  static constexpr uint32_t at_once = 4, least_looks = 32;
 
   WB_FN uint64_t* head() const { return reinterpret_cast<uint64_t*>(&q->head_lock); }
   WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
@@ -199,18 +200,21 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // Both in the memory of this GPU: what is visible to the GPU is what the device finds, as it reads through the same L2.
   // In host memory stores may still be on their way over the bus, which only a fence of the whole system waits for; it takes
   // several times as long.
-  WB_FN void settle() const {
-    if (is_near()) order::fence_release();
-    else order::fence_release_sys();
-  }
   WB_FN void ring(uint32_t tail) const {
+    uint32_t* record = &reinterpret_cast<qp_record*>(q->record)->send;
     uint64_t* bell = reinterpret_cast<uint64_t*>(q->doorbell);
     const uint64_t rung = doorbell(tail, word());
-    order::store_relaxed_sys(&reinterpret_cast<qp_record*>(q->record)->send, send_record(tail));
-    settle();
+    if ((q->flags & WB_SEND_NEAR) != 0) {
+      order::fence_release();
+      order::store_relaxed_sys(record, send_record(tail));
+      order::fence_release();
+    } else {
+      order::fence_release_sys();
+      order::store_relaxed_sys(record, send_record(tail));
+      order::fence_release_sys();
+    }
     order::mmio_store(bell, rung);
   }
-  WB_FN bool is_near() const { return (q->flags & WB_SEND_NEAR) != 0; }
 
   static WB_FN_COLD bool replenish_on(send_core r, warp::mask_t mask) {
     uint32_t from = 0, end = 0;
@@ -222,14 +226,18 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     end = warp::shuffle(mask, end, warp::leader(mask));
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
     uint32_t to = from;
-    for (bool all = true; all && to - from < groups * n;) {
-      const uint32_t t = to + rank;
-      const uint32_t held = order::load_before_fence(r.hold_word(t)), later = order::load_before_fence(r.hold_word(t + n));
+    const uint32_t most = n * at_once > least_looks ? n * at_once : least_looks;
+    for (bool all = true; all && to - from < most;) {
+      uint32_t held[at_once];
+#pragma unroll
+      for (uint32_t j = 0; j < at_once; ++j) held[j] = order::load_before_fence(r.hold_word(to + j * n + rank));
       order::fence_acquire();
-      const uint32_t k = warp::prefix(mask, static_cast<int32_t>(end - t) > 0 && held == 0);
-      const uint32_t l = warp::prefix(mask, static_cast<int32_t>(end - (t + n)) > 0 && later == 0);
-      to += k == n ? n + l : k;
-      all = k + l == 2 * n;
+#pragma unroll
+      for (uint32_t j = 0; j < at_once; ++j) {
+        const uint32_t k = warp::prefix(mask, all && static_cast<int32_t>(end - (to + rank)) > 0 && held[j] == 0);
+        to += k;
+        all = k == n;
+      }
     }
     // What lanes have acquired with these words, the leader passes on.
     warp::sync(mask);
@@ -510,10 +518,11 @@ class work_queue_ref : public send_core {
   // Posts for as many lanes as there is room for. Collective; lanes may be on different queues. True in those that got in.
   template <class Size, class Build> WB_FN bool submit_now(warp::mask_t mask, bool wants, request& r, const Build& build) const {
     bool posted = false;
-    const writer to = wants ? to_write() : writer{};
     for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
       const work_queue_ref group = shared(mask, warp::first(untried));
       const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
+      // Here, so that the loads are under way together with what `take` waits for.
+      const writer to = wants && q == group.q ? to_write() : writer{};
       uint32_t t;
       grant g;
       const bool got = group.template take<Size::blocks>(mask, members, t, g);
@@ -526,9 +535,9 @@ class work_queue_ref : public send_core {
           posted = true;
         }
         group.template publish_run<Size>(mask, g, got, t);
-        // While the device is busy with these.
-        if (g.low) group.replenish(mask);
       }
+      // While the device is busy with these.
+      if (g.low) group.replenish(mask);
       untried &= ~members;
     }
     return posted;
