@@ -166,7 +166,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   static constexpr uint32_t only_block = 0, first_of_two = 1, second_of_two = 2, kinds = 3, kind_bits = 2;
   static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
   // Looking for free blocks: as many by each lane together, and in all by a lane alone.
-  static constexpr uint32_t at_once = 4, least_looks = 32;
+  static constexpr uint32_t at_once = 4, least_looks = 8;
 
   WB_FN uint64_t* head() const { return reinterpret_cast<uint64_t*>(&q->head_lock); }
   WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
