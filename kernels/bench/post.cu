@@ -3,6 +3,8 @@
 #include <warpbell/kernel.h>
 #include <warpbell/mlx5.cuh>
 
+#include "idle.cuh"
+
 namespace warpbell {
 namespace bench {
 
@@ -114,28 +116,11 @@ WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint
                                       WB_PARAM uint64_t limit_ns, warpbell::bench::adapter_saw* results) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
-  constexpr uint32_t look_every = 256;  // idle turns between looks at the stop word and the clock
-  const warp::mask_t all = warp::full();
   const uint32_t mine = warp::index();
   if (mine >= count) return;
-  const uint64_t started = now_ns();
   bench::adapter_saw saw = {0, 0, 0, 0};
   bench::adapter_at at = {0, 0, 0};
-  uint32_t idle = 0;
-  for (;;) {
-    if (bench::take_entries(&queues[mine], at, saw) != 0) {
-      idle = 0;
-      continue;
-    }
-    if (++idle % look_every != 0) {
-#if !WB_GPU
-      order::relax(0);
-#endif
-      continue;
-    }
-    uint32_t over = 0;
-    if (warp::is_leader(all)) over = order::load_relaxed_sys(stop) != 0 || now_ns() - started > limit_ns;
-    if (warp::shuffle(all, over, 0)) break;
+  for (bench::idle_turns idle(stop, limit_ns); !idle.over(bench::take_entries(&queues[mine], at, saw));) {
   }
   order::add_relaxed(&results[mine].entries, saw.entries);
   order::add_relaxed(&results[mine].sum, saw.sum);

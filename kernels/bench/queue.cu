@@ -3,6 +3,8 @@
 #include <warpbell/kernel.h>
 #include <warpbell/nvme.cuh>
 
+#include "idle.cuh"
+
 namespace warpbell {
 namespace bench {
 
@@ -66,19 +68,19 @@ WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32
                                          WB_PARAM uint64_t limit_ns, warpbell::bench::served* results, uint32_t* progress) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
-  constexpr uint32_t look_every = 256;  // idle turns between looks at the stop word and the clock
   const warp::mask_t all = warp::full();
   const uint32_t first = warp::index(), step = warp::total();
   if (first >= count) return;
-  const uint64_t started = now_ns();
   bench::served mine = {0, 0, 0, 0};
-  uint32_t at = queues[first].head, idle = 0;
+  uint32_t at = queues[first].head;
   for (uint32_t i = first + step; i < count; i += step) {
     if (warp::is_leader(all)) progress[i] = queues[i].head;
   }
   warp::sync(all);
-  for (;;) {
-    uint32_t n = bench::serve(&queues[first], at, mine);
+  uint32_t n;
+  bench::idle_turns idle(stop, limit_ns);
+  do {
+    n = bench::serve(&queues[first], at, mine);
     at += n;
     // Further queues keep their counts in memory.
     for (uint32_t i = first + step; i < count; i += step) {
@@ -94,20 +96,7 @@ WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32
       order::add_relaxed(&results[i].doorbells, other.doorbells);
       warp::sync(all);
     }
-    if (n != 0) {
-      idle = 0;
-      continue;
-    }
-    if (++idle % look_every != 0) {
-#if !WB_GPU
-      order::relax(0);
-#endif
-      continue;
-    }
-    uint32_t over = 0;
-    if (warp::is_leader(all)) over = order::load_relaxed_sys(stop) != 0 || now_ns() - started > limit_ns;
-    if (warp::shuffle(all, over, 0)) break;
-  }
+  } while (!idle.over(n));
   order::add_relaxed(&results[first].commands, mine.commands);
   order::add_relaxed(&results[first].sum, mine.sum);
   order::add_relaxed(&results[first].wrong, mine.wrong);

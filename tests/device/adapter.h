@@ -85,7 +85,7 @@ class adapter {
       const std::string name = where + ", queue " + std::to_string(i) + ": ";
       check(q.tail == q.ticket, name + "tickets " + std::to_string(q.ticket) + ", rung for " + std::to_string(q.tail));
       check(q.completed == q.tail, name + "rung for " + std::to_string(q.tail) + ", completed " + std::to_string(q.completed));
-      check(q.credit == q.granted + (1u << q.log_blocks) - q.ticket, name + "credit " + std::to_string(q.credit));
+      check(q.credit + q.spare == q.granted + (1u << q.log_blocks) - q.ticket, name + "credit " + std::to_string(q.credit));
       check(q.tail_lock == 0 && q.head_lock == 0 && q.failed == 0, name + "a lock is held, or it has failed");
       check(sides[i]->next == q.tail, name + "not everything was executed");
       for (uint32_t h : sides[i]->hold) check(h == 0, name + "a block is still held");

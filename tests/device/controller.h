@@ -114,7 +114,7 @@ class controller {
       std::string name = std::string(where) + ", queue " + std::to_string(i) + ": ";
       check(q.ticket == q.tail, name + "tickets " + std::to_string(q.ticket) + ", published " + std::to_string(q.tail));
       check(q.head == q.tail, name + "published " + std::to_string(q.tail) + ", completed " + std::to_string(q.head));
-      check(q.credit == q.frontier - q.ticket, name + "credit " + std::to_string(q.credit));
+      check(q.credit + q.spare == q.frontier - q.ticket, name + "credit " + std::to_string(q.credit));
       check(q.tail_lock == 0 && q.head_lock == 0, name + "a lock is held");
       served += sides[i]->served;
       tickets += q.ticket - opt.first_ticket;

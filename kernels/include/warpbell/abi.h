@@ -90,10 +90,11 @@ typedef struct wb_queue {
   uint32_t index;           // within the device, from 0
   uint32_t reserved0[4];
   // Hot words, a 128-byte line each.
+  uint32_t credit;          // i32: tickets that may be taken at once; one 64-bit word with `ticket`; see ring.cuh
   uint32_t ticket;          // next ticket, free-running
   uint32_t frontier;        // tickets before it have had a free slot, free-running
-  uint32_t credit;          // i32: tickets that may be taken at once, frontier - ticket when nobody is at it
-  uint32_t reserved1[29];
+  uint32_t spare;           // credit to be added to `credit`; both together are frontier - ticket when nobody is at it
+  uint32_t reserved1[28];
   uint32_t tail_lock;       // 0, or how many tried since the warp that publishes took it; one 64-bit word with `tail`
   uint32_t tail;            // tickets published so far
   uint32_t reserved2[30];
@@ -275,10 +276,11 @@ typedef struct wb_send_queue {
   uint32_t index;            // among the queue pairs to that PE
   uint64_t reserved0[4];
   // Hot words, a 128-byte line each. All of them 0 at first, but `credit`, which is the number of blocks.
+  uint32_t credit;           // i32: blocks that may be taken at once; one 64-bit word with `ticket`, as in wb_queue
   uint32_t ticket;           // next block
-  uint32_t credit;           // i32: blocks that may be taken at once
   uint32_t granted;          // blocks before it have been turned into credit again
-  uint32_t reserved1[29];
+  uint32_t spare;            // credit to be added to `credit`
+  uint32_t reserved1[28];
   uint32_t tail_lock;        // as in wb_queue
   uint32_t tail;             // blocks rung for
   uint32_t reserved2[30];
@@ -350,7 +352,9 @@ static_assert(sizeof(wb_queue) == 512, "wb_queue");
 static_assert(offsetof(wb_queue, tail_lock) % 8 == 0 && offsetof(wb_queue, tail) == offsetof(wb_queue, tail_lock) + 4 &&
                   offsetof(wb_queue, head_lock) % 8 == 0 && offsetof(wb_queue, head) == offsetof(wb_queue, head_lock) + 4,
               "each lock and its counter are one 64-bit word");
-static_assert(offsetof(wb_queue, ticket) == 128 && offsetof(wb_queue, tail_lock) == 256 && offsetof(wb_queue, head_lock) == 384,
+static_assert(offsetof(wb_queue, ticket) == offsetof(wb_queue, credit) + 4 && offsetof(wb_send_queue, ticket) == offsetof(wb_send_queue, credit) + 4,
+              "credit and ticket are one 64-bit word");
+static_assert(offsetof(wb_queue, credit) == 128 && offsetof(wb_queue, tail_lock) == 256 && offsetof(wb_queue, head_lock) == 384,
               "wb_queue's hot words are a line apart");
 static_assert(sizeof(wb_stats) == 128, "wb_stats");
 static_assert(sizeof(wb_device) == 64, "wb_device");
@@ -362,7 +366,7 @@ static_assert(sizeof(wb_array_view) == 160, "wb_array_view");
 static_assert(sizeof(wb_team) == 64, "wb_team");
 static_assert(sizeof(wb_team_rounds) == 128, "wb_team_rounds");
 static_assert(sizeof(wb_send_queue) == 512, "wb_send_queue");
-static_assert(offsetof(wb_send_queue, ticket) == 128 && offsetof(wb_send_queue, tail_lock) == 256 && offsetof(wb_send_queue, head_lock) == 384,
+static_assert(offsetof(wb_send_queue, credit) == 128 && offsetof(wb_send_queue, tail_lock) == 256 && offsetof(wb_send_queue, head_lock) == 384,
               "wb_send_queue's hot words are a line apart");
 static_assert(sizeof(wb_peer) == 64, "wb_peer");
 static_assert(sizeof(wb_network) == 64, "wb_network");
@@ -393,6 +397,7 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_queue, depth));
   h = fold(h, offsetof(wb_queue, ticket));
   h = fold(h, offsetof(wb_queue, credit));
+  h = fold(h, offsetof(wb_queue, spare));
   h = fold(h, offsetof(wb_queue, tail));
   h = fold(h, offsetof(wb_queue, head));
   h = fold(h, sizeof(wb_stats));
@@ -421,7 +426,8 @@ constexpr uint64_t fingerprint() {
   h = fold(h, sizeof(wb_send_queue));
   h = fold(h, offsetof(wb_send_queue, staging_key));
   h = fold(h, offsetof(wb_send_queue, index));
-  h = fold(h, offsetof(wb_send_queue, granted));
+  h = fold(h, offsetof(wb_send_queue, ticket));
+  h = fold(h, offsetof(wb_send_queue, spare));
   h = fold(h, offsetof(wb_send_queue, tail));
   h = fold(h, offsetof(wb_send_queue, failed_at));
   h = fold(h, sizeof(wb_peer));

@@ -106,18 +106,19 @@ class queue_ref : public ring_ref {
   template <class Write>
   WB_FN bool try_submit(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, uint32_t& doorbells, Write write) const {
     uint32_t t;
-    bool low;
-    const bool got = take(mask, want, t, low);
+    grant g;
+    bool got = take(mask, want, t, g);
+    if (g.lanes == 0 && replenish(mask)) got = take(mask, want, t, g);
     if (!warp::any(mask, got)) return false;
     if (got) ticket = t;
     write(got, t);
-    doorbells += publish(mask);
+    doorbells += publish_run(mask, g, got, t);
     // While the device is busy with these.
-    if (low) replenish(mask);
+    if (g.low) replenish(mask);
     return got;
   }
 
-  // Writes the entry and the record of a ticket, and marks it. Only for tickets that `take` gave out; `publish` must follow.
+  // Writes the entry and the record of a ticket. Only for tickets that `take` gave out; `publish_run` must follow.
   WB_FN void post(uint32_t ticket, const nvme::command& c, const wb_record& r) const {
     char* entry = reinterpret_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
     order::quad first = c.q[0];
@@ -136,7 +137,6 @@ class queue_ref : public ring_ref {
       order::store_relaxed(&to->bytes, r.bytes);
     }
     order::store_relaxed(word(ticket), own_word(ticket));
-    set_mark(ticket);
   }
 
   // As `try_submit`, for the lanes with `wants`, until all are in: waits for room as long as one wait may last, polls, and

@@ -81,11 +81,14 @@ WB_ORDER_RMW(fetch_xor_relaxed_sys, "atom.relaxed.sys.global.xor", "b32", "b64")
 WB_ORDER_RMW(exchange_relaxed_sys, "atom.relaxed.sys.global.exch", "b32", "b64")
 WB_ORDER_STORE(add_relaxed_sys, "red.relaxed.sys.global.add")
 WB_ORDER_RMW(fetch_add_relaxed, "atom.relaxed.gpu.global.add", "u32", "u64")
+WB_ORDER_RMW(fetch_add_before_stores, "atom.relaxed.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_add_acquire, "atom.acquire.gpu.global.add", "u32", "u64")
 WB_ORDER_RMW(fetch_add, "atom.acq_rel.gpu.global.add", "u32", "u64")
+WB_ORDER_RMW(fetch_or_acquire, "atom.acquire.gpu.global.or", "b32", "b64")
 WB_ORDER_RMW(fetch_or, "atom.acq_rel.gpu.global.or", "b32", "b64")
 WB_ORDER_RMW(fetch_and, "atom.acq_rel.gpu.global.and", "b32", "b64")
 WB_ORDER_RMW(exchange, "atom.acq_rel.gpu.global.exch", "b32", "b64")
+WB_ORDER_RMW(exchange_release, "atom.release.gpu.global.exch", "b32", "b64")
 WB_ORDER_RMW(fetch_min_relaxed, "atom.relaxed.gpu.global.min", "u32", "u64")
 WB_ORDER_RMW(fetch_or_relaxed, "atom.relaxed.gpu.global.or", "b32", "b64")
 WB_ORDER_RMW(fetch_and_relaxed, "atom.relaxed.gpu.global.and", "b32", "b64")
@@ -93,6 +96,7 @@ WB_ORDER_RMW(exchange_relaxed, "atom.relaxed.gpu.global.exch", "b32", "b64")
 
 WB_ORDER_CAS(compare_exchange, "atom.acq_rel.gpu.global.cas")
 WB_ORDER_CAS(compare_exchange_relaxed, "atom.relaxed.gpu.global.cas")
+WB_ORDER_CAS(compare_exchange_before_stores, "atom.relaxed.gpu.global.cas")
 WB_ORDER_CAS(compare_exchange_relaxed_sys, "atom.relaxed.sys.global.cas")
 WB_FN void add_relaxed(uint64_t* p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
@@ -120,6 +124,7 @@ WB_FN void add_release(uint32_t* p, uint32_t v) {
 WB_FN void fence_acquire() { WB_ORDER_FENCE("acquire", "gpu"); }
 WB_FN void fence_acquire_sys() { WB_ORDER_FENCE("acquire", "sys"); }
 // The other half: a store after it tells of the loads and stores in front of it. Leaves the L1 alone.
+WB_FN void fence_release() { WB_ORDER_FENCE("release", "gpu"); }
 WB_FN void fence_release_sys() { WB_ORDER_FENCE("release", "sys"); }
 #undef WB_ORDER_FENCE
 // A release+acquire fence among the threads of this GPU, and for devices that read its memory; and one for the whole system.
@@ -134,6 +139,11 @@ WB_FN void mmio_store(uint32_t* reg, uint32_t v) {
 }
 WB_FN void mmio_store(uint64_t* reg, uint64_t v) {
   asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(reg), "l"(v) : "memory");
+}
+
+// Two words beside each other, aligned to 16 bytes, in one access: who sees one of them sees the other (PTX ISA 8.3, .b128).
+WB_FN void store_release_both(uint64_t* p, uint64_t first, uint64_t second) {
+  asm volatile("{\n.reg .b128 both;\nmov.b128 both, {%1, %2};\nst.release.gpu.global.b128 [%0], both;\n}" ::"l"(p), "l"(first), "l"(second) : "memory");
 }
 
 // 16 bytes in one access: a completion entry's phase and identifier must come from the same read.
@@ -173,11 +183,16 @@ template <class T> WB_FN void store_release(T* p, T v) { __atomic_store_n(p, v, 
 template <class T> WB_FN void store_relaxed_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN void store_release_sys(T* p, T v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 template <class T> WB_FN T fetch_add_relaxed(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+// An acquire for stores behind it that cannot be made without its answer. A GPU guesses no stores, so there it need not be one, which
+// would empty the L1.
+template <class T> WB_FN T fetch_add_before_stores(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQUIRE); }
 template <class T> WB_FN T fetch_add_acquire(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQUIRE); }
 template <class T> WB_FN T fetch_add(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T fetch_or_acquire(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQUIRE); }
 template <class T> WB_FN T fetch_or(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T fetch_and(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_ACQ_REL); }
 template <class T> WB_FN T exchange(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL); }
+template <class T> WB_FN T exchange_release(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELEASE); }
 template <class T> WB_FN T fetch_or_relaxed(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN T fetch_and_relaxed(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }
 template <class T> WB_FN T exchange_relaxed(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }
@@ -201,6 +216,7 @@ template <class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
   __atomic_compare_exchange_n(p, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return expected;
 }
+template <class T> WB_FN T compare_exchange_before_stores(T* p, T expected, T desired) { return compare_exchange(p, expected, desired); }
 template <class T> WB_FN T fetch_min_relaxed(T* p, T v) {
   T old = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (v < old && !__atomic_compare_exchange_n(p, &old, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
@@ -217,11 +233,12 @@ WB_FN void fence_acquire() {
 #endif
 }
 WB_FN void fence_acquire_sys() { fence_acquire(); }
-WB_FN void fence_release_sys() {
+WB_FN void fence_release() {
 #if !defined(__SANITIZE_THREAD__)
   __atomic_thread_fence(__ATOMIC_RELEASE);
 #endif
 }
+WB_FN void fence_release_sys() { fence_release(); }
 WB_FN void fence() {
 #if !defined(__SANITIZE_THREAD__)
   __atomic_thread_fence(__ATOMIC_ACQ_REL);
@@ -238,6 +255,12 @@ WB_FN void fence_sc_sys() { fence_sys(); }
 
 WB_FN void mmio_store(uint32_t* reg, uint32_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
 WB_FN void mmio_store(uint64_t* reg, uint64_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
+
+// Who sees the first word sees the second; the other way round may be a little late.
+WB_FN void store_release_both(uint64_t* p, uint64_t first, uint64_t second) {
+  __atomic_store_n(p + 1, second, __ATOMIC_RELEASE);
+  __atomic_store_n(p, first, __ATOMIC_RELEASE);
+}
 
 // The last word carries phase and identifier; a controller writes it last, so acquiring it first is the same guarantee as
 // one 16-byte access.

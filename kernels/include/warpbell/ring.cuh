@@ -4,14 +4,18 @@
 // Nobody holds a ticket without the right to write its entry at once, so a thread that gives up (deadline, stop flag) leaves no
 // hole that others would have to wait behind:
 //
-//   * `credit` is a counting semaphore; the lanes of a warp take theirs with one atomic, then their tickets with another.
-//   * Who runs short looks for entries that may be used again, and adds their number to `credit`. What that takes is the
-//     ring's own business (`replenish`).
+//   * `credit` and `ticket` are one 64-bit word, from which the lanes of a warp take theirs with one atomic addition.
+//   * Who finds less credit than it has taken, while there was none missing before, has the word to itself: everybody else finds
+//     credit below nothing, and leaves. It adds what is spare, keeps what it needs, and puts the word right with an exchange.
+//   * Who runs short looks for entries that may be used again, and adds their number to `credit`, or to `spare` while credit is
+//     below nothing. What that takes is the ring's own business (`replenish`).
 //
-// Publishing. After its entry is written, a lane release-stores the entry's mark; then the warp tries the tail lock. The
-// winner reads marks a warp at a time, and rings the doorbell once for the whole run. A loser leaves at once: the lock counts
-// who tried, and the winner looks at the next mark again if anybody did. Both are read-modify-writes of one word, so one of
-// the two sees the other; no fence is needed for that.
+// Publishing. Most find the tail right before their entries and nobody at the lock. They ask for both by a compare-and-swap as soon as
+// they have their tickets, write their entries while it is under way, and ring for them without anybody looking at marks. Everybody
+// else release-stores the entries' marks; then the warp tries the tail lock. The winner reads marks a warp at a time, and rings
+// the doorbell once for the whole run. A loser leaves at once: the lock counts who tried, and the winner looks at the next mark
+// again if anybody did. Both are read-modify-writes of one word, so one of the two sees the other; no fence is needed for that.
+// Who has rung without looking at marks looks at the next one too: somebody may have tried before it, and found it missing.
 //
 // All counters wrap; laps are compared for equality only.
 #pragma once
@@ -68,12 +72,22 @@ constexpr uint32_t states = 7;
 constexpr uint32_t lap_shift = 3;
 }  // namespace slot
 
-// What rings of any kind share. `Queue` has the words ticket, credit and tail_lock; `Ring`, which derives from this, says
+// Tickets for the first so many of the lanes that wanted some, and the answer of the tail lock to who asked for it. The same in
+// all lanes, but for `lock`, which is the leader's.
+struct grant {
+  uint32_t first = 0;
+  uint32_t lanes = 0;
+  bool low = false;  // credit runs short, or none is left: time to `replenish`, after publishing
+  uint64_t lock = 0;
+};
+
+// What rings of any kind share. `Queue` has the words credit, ticket, spare and tail_lock; `Ring`, which derives from this, says
 //
 //   is_marked(ticket)        whether what stands at exactly this ticket has been written
+//   seems_marked(ticket)     the same without an order
 //   walk(mask, tail)         moves the tail over what is marked, a lane each; collective; whether there may be more
-//   ring(tail)               tells the device that the entries before this ticket are there: what a doorbell is
-//   replenish_on(ring, mask) looks for free entries and turns them into credit; collective; whether there was any
+//   ring(tail)               tells the device that the entries before this ticket are there: a fence, and what a doorbell is
+//   replenish_on(ring, mask) looks for free entries and turns them into credit (`give`); collective; whether there was any
 template <class Queue, class Ring> class ring_core {
  public:
   WB_FN explicit ring_core(Queue* queue) : q(queue) {}
@@ -82,18 +96,41 @@ template <class Queue, class Ring> class ring_core {
 
   // Takes tickets for as many lanes of `want` as there is room for, lowest lanes first; never waits. `unit` consecutive tickets
   // for each; `ticket` is a lane's first. Collective over `mask`, of which `want` is a part. True in the lanes that got theirs;
-  // they must publish them without waiting for anything. `low` says that credit runs short, so that it is time to `replenish`,
-  // after publishing.
+  // they must publish them without waiting for anything.
   template <uint32_t unit = 1>
-  WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, bool& low) const {
+  WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, grant& g) const {
     const uint32_t wanted = warp::popcount(want);
-    uint64_t got = draw<unit>(mask, wanted);
-    // What came in two parts would hardly be consecutive, so there is a second try only after nothing at all.
-    if (count_of(got) == 0 && replenish(mask)) got = draw<unit>(mask, wanted);
-    low = (got & low_bit) != 0;
+    const uint64_t got = draw<unit>(mask, wanted);
+    g = grant{static_cast<uint32_t>(got), count_of(got), (got & low_bit) != 0, 0};
+    if (g.lanes != 0 && warp::is_leader(mask)) {
+      const uint64_t free = static_cast<uint64_t>(g.first) << 32;
+      g.lock = order::compare_exchange_before_stores(lock(), free, free | 1);
+    }
     const uint32_t rank = warp::popcount(want & ((1u << warp::lane()) - 1u));
-    ticket = static_cast<uint32_t>(got) + rank * unit;
-    return (want >> warp::lane() & 1u) != 0 && rank < count_of(got);
+    ticket = g.first + rank * unit;
+    return (want >> warp::lane() & 1u) != 0 && rank < g.lanes;
+  }
+
+  // Whether the lock is ours, with the tail at our first ticket. Then write what is left to write, and `ring_for` it; otherwise
+  // mark it, and `publish`. Collective.
+  WB_FN bool has_tail(warp::mask_t mask, const grant& g) const {
+    // The lock's own words: a comparison could be made, and waited for, before the entries are written.
+    return warp::shuffle(mask, g.lock, warp::leader(mask)) == static_cast<uint64_t>(g.first) << 32;
+  }
+
+  // Rings the doorbell for our entries, which end before this ticket, and for what is marked behind them. Collective; every lane
+  // of the mask that has written entries takes part. Answers the number of doorbells rung.
+  WB_FN uint32_t ring_for(warp::mask_t mask, uint32_t end) const {
+    bool more = false;
+    warp::sync(mask);
+    if (warp::is_leader(mask)) {
+      self().ring(end);
+      // Behind the fence, so of after the lock was taken; what it tells of is looked at properly by `publish`.
+      const bool behind = self().seems_marked(end);
+      const uint64_t held = order::exchange_release(lock(), static_cast<uint64_t>(end) << 32);
+      more = static_cast<uint32_t>(held) > 1 || behind;
+    }
+    return warp::any(mask, more) ? 1 + publish(mask) : 1;
   }
 
   // Rings the doorbell for every marked entry from the tail on, unless somebody else is at it, who will then see ours too.
@@ -103,17 +140,38 @@ template <class Queue, class Ring> class ring_core {
   // Looks for free entries and turns them into credit. Collective; whether there was any.
   WB_FN bool replenish(warp::mask_t mask) const { return Ring::replenish_on(self(), mask); }
 
+ protected:
+  // The number of tickets that may be taken now and the next ticket, or less than 0 while somebody puts the two right.
+  WB_FN int32_t credit(uint32_t& ticket) const {
+    const uint64_t seen = order::load_relaxed(counts());
+    ticket = static_cast<uint32_t>(seen >> 32);
+    return static_cast<int32_t>(seen);
+  }
+
+  // More tickets that may be taken.
+  WB_FN void give(uint32_t n) const {
+    uint64_t seen = order::load_relaxed(counts());
+    for (uint32_t tries = give_tries; tries && static_cast<int32_t>(seen) >= 0; --tries) {
+      const uint64_t found = order::compare_exchange(counts(), seen, seen + n);
+      if (found == seen) return;
+      seen = found;
+    }
+    order::fetch_add(&q->spare, n);
+  }
+
  private:
   WB_FN const Ring& self() const { return static_cast<const Ring&>(*this); }
+  // The count of who tried, and the tail above it; the credit, and the next ticket above it.
+  WB_FN uint64_t* lock() const { return reinterpret_cast<uint64_t*>(&q->tail_lock); }
+  WB_FN uint64_t* counts() const { return reinterpret_cast<uint64_t*>(&q->credit); }
 
   static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask) {
-    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->tail_lock);
     uint32_t rung = 0;
     bool again = true;
     warp::sync(mask);
     while (again) {
       uint64_t before = 0;
-      if (warp::is_leader(mask)) before = order::fetch_add(lock, uint64_t{1});
+      if (warp::is_leader(mask)) before = order::fetch_add(r.lock(), uint64_t{1});
       before = warp::shuffle(mask, before, warp::leader(mask));
       if (static_cast<uint32_t>(before) != 0) break;
       const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
@@ -123,7 +181,7 @@ template <class Queue, class Ring> class ring_core {
       uint32_t more = 0;
       if (warp::is_leader(mask)) {
         if (tail != old_tail) r.ring(tail);
-        uint64_t held = order::exchange(lock, static_cast<uint64_t>(tail) << 32);
+        uint64_t held = order::exchange(r.lock(), static_cast<uint64_t>(tail) << 32);
         more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);
       }
       rung += tail != old_tail;
@@ -134,6 +192,7 @@ template <class Queue, class Ring> class ring_core {
 
   static constexpr uint64_t low_bit = uint64_t{1} << 63;
   static constexpr uint32_t low_water = 2 * warp::width;
+  static constexpr uint32_t give_tries = 4;
   WB_FN static uint32_t count_of(uint64_t drawn) { return static_cast<uint32_t>((drawn & ~low_bit) >> 32); }
 
   // Low bit, lanes << 32, first ticket; the same in all lanes.
@@ -141,15 +200,24 @@ template <class Queue, class Ring> class ring_core {
     uint64_t got = 0;
     if (warp::is_leader(mask)) {
       const uint32_t wanted = lanes * unit;
-      int32_t had = static_cast<int32_t>(order::fetch_add_acquire(&q->credit, 0u - wanted));
-      uint32_t n = had <= 0 ? 0u : static_cast<uint32_t>(had) < wanted ? static_cast<uint32_t>(had) : wanted;
-      n -= n % unit;
-      if (n < wanted) order::fetch_add(&q->credit, wanted - n);
-      // Release and acquire: who takes a later ticket has seen, through this one, all entries that were free before.
-      if (n) got = static_cast<uint64_t>(n / unit) << 32 | order::fetch_add(&q->ticket, n);
+      const uint64_t before = order::fetch_add_before_stores(counts(), (static_cast<uint64_t>(wanted) << 32) - wanted);
+      const uint32_t first = static_cast<uint32_t>(before >> 32);
+      const int32_t had = static_cast<int32_t>(before);
+      uint32_t n = wanted;
+      if (had < static_cast<int32_t>(wanted)) n = had < 0 ? 0 : settle_on(self(), first, static_cast<uint32_t>(had), wanted, unit);
+      if (n) got = static_cast<uint64_t>(n / unit) << 32 | first;
       if (had < static_cast<int32_t>(wanted + low_water)) got |= low_bit;
     }
     return warp::shuffle(mask, got, warp::leader(mask));
+  }
+
+  // By who has taken more than the `had` tickets that there were, from `first` on: how many it gets, in whole units.
+  static WB_FN_COLD uint32_t settle_on(Ring r, uint32_t first, uint32_t had, uint32_t wanted, uint32_t unit) {
+    had += order::exchange(&r.q->spare, 0u);
+    uint32_t n = had < wanted ? had : wanted;
+    n -= n % unit;
+    order::exchange(r.counts(), static_cast<uint64_t>(first + n) << 32 | (had - n));
+    return n;
   }
 };
 
@@ -172,8 +240,17 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   WB_FN uint32_t* outcome(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->outcome) + index(ticket); }
   WB_FN wb_record* record(uint32_t ticket) const { return reinterpret_cast<wb_record*>(q->record) + index(ticket); }
 
-  // Says that the ticket's entry (and all that belongs to it) is written. Follow with `publish`.
-  WB_FN void set_mark(uint32_t ticket) const { order::store_release(mark(ticket), lap(ticket) + 1); }
+  // Rings for the entries of a grant, which the lanes with `got` have written at their tickets; or leaves that to who is at it.
+  // Collective. The number of doorbells rung.
+  WB_FN uint32_t publish_run(warp::mask_t mask, const grant& g, bool got, uint32_t ticket) const {
+    // Nobody looks at marks before the tail but the host, which asks them what was ever submitted.
+    if (has_tail(mask, g)) {
+      if (got) order::store_relaxed(mark(ticket), lap(ticket) + 1);
+      return ring_for(mask, g.first + g.lanes);
+    }
+    if (got) order::store_release(mark(ticket), lap(ticket) + 1);
+    return publish(mask);
+  }
 
  private:
   friend class ring_core<wb_queue, ring_ref>;
@@ -188,6 +265,7 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   }
 
   WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
+  WB_FN bool seems_marked(uint32_t ticket) const { return order::load_relaxed(mark(ticket)) == lap(ticket) + 1; }
 
   WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
     const uint32_t k = warp::prefix(mask, is_marked(tail + warp::rank(mask)));
@@ -225,7 +303,7 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     uint32_t moved = 0;
     if (to != from && warp::is_leader(mask)) {
       moved = order::compare_exchange(&r.q->frontier, from, to) == from;
-      if (moved) order::fetch_add(&r.q->credit, to - from);
+      if (moved) r.give(to - from);
     }
     return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
   }

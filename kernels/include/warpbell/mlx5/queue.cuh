@@ -12,10 +12,6 @@
 // whoever has seen the first mark may go by the others, and by all that was written. An entry must not be rung for by halves: the
 // mark of its first block says that it has a second, over which the tail then moves, whether that one's mark has been seen or not.
 //
-// At once. Most posts find the tail right before them and nobody at the lock. They take it by a compare-and-swap of both and ring for
-// what they have posted, without marks: nobody looks at marks before the tail. That spares waiting for the entry to reach memory
-// twice. Who posted behind it and found it missing has marked and left, so the mark behind it is looked at.
-//
 // Completion. A completion names the first block of its entry. The poller, one warp at a time under `head_lock`, stores the
 // number of the block behind that one in `completed`, which is all that waiters look at; and then moves it over the entry's
 // second block, if its mark says that it has one. A waiter therefore waits for the block behind the *first* of its last entry.
@@ -103,43 +99,54 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN uint32_t index(uint32_t ticket) const { return ticket & (blocks() - 1); }
   WB_FN queue_word word() const { return queue_word{q->queue_word}; }
 
-  // Writes entries, of tickets that `take` gave out; all of those must be written, and `publish_run` must follow.
-  WB_FN void store(uint32_t ticket, const block& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
-  WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(q->ring, q->log_blocks).store(ticket, b); }
-  template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
-    store(ticket, c.first);
-    store(ticket + extent<First>::blocks, c.second);
-  }
+  // The part of a send queue that entries are written with, read before a ticket is asked for: what an acquire leaves of the L1 is
+  // nothing, so that it would have to be waited for afterwards.
+  struct writer {
+    uint64_t ring;
+    uint32_t log_blocks;
+    queue_word word;
 
-  // Rings for the entries that the lanes with `got` have written at their `ticket`s, which are consecutive; or leaves that to who is at it.
-  // `Size` is the extent of what each has written. Collective; `in` names the lanes with `got`.
-  template <class Size> WB_FN void publish_run(warp::mask_t mask, warp::mask_t in, bool got, uint32_t ticket) const {
-    uint32_t way = not_rung;
-    // The poller has to know of second blocks, from marks.
-    if constexpr (!Size::has_two) {
-      const uint32_t first = warp::shuffle(mask, ticket, warp::first(in));
-      way = ring_at_once(*this, mask, first, first + warp::popcount(in) * Size::blocks);
-      if (way == all_rung) return;
+    WB_FN void store(uint32_t ticket, const block& b) const { send_ring(ring, log_blocks).store(ticket, b); }
+    WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(ring, log_blocks).store(ticket, b); }
+    template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
+      store(ticket, c.first);
+      store(ticket + extent<First>::blocks, c.second);
     }
-    if (way == not_rung && got) {
-      mark_all<typename Size::entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
+  };
+  WB_FN writer to_write() const { return writer{q->ring, q->log_blocks, word()}; }
+
+  // Rings for the entries of a grant, which the lanes with `got` have written at their `ticket`s; or leaves that to who is at it.
+  // `Size` is the extent of what each has written. Collective.
+  template <class Size> WB_FN void publish_run(warp::mask_t mask, const grant& g, bool got, uint32_t ticket) const {
+    using entry = typename Size::entry;
+    if (has_tail(mask, g)) {
+      // The poller has to know of second blocks, from marks.
+      if constexpr (Size::has_two) {
+        if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_relaxed(mark(t), marked(t, kind)); });
+      }
+      ring_for(mask, g.first + g.lanes * Size::blocks);
+      return;
     }
+    if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
     publish(mask);
   }
 
-  // Takes what completions have come off the ring, unless somebody else is at it. Collective. The number of blocks that
-  // became complete.
-  WB_FN uint32_t poll(warp::mask_t mask) const { return poll_on(*this, mask); }
+  // Takes what completions have come off the ring, unless somebody else is at it. Collective.
+  WB_FN void poll(warp::mask_t mask) const { poll_on(*this, mask, warp::is_leader(mask) && is_polled(), false, 0); }
 
   // Whether `end` blocks are complete, or will never be: `word` says how it ended.
-  WB_FN bool is_settled(uint32_t end, uint32_t& word) const {
-    word = WB_DONE;
-    if (is_complete(end)) return true;
-    word = order::load_acquire(&q->failed);
-    if (word == 0) return false;
-    // The poller tells of completions before it tells of the failure behind them.
-    if (is_complete(end)) word = WB_DONE;
-    return true;
+  WB_FN bool is_settled(uint32_t end, uint32_t& word) const { return settles(order::load_acquire(ended()), end, word); }
+
+  // The same; with `busy` in the leader it is left to who is at it. One lane alone looks no further than it has to for `end`. Answers
+  // what has ended, for `settles`, or `not_looked`.
+  WB_FN uint64_t poll(warp::mask_t mask, bool busy, uint32_t end) const { return poll_on(*this, mask, busy, warp::count(mask) == 1, end); }
+  static constexpr uint64_t not_looked = ~0ull;  // a failure that there is not
+  // Whether somebody polls.
+  WB_FN bool is_polled() const { return (static_cast<uint32_t>(order::load_relaxed(head())) & 1u) != 0; }
+  WB_FN static bool settles(uint64_t ended, uint32_t end, uint32_t& word) {
+    const bool complete = static_cast<int32_t>(static_cast<uint32_t>(ended) - end) >= 0;
+    word = complete ? static_cast<uint32_t>(WB_DONE) : static_cast<uint32_t>(ended >> 32);
+    return complete || word != 0;
   }
 
   WB_FN staging staging_of(uint32_t ticket) const {
@@ -158,13 +165,18 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // Low bits of a mark; lap + 1 above them.
   static constexpr uint32_t only_block = 0, first_of_two = 1, second_of_two = 2, kinds = 3, kind_bits = 2;
   static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
-  static constexpr uint32_t groups = 4;  // blocks looked at by one lane
+  // Looking for free blocks: as many by each lane together, and in all by a lane alone.
+  static constexpr uint32_t at_once = 4, least_looks = 8;
 
+  WB_FN uint64_t* head() const { return reinterpret_cast<uint64_t*>(&q->head_lock); }
   WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
   WB_FN uint32_t* hold_word(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->hold) + index(ticket); }
   WB_FN uint32_t marked(uint32_t ticket, uint32_t kind) const { return ((ticket >> q->log_blocks) + 1) << kind_bits | kind; }
   WB_FN bool is_marked(uint32_t ticket) const {
     return ((order::load_acquire(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
+  }
+  WB_FN bool seems_marked(uint32_t ticket) const {
+    return ((order::load_relaxed(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
   }
   // Moves the tail over what is marked, never to the second half of an entry.
   WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
@@ -180,39 +192,28 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   template <class Entry, class Set> WB_FN void mark_all(uint32_t ticket, Set set) const { marker<Entry>::mark(*this, ticket, set); }
   template <class Entry> struct marker;
 
-  enum : uint32_t { not_rung, some_rung, all_rung };
-
-  // Rings for the blocks from `first` to `end`, all written, if the tail is at `first` and the lock free. `some_rung`: there may be more
-  // behind them.
-  static WB_FN_COLD uint32_t ring_at_once(send_core r, warp::mask_t mask, uint32_t first, uint32_t end) {
-    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->tail_lock);
-    const uint64_t free = static_cast<uint64_t>(first) << 32;
-    uint32_t way = not_rung;
-    warp::sync(mask);
-    if (warp::is_leader(mask) && order::compare_exchange(lock, free, free | 1) == free) {
-      // Under way while the doorbell waits for the entries; what it tells of is looked at properly by `publish`.
-      const uint32_t behind = order::load_relaxed(r.mark(end)) ^ r.marked(end, only_block);
-      r.ring(end);
-      const uint64_t held = order::exchange(lock, static_cast<uint64_t>(end) << 32);
-      way = static_cast<uint32_t>(held) > 1 || behind <= kinds ? some_rung : all_rung;
-    }
-    return warp::shuffle(mask, way, warp::leader(mask));
-  }
-
-  WB_FN bool is_complete(uint32_t end) const { return static_cast<int32_t>(order::load_acquire(&q->completed) - end) >= 0; }
+  // `completed`, and `failed` above it: told together, so that who sees a failure sees what had completed before it.
+  WB_FN uint64_t* ended() const { return reinterpret_cast<uint64_t*>(&q->completed); }
+  WB_FN static uint64_t ended_as(uint32_t completed, uint32_t failed) { return static_cast<uint64_t>(failed) << 32 | completed; }
 
   // The device reads the ring and, when the queue pair fails, the record; it must find the entries there that either tells of.
   // Both in the memory of this GPU: what is visible to the GPU is what the device finds, as it reads through the same L2.
   // In host memory stores may still be on their way over the bus, which only a fence of the whole system waits for; it takes
   // several times as long.
   WB_FN void ring(uint32_t tail) const {
-    const bool near = (q->flags & WB_SEND_NEAR) != 0;
-    if (near) order::fence();
-    else order::fence_sys();
-    order::store_relaxed_sys(&reinterpret_cast<qp_record*>(q->record)->send, send_record(tail));
-    if (near) order::fence();
-    else order::fence_sys();
-    order::mmio_store(reinterpret_cast<uint64_t*>(q->doorbell), doorbell(tail, word()));
+    uint32_t* record = &reinterpret_cast<qp_record*>(q->record)->send;
+    uint64_t* bell = reinterpret_cast<uint64_t*>(q->doorbell);
+    const uint64_t rung = doorbell(tail, word());
+    if ((q->flags & WB_SEND_NEAR) != 0) {
+      order::fence_release();
+      order::store_relaxed_sys(record, send_record(tail));
+      order::fence_release();
+    } else {
+      order::fence_release_sys();
+      order::store_relaxed_sys(record, send_record(tail));
+      order::fence_release_sys();
+    }
+    order::mmio_store(bell, rung);
   }
 
   static WB_FN_COLD bool replenish_on(send_core r, warp::mask_t mask) {
@@ -225,17 +226,25 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     end = warp::shuffle(mask, end, warp::leader(mask));
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
     uint32_t to = from;
-    for (uint32_t turn = 0; turn < groups; ++turn) {
-      const uint32_t t = to + rank;
-      const bool there = static_cast<int32_t>(end - t) > 0;
-      const uint32_t k = warp::prefix(mask, there && order::load_acquire(r.hold_word(t)) == 0);
-      to += k;
-      if (k != n) break;
+    const uint32_t most = n * at_once > least_looks ? n * at_once : least_looks;
+    for (bool all = true; all && to - from < most;) {
+      uint32_t held[at_once];
+#pragma unroll
+      for (uint32_t j = 0; j < at_once; ++j) held[j] = order::load_before_fence(r.hold_word(to + j * n + rank));
+      order::fence_acquire();
+#pragma unroll
+      for (uint32_t j = 0; j < at_once; ++j) {
+        const uint32_t k = warp::prefix(mask, all && static_cast<int32_t>(end - (to + rank)) > 0 && held[j] == 0);
+        to += k;
+        all = k == n;
+      }
     }
+    // What lanes have acquired with these words, the leader passes on.
+    warp::sync(mask);
     uint32_t moved = 0;
     if (to != from && warp::is_leader(mask)) {
-      moved = order::compare_exchange(&r.q->granted, from, to) == from;
-      if (moved) order::fetch_add(&r.q->credit, to - from);
+      moved = order::compare_exchange_relaxed(&r.q->granted, from, to) == from;
+      if (moved) r.give(to - from);
     }
     return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
   }
@@ -247,49 +256,55 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     uint32_t failed;
   };
 
-  static WB_FN_COLD uint32_t poll_on(send_core r, warp::mask_t mask) {
-    uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->head_lock);
+  // What of a send queue a poller needs that does not change, read before it takes the lock, as in `writer`.
+  struct reader {
+    uint64_t completions;
+    const uint32_t* mark;
+    uint32_t log_completions, log_blocks, flags;
+    bool alone;
+    uint32_t end;
+  };
+
+  static WB_FN_COLD uint64_t poll_on(send_core r, warp::mask_t mask, bool busy, bool alone, uint32_t end) {
+    uint64_t* lock = r.head();
     uint64_t before = 1;
-    if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load_relaxed(lock)) & 1u) == 0) {
-      before = order::fetch_or(lock, uint64_t{1});
-    }
+    const reader from = {r.q->completions, r.mark(0), r.q->log_completions, r.q->log_blocks, r.q->flags, alone, end};
+    if (warp::is_leader(mask) && !busy) before = order::fetch_or_acquire(lock, uint64_t{1});
     before = warp::shuffle(mask, before, warp::leader(mask));
-    if (static_cast<uint32_t>(before) != 0) return 0;
-    progress p = {static_cast<uint32_t>(before >> 32), order::load_relaxed(&r.q->completed), order::load_relaxed(&r.q->failed)};
+    if (static_cast<uint32_t>(before) != 0) return not_looked;
+    const uint64_t old = order::load_relaxed(r.ended());
+    progress p = {static_cast<uint32_t>(before >> 32), static_cast<uint32_t>(old), static_cast<uint32_t>(old >> 32)};
     const uint32_t old_completed = p.completed;
     const bool was_failed = p.failed != 0;
     // Empty-handed, look again at once: the lock's other users only watch `completed` meanwhile.
-    if ((r.q->flags & WB_SEND_COLLAPSED) == 0) {
-      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) r.look_at_ring(mask, p);
+    if ((from.flags & WB_SEND_COLLAPSED) == 0) {
+      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) look_at_ring(from, mask, p);
     } else {
       for (uint32_t looks = warp::is_leader(mask) ? patient_looks : 0; looks && p.completed == old_completed && p.failed == 0; --looks) {
-        r.look_at_latest(p);
+        look_at_latest(from, p);
       }
       p.completed = warp::shuffle(mask, p.completed, warp::leader(mask));
+      p.failed = warp::shuffle(mask, p.failed, warp::leader(mask));
     }
     // Everything that lanes have acquired from the device, the leader passes on.
     warp::sync(mask);
+    const uint64_t found = ended_as(p.completed, p.failed);
     if (warp::is_leader(mask)) {
-      if (p.completed != old_completed) r.tell(p);
-      if (p.failed != 0 && !was_failed) {
-        order::store_relaxed(&r.q->failed_at, p.completed);
-        order::store_release(&r.q->failed, p.failed);
+      uint64_t told = found;
+      if (p.failed != 0 && !was_failed) order::store_relaxed(&r.q->failed_at, p.completed);
+      if (p.failed == 0 && found != old) {
+        // Over the last entry's second block, if it has one.
+        const uint32_t last = p.completed - 1, blocks = 1u << from.log_blocks;
+        const uint32_t seen = order::load_relaxed(from.mark + (last & (blocks - 1)));
+        if (seen == (((last >> from.log_blocks) + 1) << kind_bits | first_of_two)) told = ended_as(p.completed + 1, 0);
       }
-      order::store_release(lock, static_cast<uint64_t>(p.head) << 32);
+      order::store_release_both(lock, static_cast<uint64_t>(p.head) << 32, told);
     }
-    return p.completed - old_completed;
+    return found;
   }
 
-  // Stores `completed`, over the last entry's second block if it has one.
-  WB_FN void tell(const progress& p) const {
-    order::store_release(&q->completed, p.completed);
-    if (p.failed == 0 && order::load_relaxed(mark(p.completed - 1)) == marked(p.completed - 1, first_of_two)) {
-      order::store_release(&q->completed, p.completed + 1);
-    }
-  }
-
-  WB_FN order::quad entry_tail(uint32_t at) const {
-    return order::load_quad_acquire_sys(reinterpret_cast<const char*>(q->completions) + uint64_t{at} * cqe_bytes + cqe_tail_at);
+  WB_FN static order::quad entry_tail(const reader& from, uint32_t at) {
+    return order::load_quad_acquire_sys(reinterpret_cast<const char*>(from.completions) + uint64_t{at} * cqe_bytes + cqe_tail_at);
   }
   // The ticket that 16 bits of an index stand for. No more blocks than the ring has are outstanding behind `completed`.
   WB_FN static uint32_t ticket_of(uint32_t completed, uint32_t wire) {
@@ -297,12 +312,12 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 
   // One entry a lane, as many as are new; all lanes end up with the same.
-  WB_FN void look_at_ring(warp::mask_t mask, progress& p) const {
+  WB_FN static void look_at_ring(const reader& from, warp::mask_t mask, progress& p) {
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
-    const completion_ring ring(q->completions, q->log_completions);
+    const completion_ring ring(from.completions, from.log_completions);
     for (uint32_t k = n; k == n && p.failed == 0;) {
       const uint32_t at = p.head + rank;
-      const cqe_tail tail(entry_tail(at & ((1u << q->log_completions) - 1u)));
+      const cqe_tail tail(entry_tail(from, at & ((1u << from.log_completions) - 1u)));
       k = warp::prefix(mask, ring.is_written(at, tail.state()));
       const bool fresh = rank < k;
       const warp::mask_t wrong = warp::ballot(mask, fresh && tail.state().is_error());
@@ -318,12 +333,13 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       const warp::mask_t sent = warp::ballot(mask, fresh && tail.state().opcode() == cqe_requester);
       p.head += k;
       if (sent != 0) p.completed = ticket_of(p.completed, warp::shuffle(mask, tail.state().wqe_counter(), warp::last(sent))) + 1;
+      if (from.alone && static_cast<int32_t>(p.completed - from.end) >= 0) return;
     }
   }
 
   // The one entry of a collapsed queue. An entry seen before is of `completed` - 1, or of the block before that.
-  WB_FN void look_at_latest(progress& p) const {
-    const cqe_tail tail(entry_tail(0));
+  WB_FN static void look_at_latest(const reader& from, progress& p) {
+    const cqe_tail tail(entry_tail(from, 0));
     if (tail.state().opcode() == cqe_invalid) return;
     const uint32_t counter = tail.state().wqe_counter();
     if (tail.state().is_error()) {
@@ -333,7 +349,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       return;
     }
     const uint32_t ahead = (counter + 1 - p.completed) & index_mask;
-    if (tail.state().opcode() == cqe_requester && ahead <= blocks()) p.completed += ahead;
+    if (tail.state().opcode() == cqe_requester && ahead <= 1u << from.log_blocks) p.completed += ahead;
   }
 
   // An error completion: all before the entry that it names are done. (That of a receive names none that was sent.)
@@ -446,7 +462,12 @@ class work_queue_ref : public send_core {
     outcome o{r.word};
     bool waiting = mine && r.in_flight();
     for (;;) {
-      if (waiting && is_settled(r.end, o.word)) waiting = false;
+      bool busy = false;
+      if (waiting) {
+        // Both loads are under way at once.
+        busy = is_polled();
+        waiting = !is_settled(r.end, o.word);
+      }
       const warp::mask_t left = warp::ballot(mask, waiting);
       if (left == 0) return o;
       const verdict v = p.spent(mask);
@@ -454,7 +475,10 @@ class work_queue_ref : public send_core {
         if (waiting && !is_settled(r.end, o.word)) o.word = status_word(v);
         return o;
       }
-      shared(mask, nth_of(left, p.turns())).poll(mask);
+      const uint32_t lane = nth_of(left, p.turns());
+      const work_queue_ref one = shared(mask, lane);
+      const uint64_t found = one.poll(mask, warp::shuffle(mask, busy, lane), r.end);
+      if (waiting && q == one.q && found != not_looked) waiting = !settles(found, r.end, o.word);
     }
   }
   WB_FN outcome wait(request r) const { return wait(warp::active(), true, r); }
@@ -474,7 +498,12 @@ class work_queue_ref : public send_core {
 
   // Everything that anybody has posted on this queue so far, as one request: what this thread has posted, or has been told of.
   WB_FN request everything() const {
-    const uint32_t t = order::load_relaxed(&q->ticket);
+    uint32_t t;
+    // While somebody puts the credit right, the ticket says too much.
+    for (patience p(control_); credit(t) < 0;) {
+      const verdict v = p.spent();
+      if (v != verdict::go_on) return request::ended(status_word(v));
+    }
     return request::posted(t, t);
   }
   // Waits for it.
@@ -492,30 +521,34 @@ class work_queue_ref : public send_core {
     for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
       const work_queue_ref group = shared(mask, warp::first(untried));
       const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
+      // Here, so that the loads are under way together with what `take` waits for.
+      const writer to = wants && q == group.q ? to_write() : writer{};
       uint32_t t;
-      bool low;
-      const bool got = group.template take<Size::blocks>(mask, members, t, low);
-      const warp::mask_t in = warp::ballot(mask, got);
-      if (in != 0) {
+      grant g;
+      const bool got = group.template take<Size::blocks>(mask, members, t, g);
+      if (g.lanes != 0) {
         if (got) {
           // The last of a run of tickets is the one with a completion.
-          store(t, build(t, word(), in >> warp::lane() == 1u ? signalled : unsignalled));
+          const bool last = t + Size::blocks == g.first + g.lanes * Size::blocks;
+          to.store(t, build(t, to.word, last ? signalled : unsignalled));
           r = request::posted(t, t + Size::last + 1);
           posted = true;
         }
-        group.template publish_run<Size>(mask, in, got, t);
-        // While the device is busy with these.
-        if (low) group.replenish(mask);
+        group.template publish_run<Size>(mask, g, got, t);
       }
+      // While the device is busy with these.
+      if (g.low) group.replenish(mask);
       untried &= ~members;
     }
     return posted;
   }
 
-  // Whether to try again. Who draws more credit than there is gives it back, but hides it from others meanwhile: on a short ring
+  // Whether to try again. Who draws more credit than there is hides it from others until it has put it right: on a short ring
   // those who try again and again would keep each other from finding enough for a chain.
   template <class Size> WB_FN bool has_room() const {
-    return static_cast<int32_t>(order::load_relaxed(&q->credit)) >= static_cast<int32_t>(Size::blocks);
+    uint32_t t;
+    const int32_t had = credit(t);
+    return had >= 0 && static_cast<uint32_t>(had) + order::load_relaxed(&q->spare) >= Size::blocks;
   }
   // Takes completions off one of the queues of the lanes that are left, and grants their blocks again. Collective.
   WB_FN void make_room(warp::mask_t mask, warp::mask_t left, uint32_t turn) const {
