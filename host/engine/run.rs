@@ -54,9 +54,13 @@ impl Control {
         let error_log = self.log.address();
         let host_stop = error_log + offset_of!(abi::ErrorLog, stop) as u64;
         let mut views = self.views();
-        self.control.set(0, abi::Control { stop, abort, error_log, deadline_ns, host_stop, fault: 0, reserved: [0; 2] })?;
+        self.control
+            .set(0, abi::Control { stop, abort, error_log, deadline_ns, host_stop, fault: 0, reserved: [0; 2] })?;
         views.retain(|view| view.strong_count() > 0);
-        views.iter().filter_map(Weak::upgrade).try_for_each(|v| v.set(offset_of!(abi::Control, deadline_ns), deadline_ns))
+        views
+            .iter()
+            .filter_map(Weak::upgrade)
+            .try_for_each(|v| v.set(offset_of!(abi::Control, deadline_ns), deadline_ns))
     }
 
     /// A `wb_control` that says the same as this one, and leads long waits to a fault word in host memory besides.

@@ -45,6 +45,17 @@ pub trait Bootstrap: Send + Sync + fmt::Debug {
         drop(tell);
     }
 
+    /// Tells one other rank something that it does not wait for, soon and without waiting for it: a short message, such as that a
+    /// connection to it has failed. One that cannot does nothing.
+    fn alert(&self, rank: usize, bytes: &[u8]) {
+        let _ = (rank, bytes);
+    }
+
+    /// Calls `tell` with what [`Bootstrap::alert`] of another rank says to this one, and that rank's number. What came before is lost.
+    fn on_alert(&self, tell: Box<dyn Fn(usize, &[u8]) + Send + Sync>) {
+        drop(tell);
+    }
+
     /// This rank ends in order: its end is no loss to the others.
     fn leave(&self) {}
 

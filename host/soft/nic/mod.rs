@@ -193,6 +193,7 @@ impl SoftNic {
             state: Mutex::new(PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() }),
             closed: AtomicBool::new(false),
             failure: Mutex::default(),
+            fault: Mutex::default(),
         });
         pairs.insert(number, shared.clone());
         drop(pairs);
