@@ -330,4 +330,6 @@ impl fmt::Debug for Network {
 }
 
 #[cfg(test)]
+mod failure_tests;
+#[cfg(test)]
 mod tests;
