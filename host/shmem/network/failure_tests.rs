@@ -84,7 +84,7 @@ fn a_wait_ends_when_the_peer_falls_silent() {
     for way in ["", "sockets"] {
         each(2, |rank, builder| {
             let dies = "fault=die@op:masked-swap+queue:0";
-            let world = build(builder, &format!("{way},{}", if rank == 1 { dies } else { QUICK }));
+            let world = build(builder, &format!("{way},connect=300ms,{}", if rank == 1 { dies } else { QUICK }));
             let signal = world.calloc::<u64>(1).unwrap();
             if rank == 1 {
                 // Nobody tells this one.
@@ -94,6 +94,12 @@ fn a_wait_ends_when_the_peer_falls_silent() {
                 let e = soon(|| world.signal_wait_until(&signal, Cmp::Ge, 1)).unwrap_err();
                 assert_eq!(named(&e), (GONE, 1), "{e}");
                 assert!(e.to_string().contains("queue pair 0 to PE 1"), "{e}");
+            }
+            if way == "sockets" {
+                // There is nothing to connect with.
+                let e = soon(|| world.recover()).unwrap_err().to_string();
+                assert!(e.starts_with("recover failed: rank 0: queue pair 0 to PE 1: "), "{e}");
+                assert!(e.contains("could not be reached"), "{e}");
             }
             world.barrier_host().unwrap();
             soon(move || drop((signal, world)));
