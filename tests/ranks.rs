@@ -439,8 +439,14 @@ fn who_waits_hears_of_a_connection_that_failed_and_it_can_be_mended() {
     assert_eq!((zero, one), (Some(0), Some(0)), "{waits}{signals}");
     let lost = "transport retry count exceeded (syndrome 0x15";
     mentions(&waits, &["lost: kernel `wb_shmem_signal_wait`: wait_until on PE 0, waiting for PE 1 (", lost]);
-    mentions(&waits, &["PE 1 says: queue pair 0 to PE 0: ", "recovery: PE 1: 1 queue pair connected again (", "works again"]);
-    mentions(&signals, &["lost: kernel `wb_shmem_signal`: ", "to PE 0", lost, "recovery: PE 0: 1 queue pair", "works again"]);
+    mentions(
+        &waits,
+        &["PE 1 says: queue pair 0 to PE 0: ", "recovery: PE 1: 1 queue pair connected again (", "works again"],
+    );
+    mentions(
+        &signals,
+        &["lost: kernel `wb_shmem_signal`: ", "to PE 0", lost, "recovery: PE 0: 1 queue pair", "works again"],
+    );
 }
 
 /// Ranks 0 and 1 on one host, rank 2 on another, as far as they know.

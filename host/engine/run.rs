@@ -321,6 +321,21 @@ mod tests {
     }
 
     #[test]
+    fn a_view_of_the_control_follows_the_deadline() {
+        use crate::engine::abi;
+        use std::time::Duration;
+        let engine = Engine::cpu().unwrap();
+        engine.set_deadline(Duration::from_millis(3)).unwrap();
+        let view = engine.control_with_fault(0x1000).unwrap();
+        let read = || view.get::<abi::Control>(0).unwrap();
+        assert_eq!((read().deadline_ns, read().fault), (3_000_000, 0x1000));
+        assert_ne!(view.address(), engine.control_address());
+        engine.set_deadline(Duration::from_secs(7)).unwrap();
+        assert_eq!((read().deadline_ns, read().fault), (7_000_000_000, 0x1000));
+        assert_ne!(read().stop, 0);
+    }
+
+    #[test]
     fn wrong_launches_are_named() {
         let engine = Engine::cpu().unwrap();
         let grid = engine.grid(128, 1);

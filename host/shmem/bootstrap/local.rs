@@ -2,7 +2,7 @@
 
 use super::loss::{Hear, Losses};
 use super::secret::random;
-use super::{Bootstrap, BootstrapError, LEFT, LostRank, Secret};
+use super::{AlertListener, Bootstrap, BootstrapError, LEFT, LostRank, Secret};
 use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -166,7 +166,7 @@ impl Bootstrap for LocalBootstrap {
         }
     }
 
-    fn on_alert(&self, tell: Box<dyn Fn(usize, &[u8]) + Send + Sync>) {
+    fn on_alert(&self, tell: AlertListener) {
         self.state().hear[self.rank] = Some(tell.into());
     }
 

@@ -52,7 +52,7 @@ pub trait Bootstrap: Send + Sync + fmt::Debug {
     }
 
     /// Calls `tell` with what [`Bootstrap::alert`] of another rank says to this one, and that rank's number. What came before is lost.
-    fn on_alert(&self, tell: Box<dyn Fn(usize, &[u8]) + Send + Sync>) {
+    fn on_alert(&self, tell: AlertListener) {
         drop(tell);
     }
 
@@ -83,6 +83,9 @@ pub trait Bootstrap: Send + Sync + fmt::Debug {
     /// How the ranks were found, for people: `torchrun`, `local threads`.
     fn via(&self) -> String;
 }
+
+/// What is called with what another rank says out of turn: the rank's number, and its bytes.
+pub type AlertListener = Box<dyn Fn(usize, &[u8]) + Send + Sync>;
 
 /// Addresses of a rank, as its connection to the others shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -3,7 +3,7 @@
 use super::tests::each;
 use crate::engine::{Engine, Outcome, RunError};
 use crate::rdma::Adapter;
-use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LocalBootstrap};
+use crate::shmem::bootstrap::{AlertListener, Bootstrap, BootstrapError, LocalBootstrap};
 use crate::shmem::calls::{Cmp, SignalOp, Sum};
 use crate::shmem::{ShmemError, Sym, World, WorldBuilder};
 use crate::soft::nic::{SoftNic, SoftNicConfig};
@@ -244,7 +244,7 @@ impl Bootstrap for Polite {
     fn alert(&self, rank: usize, bytes: &[u8]) {
         self.0.alert(rank, bytes);
     }
-    fn on_alert(&self, tell: Box<dyn Fn(usize, &[u8]) + Send + Sync>) {
+    fn on_alert(&self, tell: AlertListener) {
         self.0.on_alert(tell);
     }
     fn via(&self) -> String {

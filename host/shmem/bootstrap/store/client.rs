@@ -6,7 +6,7 @@ use super::wire::{GREETING, Greeting, Inbox, MAX_ALERT, MAX_BYTES, Message, PROT
 use crate::engine::abi;
 use crate::shmem::bootstrap::loss::{Hear, Losses, Tell};
 use crate::shmem::bootstrap::secret::random;
-use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
+use crate::shmem::bootstrap::{AlertListener, Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -253,7 +253,7 @@ impl Bootstrap for Member {
         let _ = self.say(&Message::Alert { rank: rank as u32, bytes });
     }
 
-    fn on_alert(&self, tell: Box<dyn Fn(usize, &[u8]) + Send + Sync>) {
+    fn on_alert(&self, tell: AlertListener) {
         self.shared.state().hear = Some(tell.into());
     }
 
