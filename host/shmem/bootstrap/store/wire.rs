@@ -14,6 +14,8 @@ const MAX_MESSAGE: usize = MAX_BYTES + 1 + 8 + 4;
 pub(super) const MAX_JOIN: usize = 1024;
 /// Most bytes of a text in a message.
 const MAX_TEXT: usize = 16 << 10;
+/// Most bytes of an alert.
+pub const MAX_ALERT: usize = 4 << 10;
 /// Bytes of a message's length.
 const LENGTH: usize = 4;
 
@@ -140,6 +142,13 @@ pub enum Message {
     },
     /// Store: this does not work out, and why.
     Refused(String),
+    /// Out of turn, from one rank to another.
+    Alert {
+        /// Member: to whom. Store: from whom.
+        rank: u32,
+        /// At most [`MAX_ALERT`].
+        bytes: Vec<u8>,
+    },
 }
 
 impl Message {
@@ -197,6 +206,11 @@ impl Message {
                 out.push(10);
                 put_text(&mut out, why);
             }
+            Self::Alert { rank, bytes } => {
+                out.push(11);
+                out.extend(rank.to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
         }
         out
     }
@@ -228,6 +242,7 @@ impl Message {
             8 => Self::Lost(LostRank::new(at.u32()? as usize, at.text()?)),
             9 => Self::Left { rank: at.u32()?, rounds: at.u64()? },
             10 => Self::Refused(at.text()?),
+            11 => Self::Alert { rank: at.u32()?, bytes: at.rest() },
             _ => return None,
         };
         at.0.is_empty().then_some(message)
@@ -383,6 +398,7 @@ mod tests {
             (any::<u32>(), text()).prop_map(|(rank, reason)| Message::Lost(LostRank::new(rank as usize, reason))),
             (any::<u32>(), any::<u64>()).prop_map(|(rank, rounds)| Message::Left { rank, rounds }),
             text().prop_map(Message::Refused),
+            (any::<u32>(), bytes()).prop_map(|(rank, bytes)| Message::Alert { rank, bytes }),
         ]
     }
 
@@ -445,7 +461,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0u8..12) {
+        fn any_bytes_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0u8..13) {
             Inbox::digest(&bytes);
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
