@@ -19,6 +19,7 @@
 //! | [`cuda`] | the CUDA driver calls that are used, as `Result`s |
 //! | [`pci`] | addresses and properties of PCI functions |
 //! | [`wire`] | bytes that a device reads or writes |
+//! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
@@ -34,6 +35,7 @@ pub mod cuda;
 pub mod doctor;
 pub mod engine;
 pub mod graph;
+mod handshake;
 pub mod memory;
 pub mod nvme;
 pub mod pci;
