@@ -21,6 +21,7 @@
 //! | [`wire`] | bytes that a device reads or writes |
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
+//! | `this_host` | which host this is, and whether another process is on it; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.
@@ -44,6 +45,7 @@ pub mod rdma;
 pub mod shmem;
 pub mod soft;
 pub mod storage;
+mod this_host;
 pub mod units;
 pub mod wire;
 

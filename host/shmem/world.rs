@@ -433,6 +433,7 @@ impl<'a> KernelArg<'a> for &'a World {
     }
 }
 
+mod gpu_sharers;
 mod local;
 #[cfg(test)]
 mod tests;

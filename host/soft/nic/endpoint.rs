@@ -1,9 +1,9 @@
 //! Where an adapter is: what another needs to reach one of its queue pairs, as bytes.
 
 use crate::rdma::QueueAddress;
+use crate::this_host::Machine;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::MetadataExt;
 
 /// Version of the bytes.
 const VERSION: u16 = 1;
@@ -18,7 +18,7 @@ pub(super) struct Endpoint {
     version: u16,
     /// The adapter's number, random.
     pub(super) nic: u128,
-    /// Its host and its network, in which abstract names count.
+    /// Its machine and network namespace, in which abstract names count ([`Machine::number`]).
     pub(super) host: u128,
     /// Its process, for people.
     pub(super) process: u32,
@@ -30,12 +30,12 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn new(nic: u128, unix: Option<String>, tcp: Vec<SocketAddr>) -> Self {
-        Self { version: VERSION, nic, host: host_id(), process: std::process::id(), unix, tcp }
+        Self { version: VERSION, nic, host: Machine::here().number(), process: std::process::id(), unix, tcp }
     }
 
     /// Whether the Unix socket is to be had from here.
     pub(super) fn is_near(&self) -> bool {
-        self.unix.is_some() && self.host == host_id()
+        self.unix.is_some() && self.host == Machine::here().number()
     }
 }
 
@@ -69,14 +69,6 @@ impl PairAddress {
         }
         Ok(this)
     }
-}
-
-/// This boot of this host, and the network namespace of this process: abstract socket names are the namespace's.
-fn host_id() -> u128 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let hex: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
-    let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino() ^ m.dev() << 32);
-    u128::from_str_radix(&hex, 16).unwrap_or_default() ^ u128::from(network)
 }
 
 /// Addresses of this host's interfaces that are up, others than loopback first.

@@ -6,6 +6,7 @@ use crate::engine::abi;
 use crate::handshake::{Fault, Greeting, Initiator, Next, Parties, Seal, Seals};
 use crate::shmem::bootstrap::loss::{Losses, Tell};
 use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
+use crate::this_host;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -525,6 +526,6 @@ fn unreachable_store(launched: &Launched, within: Duration, reason: String) -> B
 
 /// This process, for people.
 fn who() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("process {} on {}", std::process::id(), if host.trim().is_empty() { "this host" } else { host.trim() })
+    let host = this_host::name();
+    format!("process {} on {}", std::process::id(), if host.is_empty() { "this host" } else { &host })
 }
