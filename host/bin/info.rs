@@ -131,7 +131,7 @@ impl WorldFacts {
 
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     let info = gather();
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.json.json {
         return crate::output::write_json(&info, path);
     }
     say!("warpbell {}", info.version)?;

@@ -1,6 +1,6 @@
 //! `warpbell nvme list`: the controllers of this machine, whoever drives them, and those that are named.
 
-use super::look::JsonArgs;
+use crate::args::JsonArgs;
 use crate::output::{Failure, line, write_json};
 use clap::Args;
 use serde::Serialize;
