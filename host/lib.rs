@@ -21,7 +21,7 @@
 //! | [`wire`] | bytes that a device reads or writes |
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
-//! | `this_host` | which host this is, and whether another process is on it; stands on nothing |
+//! | `this_host` | which host this is, by which addresses it is reached, and whether another process is on it; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.

@@ -11,9 +11,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
 use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
+use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
 /// Ranks of a world at most.
 const MAX_RANKS: i64 = warpbell::engine::abi::MAX_PES as i64;
@@ -56,7 +56,7 @@ pub enum GraphCommand {
         sources: SourceArgs,
         /// Deal the graph out to N PEs, threads of this program with an engine and devices each; under a launcher its ranks
         /// are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
         pes: Option<u32>,
         #[command(flatten)]
         transport: TransportArgs,

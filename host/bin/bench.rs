@@ -14,8 +14,8 @@ use warpbell::bench::array::{self, ArrayBench};
 use warpbell::bench::nvme::{NvmeBench, NvmeJob};
 use warpbell::bench::queue::{self, QueueSetting};
 use warpbell::bench::report::{Report, Spread, nanoseconds};
-use warpbell::bench::units::{Bytes, si};
 use warpbell::storage::{Cache, Consent, Drive, Volume};
+use warpbell::units::{Bytes, si};
 
 pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {

@@ -9,7 +9,6 @@ use serde_json::json;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
 use warpbell::bench::report::{PathReport, Report, nanoseconds};
-use warpbell::bench::units::{Bytes, BytesOrShare, grouped};
 use warpbell::engine::Engine;
 use warpbell::graph::output::{Output, Values};
 use warpbell::graph::verify::{self, VerifyError};
@@ -19,6 +18,7 @@ use warpbell::graph::{
     Placement, Sssp, SsspOptions, SsspResult, UNREACHED, WeightMode, hub, teps,
 };
 use warpbell::storage::{Cache, Volume};
+use warpbell::units::{Bytes, BytesOrShare, grouped};
 
 /// What is computed.
 pub enum Algorithm {

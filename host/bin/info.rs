@@ -5,13 +5,13 @@ use crate::output::{Failure, say};
 use serde::Serialize;
 use std::path::PathBuf;
 use warpbell::bench::report::SCHEMA;
-use warpbell::bench::units::Bytes;
 use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
 use warpbell::memory::Space;
 use warpbell::pci::{NvmeFunction, nvme_functions};
 use warpbell::shmem::bootstrap::Launched;
 use warpbell::shmem::{TransportFacts, transports};
+use warpbell::units::Bytes;
 
 #[derive(Serialize)]
 struct Info {

@@ -12,12 +12,12 @@ use std::sync::mpsc;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary};
 use warpbell::bench::report::{PathReport, Report, nanoseconds};
-use warpbell::bench::units::{Bytes, grouped};
 use warpbell::graph::output::Output;
 use warpbell::graph::partition::{Deal, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph};
 use warpbell::graph::{BfsResult, GraphError, Loaded, Placement};
 use warpbell::shmem::{ShmemError, World};
 use warpbell::storage::{Cache, Volume};
+use warpbell::units::{Bytes, grouped};
 
 /// One PE's part, for people and programs.
 #[derive(Serialize)]

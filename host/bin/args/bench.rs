@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use warpbell::bench::rdma;
 use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
-use warpbell::bench::units::{Bytes, parse_duration};
+use warpbell::units::{Bytes, parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {

@@ -1,11 +1,12 @@
 //! Options that several commands have. (A doc comment on such a struct would become its command's help.)
 
+use super::MAX_RANKS;
 use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
-use warpbell::bench::units::{Bytes, parse_duration};
 use warpbell::shmem::Transport;
+use warpbell::units::{Bytes, parse_duration};
 
 // Of commands that print lines in any case.
 #[derive(Args, Clone, Debug)]
@@ -48,7 +49,6 @@ pub struct EngineArgs {
     pub deadline: Duration,
 }
 
-// How PEs reach each other.
 #[derive(Args, Clone, Debug)]
 pub struct TransportArgs {
     /// How PEs reach each other: auto, peer (loads and stores), mlx5, verbs or soft (docs/shmem.md) [default: $WARPBELL_TRANSPORT, or auto]
@@ -59,7 +59,7 @@ pub struct TransportArgs {
 #[derive(Args, Clone, Debug)]
 pub struct WorldArgs {
     /// PEs, as threads of this program; under a launcher its ranks are the PEs [default: one for each GPU; 2 on cpu]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
     pub pes: Option<u32>,
     #[command(flatten)]
     pub transport: TransportArgs,

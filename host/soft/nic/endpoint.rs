@@ -1,7 +1,7 @@
 //! Where an adapter is: what another needs to reach one of its queue pairs, as bytes.
 
 use crate::rdma::QueueAddress;
-use crate::this_host::Machine;
+use crate::this_host::{self, Machine};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
@@ -71,42 +71,10 @@ impl PairAddress {
     }
 }
 
-/// Addresses of this host's interfaces that are up, others than loopback first.
+/// Addresses of this host's interfaces that are up, others than loopback first; none if the system does not say.
 pub(super) fn interface_addresses() -> Vec<IpAddr> {
-    let mut found = Vec::new();
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: writes one pointer.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return found;
-    }
-    let mut next = list;
-    while !next.is_null() {
-        // SAFETY: an entry of the list, which is freed below.
-        let entry = unsafe { &*next };
-        next = entry.ifa_next;
-        if entry.ifa_addr.is_null() || entry.ifa_flags & libc::IFF_UP as u32 == 0 {
-            continue;
-        }
-        // SAFETY: every address begins with its family.
-        match i32::from(unsafe { (*entry.ifa_addr).sa_family }) {
-            libc::AF_INET => {
-                // SAFETY: the family says what it is; read without alignment.
-                let a = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
-                found.push(IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
-            }
-            libc::AF_INET6 => {
-                // SAFETY: as above.
-                let a = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
-                // Those of one link need a scope that the other side does not have.
-                if a.sin6_scope_id == 0 {
-                    found.push(IpAddr::from(a.sin6_addr.s6_addr));
-                }
-            }
-            _ => {}
-        }
-    }
-    // SAFETY: the list that getifaddrs made, once.
-    unsafe { libc::freeifaddrs(list) };
+    let all = this_host::interface_addresses().unwrap_or_default();
+    let mut found: Vec<IpAddr> = all.into_iter().filter(|a| !a.scoped).map(|a| a.address).collect();
     found.sort_by_key(|a| (a.is_loopback(), a.is_ipv6()));
     found.truncate(MOST_ADDRESSES);
     found

@@ -1,4 +1,8 @@
-//! Which host this is: its name, and what tells whether two processes are on one.
+//! Which host this is: its name, its addresses, and what tells whether two processes are on one.
+
+mod interfaces;
+
+pub(crate) use interfaces::{InterfaceAddress, interface_addresses};
 
 use std::os::unix::fs::MetadataExt;
 
