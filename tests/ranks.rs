@@ -9,6 +9,7 @@ use warpbell::args;
 use warpbell::engine::{Engine, Grid, RunError};
 use warpbell::shmem::World;
 use warpbell::shmem::bootstrap;
+use warpbell::shmem::calls::{Cmp, SignalOp};
 
 const ONE: Grid = Grid { blocks: 1, threads: 1 };
 /// Far longer than anything here takes.
@@ -72,6 +73,7 @@ fn rank(role: &str) -> Result<(), Box<dyn std::error::Error>> {
     match role {
         "barrier" | "panic" => return barrier(role),
         "calls" => return calls(),
+        "recover" => return recover(),
         _ => {}
     }
     let Some(ranks) = bootstrap::from_env()? else {
@@ -156,6 +158,24 @@ fn calls() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(world.atomic_fetch(&counter, pe)?, (n * (n + 1) / 2) as u64);
     }
     say(&format!("{}", world.path()));
+    Ok(())
+}
+
+/// Rank 1 signals rank 0, which waits in a kernel; what fails is mended, and then it works.
+fn recover() -> Result<(), Box<dyn std::error::Error>> {
+    let engine = Engine::cpu()?;
+    engine.set_deadline(10 * LONG)?;
+    let world = World::builder(&engine).heap_bytes(4 << 20).build()?;
+    let signal = world.calloc::<u64>(1)?;
+    let step = |value: u64| match world.my_pe() {
+        0 => world.signal_wait_until(&signal, Cmp::Ge, value),
+        _ => world.signal_op(&signal, value, SignalOp::Set, 0),
+    };
+    say(&format!("lost: {}", step(1).expect_err("the first signal fails")));
+    say(&format!("recovery: {}", world.recover()?));
+    step(2)?;
+    world.barrier_all()?;
+    say("works again");
     Ok(())
 }
 
@@ -405,6 +425,28 @@ fn calls_work_over_software_nics() {
     let (code, text) = finish(under_run_with("calls", 3, &[]));
     assert_eq!(code, Some(0), "{text}");
     mentions(&text, &["[2] peer 3 PEs (shared memory), heap 4 MiB host, atomics native"]);
+}
+
+/// The one that waits has no part in what fails, and hears of it through the store.
+#[test]
+fn who_waits_hears_of_a_connection_that_failed_and_it_can_be_mended() {
+    let store = free_port();
+    let one = |rank: usize| {
+        let options = if rank == 1 { "fault=syndrome:0x15@nth:1+op:masked-swap+queue:0" } else { "" };
+        by_hand("recover", rank, 2, &store, &[("WARPBELL_TRANSPORT", "soft"), ("WARPBELL_SOFT_NIC", options)])
+    };
+    let [(zero, waits), (one, signals)] = [0, 1].map(one).map(finish);
+    assert_eq!((zero, one), (Some(0), Some(0)), "{waits}{signals}");
+    let lost = "transport retry count exceeded (syndrome 0x15";
+    mentions(&waits, &["lost: kernel `wb_shmem_signal_wait`: wait_until on PE 0, waiting for PE 1 (", lost]);
+    mentions(
+        &waits,
+        &["PE 1 says: queue pair 0 to PE 0: ", "recovery: PE 1: 1 queue pair connected again (", "works again"],
+    );
+    mentions(
+        &signals,
+        &["lost: kernel `wb_shmem_signal`: ", "to PE 0", lost, "recovery: PE 0: 1 queue pair", "works again"],
+    );
 }
 
 /// Ranks 0 and 1 on one host, rank 2 on another, as far as they know.

@@ -30,6 +30,8 @@ pub const SEND_COLLAPSED: u32 = 1;
 pub const SEND_CONSISTENCY: u32 = 2;
 pub const SEND_NEAR: u32 = 4;
 pub const PEER_LOAD_STORE: u32 = 1;
+pub const STATUS_NETWORK_ERROR: u32 = 9;
+pub const FAULT_PE_SHIFT: u32 = 32;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -61,7 +63,8 @@ pub struct Control {
     pub error_log: u64,
     pub deadline_ns: u64,
     pub host_stop: u64,
-    pub reserved: [u64; 3],
+    pub fault: u64,
+    pub reserved: [u64; 2],
 }
 
 #[repr(C)]
@@ -346,6 +349,7 @@ pub const fn fingerprint() -> u64 {
         size_of::<Control>(),
         offset_of!(Control, deadline_ns),
         offset_of!(Control, host_stop),
+        offset_of!(Control, fault),
         size_of::<Record>(),
         offset_of!(Record, bytes),
         size_of::<Queue>(),

@@ -181,6 +181,12 @@ impl Engine {
         self.0.control.address()
     }
 
+    /// A `wb_control` of its own for some kernels: the same flags, log and deadline, and the address of a fault word in host memory
+    /// that long waits for memory look at (`wb_control.fault`).
+    pub(crate) fn control_with_fault(&self, fault: u64) -> Result<Arc<Region>, MemoryError> {
+        self.0.control.view(&self.0.space, fault)
+    }
+
     /// How long one wait inside a kernel may last.
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
         self.0.control.set_deadline(deadline)

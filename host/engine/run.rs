@@ -4,8 +4,8 @@ use super::{Args, Backend, Engine, EngineError, OperationError, Outcome, RunErro
 use crate::memory::{MemoryError, Place, Region, Space};
 use core::mem::offset_of;
 use std::marker::PhantomData;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// Blocks and threads in a block.
@@ -26,6 +26,8 @@ pub(super) struct Control {
     /// Near the kernels: many warps that wait look at them often, and reads of one address over the bus go one after another.
     flags: Region,
     stopped: AtomicBool,
+    /// The same for kernels that have a fault word besides; see `view`.
+    views: Mutex<Vec<Weak<Region>>>,
 }
 
 /// Where the flags are in their region. A kernel raises the one, the host the other.
@@ -37,7 +39,7 @@ impl Control {
         let control = space.allocate(Place::Device, size_of::<abi::Control>())?;
         let log = space.allocate(Place::Host, size_of::<abi::ErrorLog>())?;
         let flags = space.allocate(Place::Device, 128)?;
-        let this = Self { control, log, flags, stopped: AtomicBool::new(false) };
+        let this = Self { control, log, flags, stopped: AtomicBool::new(false), views: Mutex::default() };
         this.set_deadline(super::DEFAULT_DEADLINE)?;
         Ok(this)
     }
@@ -51,7 +53,27 @@ impl Control {
         let (abort, stop) = (self.flags.address() + ABORT as u64, self.flags.address() + STOP as u64);
         let error_log = self.log.address();
         let host_stop = error_log + offset_of!(abi::ErrorLog, stop) as u64;
-        self.control.set(0, abi::Control { stop, abort, error_log, deadline_ns, host_stop, reserved: [0; 3] })
+        let mut views = self.views();
+        self.control
+            .set(0, abi::Control { stop, abort, error_log, deadline_ns, host_stop, fault: 0, reserved: [0; 2] })?;
+        views.retain(|view| view.strong_count() > 0);
+        views
+            .iter()
+            .filter_map(Weak::upgrade)
+            .try_for_each(|v| v.set(offset_of!(abi::Control, deadline_ns), deadline_ns))
+    }
+
+    /// A `wb_control` that says the same as this one, and leads long waits to a fault word in host memory besides.
+    pub(super) fn view(&self, space: &Space, fault: u64) -> Result<Arc<Region>, MemoryError> {
+        let view = Arc::new(space.allocate(Place::Device, size_of::<abi::Control>())?);
+        let mut views = self.views();
+        view.set(0, abi::Control { fault, ..self.control.get(0)? })?;
+        views.push(Arc::downgrade(&view));
+        Ok(view)
+    }
+
+    fn views(&self) -> MutexGuard<'_, Vec<Weak<Region>>> {
+        self.views.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Makes the flags and the log ready for a run that is alone. Nearly always they are so already, and looking costs only reads
@@ -296,6 +318,21 @@ mod tests {
         }
         engine.stop_for("rank 1 is gone").unwrap();
         run.finish().unwrap();
+    }
+
+    #[test]
+    fn a_view_of_the_control_follows_the_deadline() {
+        use crate::engine::abi;
+        use std::time::Duration;
+        let engine = Engine::cpu().unwrap();
+        engine.set_deadline(Duration::from_millis(3)).unwrap();
+        let view = engine.control_with_fault(0x1000).unwrap();
+        let read = || view.get::<abi::Control>(0).unwrap();
+        assert_eq!((read().deadline_ns, read().fault), (3_000_000, 0x1000));
+        assert_ne!(view.address(), engine.control_address());
+        engine.set_deadline(Duration::from_secs(7)).unwrap();
+        assert_eq!((read().deadline_ns, read().fault), (7_000_000_000, 0x1000));
+        assert_ne!(read().stop, 0);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! software NIC all look like this. Above it are worlds and benchmarks; the layouts that kernels see are mlx5's in every case.
 
 use super::{DirectPosting, QueueMemory, QueuePlan, RdmaError};
+use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::BitOr;
@@ -106,6 +107,11 @@ pub trait QueuePair: Send + Sync + fmt::Debug {
     fn flags(&self) -> u32;
     /// Why it has failed, if it has: for people.
     fn failure(&self) -> Option<String>;
+    /// What its first error completion says, if it has failed; "flushed" where the adapter tells no more than that it has. May be asked
+    /// several times in a second.
+    fn fault(&self) -> Option<Failure> {
+        self.failure().map(|_| Failure::new(Syndrome::FLUSHED, VendorSyndrome::FORCED_ERROR))
+    }
     /// After a failure: flushes it, and makes it ready to be connected again, with its counters at zero. The caller sees to it that no
     /// kernel uses it.
     fn reset(&mut self) -> Result<(), RdmaError>;

@@ -180,6 +180,12 @@ pub enum ShmemError {
         #[source]
         source: RunError,
     },
+    /// A call that is made between kernels.
+    #[error("{what}: kernels of this engine are running; finish them first")]
+    Busy {
+        /// The call.
+        what: &'static str,
+    },
     /// No such PE.
     #[error("PE {pe}: this world has {size} PEs, 0 to {}", size - 1)]
     NoPe {

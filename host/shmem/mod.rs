@@ -21,7 +21,9 @@ mod world;
 pub use builder::WorldBuilder;
 pub use error::ShmemError;
 pub use heap::{HeapKind, NoSuchHeapKind};
-pub use network::{NetworkPlan, NetworkSettings, NoSuchTransport, Transport, TransportFacts, transports};
+pub use network::{
+    NetworkPlan, NetworkSettings, NoSuchTransport, Recovered, Recovery, Transport, TransportFacts, transports,
+};
 pub use path::{Handover, Link, NetworkPath, WorldPath};
 pub use sym::{Sym, SymSlice};
 pub use team::Team;

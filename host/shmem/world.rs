@@ -5,7 +5,7 @@ use super::bootstrap::{Bootstrap, BootstrapError, LostRank};
 use super::builder::WorldBuilder;
 use super::card::HostId;
 use super::heap::{HEAP_ALIGN, Heap};
-use super::network::Network;
+use super::network::{Network, drained};
 use super::path::WorldPath;
 use super::team::{Areas, Teams};
 use super::{ShmemError, Sym};
@@ -19,8 +19,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// How long a PE whose memory others reach through the network stays for them.
+/// How long a PE whose memory others reach through the network stays for them; and where a connection has failed, so that some may not
+/// come, or find nothing any more.
 const FAREWELL: Duration = Duration::from_secs(30);
+const FAREWELL_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// One PE of a world. Cheap to clone. Collective calls are made by every PE, in the same order and with the same arguments.
 #[derive(Clone)]
@@ -28,7 +30,7 @@ pub struct World(Arc<Inner>);
 
 struct Inner {
     engine: Engine,
-    bootstrap: Box<dyn Bootstrap>,
+    bootstrap: Arc<dyn Bootstrap>,
     heap: Heap,
     timeout: Duration,
     book: Mutex<Book>,
@@ -115,6 +117,10 @@ impl World {
         book.take(own.room, ALIGN)?;
         if let Some(map) = &own.allocated {
             map.set_slice(0, book.map())?;
+        }
+        let bootstrap: Arc<dyn Bootstrap> = bootstrap.into();
+        if let Some(network) = &network {
+            network.watch(&bootstrap);
         }
         let lost = Arc::new(OnceLock::new());
         bootstrap.on_loss({
@@ -361,26 +367,31 @@ fn read(message: &[u8]) -> (Told, &[u8]) {
 }
 
 impl Inner {
-    /// Waits until what kernels have sent has arrived: they may have ended before. At most their deadline.
-    fn drain(&self, network: &Network) -> bool {
+    /// Waits until what kernels have sent has arrived: they may have ended before. At most their deadline; where connections have failed,
+    /// a moment, and not for those.
+    fn drain(&self, network: &Network, has_failed: bool) -> bool {
+        // With others under way on this engine, a limit would end them too.
+        if has_failed && (!self.engine.is_idle() || network.set_aside().is_err()) {
+            return false;
+        }
         let warp = self.engine.warp_width();
         let grid = crate::engine::Grid { blocks: 1, threads: warp };
         let mut args = Args::new();
         args.push_value(self.view(Some(network)));
         let run = self.engine.launch("wb_shmem_quiet", grid, args);
-        run.is_ok_and(|run| run.finish().is_ok())
+        run.is_ok_and(|run| drained(run, has_failed))
     }
 
     /// `wb_world`: the world as this PE's kernels see it.
     fn view(&self, network: Option<&Network>) -> abi::World {
         let team = self.own.teams.of_all();
         let atomics = if self.path.atomics { abi::WORLD_ATOMICS } else { 0 };
-        let (network, flags) = match network {
-            Some(network) => (network.address(), 0),
-            None => (0, abi::WORLD_LOAD_STORE | atomics),
+        let (control, network, flags) = match network {
+            Some(network) => (network.control_address(), network.address(), 0),
+            None => (self.engine.control_address(), 0, abi::WORLD_LOAD_STORE | atomics),
         };
         abi::World {
-            control: self.engine.control_address(),
+            control,
             heap: self.heap.address(),
             heap_bytes: self.heap.bytes() as u64,
             stride: self.heap.stride() as u64,
@@ -405,8 +416,13 @@ impl Drop for Inner {
             // Connections and registered memory do not: others may still be reading, or wait for what is on its way.
             Some(network) if in_order => {
                 let is_stopped = self.engine.is_cancelled() || self.engine.stopped_for().is_some();
-                let sent = !is_stopped && self.drain(&network);
-                let within = if is_stopped { Duration::ZERO } else { self.timeout.min(FAREWELL) };
+                network.end_watch();
+                let sent = !is_stopped && self.drain(&network, network.has_failed());
+                let within = match (is_stopped, network.has_failed()) {
+                    (true, _) => Duration::ZERO,
+                    (false, true) => self.timeout.min(FAREWELL_AFTER_FAILURE),
+                    (false, false) => self.timeout.min(FAREWELL),
+                };
                 if !sent && !is_stopped {
                     tracing::warn!(failures = ?network.failures(), "a PE ends before all that it sent has arrived");
                 }

@@ -10,6 +10,7 @@ use crate::rdma::{
     Adapter, AdapterPath, Chosen, DeviceChoice, DirectPosting, Endpoint, LinkLayer, MemoryRange, PortFacts,
     QueueAddress, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, Transport,
 };
+use crate::wire::mlx5::Failure;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -233,6 +234,10 @@ impl QueuePair for ProxyQueuePair {
         let life = self.life();
         let engine = life.engine.as_ref()?;
         engine.failure().map(str::to_owned).or_else(|| engine.ring.failed().map(|f| f.to_string()))
+    }
+
+    fn fault(&self) -> Option<Failure> {
+        self.life().engine.as_ref()?.ring.failed()
     }
 
     fn reset(&mut self) -> Result<(), RdmaError> {

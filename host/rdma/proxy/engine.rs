@@ -161,6 +161,10 @@ impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
     pub fn step(&mut self) -> bool {
         self.received += self.queue.tend();
         let mut busy = self.take_completions();
+        // With something under way, its completion says more.
+        if self.queue.is_flushed() && self.sent.is_empty() && self.ring.failed().is_none() {
+            self.fail_at(None, local_fault(), "the device has moved the queue pair to its error state".to_owned());
+        }
         for _ in 0..BURST {
             if !self.advance() {
                 break;

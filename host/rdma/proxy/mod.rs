@@ -78,4 +78,9 @@ pub(super) trait SendQueue: Send {
     fn poll(&mut self, out: &mut Vec<Done>) -> io::Result<()>;
     /// Looks after the receiving side; how many messages came.
     fn tend(&mut self) -> u64;
+    /// Whether the receiving side has been flushed: the queue pair is in its error state, for a request of the other side that it refused,
+    /// for instance.
+    fn is_flushed(&self) -> bool {
+        false
+    }
 }

@@ -87,6 +87,10 @@ pub(in crate::rdma) struct VerbsQueue {
     inline: u32,
     pieces: u32,
     receives_posted: u32,
+    /// Counts resets: the number of each receive.
+    life: u64,
+    /// A receive of this life was flushed.
+    flushed: bool,
 }
 
 impl VerbsQueue {
@@ -123,7 +127,8 @@ impl VerbsQueue {
             failed(format!("a queue pair of {requests} requests and {pieces} pieces on {}", domain.context().name()))
         })?;
         let raw = RawQueuePair(raw);
-        let mut this = Self { raw, sends, receives, landing, port, inline, pieces, receives_posted: 0 };
+        let mut this =
+            Self { raw, sends, receives, landing, port, inline, pieces, receives_posted: 0, life: 0, flushed: false };
         this.initialise()?;
         Ok(this)
     }
@@ -233,6 +238,9 @@ impl VerbsQueue {
         for queue in [&mut self.sends, &mut self.receives] {
             while queue.poll(|_| ()).is_ok_and(|n| n == BATCH) {}
         }
+        // Completions of before may still come.
+        self.life += 1;
+        self.flushed = false;
         self.initialise()
     }
 
@@ -242,6 +250,7 @@ impl VerbsQueue {
                 ibv_sge { addr: self.landing.address(), length: self.landing.len() as u32, lkey: self.landing.key() };
             // SAFETY: integers and pointers, for which zero is a value.
             let mut request: ibv_recv_wr = unsafe { zeroed() };
+            request.wr_id = self.life;
             request.sg_list = &mut piece;
             request.num_sge = 1;
             let mut bad = null_mut();
@@ -338,11 +347,20 @@ impl SendQueue for VerbsQueue {
 
     fn tend(&mut self) -> u64 {
         let mut taken = 0;
-        let polled = self.receives.poll(|wc| taken += u64::from(wc.status == 0));
+        let (life, mut failed) = (self.life, false);
+        let polled = self.receives.poll(|wc| {
+            taken += u64::from(wc.status == 0);
+            failed |= wc.status != 0 && wc.wr_id == life;
+        });
+        self.flushed |= failed;
         self.receives_posted = self.receives_posted.saturating_sub(polled.unwrap_or(0) as u32);
         if taken > 0 {
             self.post_receives();
         }
         taken
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.flushed
     }
 }

@@ -1,8 +1,8 @@
 //! Ranks that are threads of one process.
 
-use super::loss::Losses;
+use super::loss::{Hear, Losses};
 use super::secret::random;
-use super::{Bootstrap, BootstrapError, LEFT, LostRank, Secret};
+use super::{AlertListener, Bootstrap, BootstrapError, LEFT, LostRank, Secret};
 use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ struct State {
     left: Vec<bool>,
     /// What each rank's part knows of the others.
     losses: Vec<Losses>,
+    /// Who listens to what others say out of turn.
+    hear: Vec<Option<Hear>>,
     /// What stays until the last has left.
     kept: Vec<Box<dyn Any + Send + Sync>>,
     /// What keys are made of, once somebody wants one.
@@ -61,6 +63,7 @@ impl Meeting {
             all: Arc::default(),
             left: vec![false; size],
             losses: (0..size).map(|_| Losses::default()).collect(),
+            hear: vec![None; size],
             kept: Vec::new(),
             secret: None,
         };
@@ -154,6 +157,17 @@ impl Bootstrap for LocalBootstrap {
         for lost in known {
             tell(&lost);
         }
+    }
+
+    fn alert(&self, rank: usize, bytes: &[u8]) {
+        let hear = self.state().hear.get(rank).cloned().flatten();
+        if let Some(hear) = hear {
+            hear(self.rank, bytes);
+        }
+    }
+
+    fn on_alert(&self, tell: AlertListener) {
+        self.state().hear[self.rank] = Some(tell.into());
     }
 
     fn leave(&self) {
@@ -286,6 +300,18 @@ mod tests {
             assert!(matches!(parts[1].allgather(&[], LONG), Err(BootstrapError::Lost(l)) if l == lost));
         });
         assert_eq!(rx.try_recv(), Err(mpsc::TryRecvError::Empty));
+    }
+
+    #[test]
+    fn alerts_reach_the_rank_that_they_are_for() {
+        let (a, b) = two();
+        a.alert(1, b"nobody listens");
+        let (tx, rx) = mpsc::channel();
+        b.on_alert(Box::new(move |from, bytes| tx.send((from, bytes.to_vec())).unwrap()));
+        a.alert(1, b"hear");
+        a.alert(0, b"myself");
+        a.alert(2, b"there is no such rank");
+        assert_eq!(rx.try_iter().collect::<Vec<_>>(), [(0, b"hear".to_vec())]);
     }
 
     #[test]

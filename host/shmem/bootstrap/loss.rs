@@ -6,6 +6,9 @@ use std::sync::Arc;
 /// What is called for a lost rank.
 pub(super) type Tell = Arc<dyn Fn(&LostRank) + Send + Sync>;
 
+/// What is called with what another rank says out of turn.
+pub(super) type Hear = Arc<dyn Fn(usize, &[u8]) + Send + Sync>;
+
 /// Lost ranks and those who want to hear of them. It lives behind a lock; what it answers is called without it.
 #[derive(Default)]
 pub(super) struct Losses {

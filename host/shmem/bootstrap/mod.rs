@@ -45,6 +45,17 @@ pub trait Bootstrap: Send + Sync + fmt::Debug {
         drop(tell);
     }
 
+    /// Tells one other rank something that it does not wait for, soon and without waiting for it: a short message, such as that a
+    /// connection to it has failed. One that cannot does nothing.
+    fn alert(&self, rank: usize, bytes: &[u8]) {
+        let _ = (rank, bytes);
+    }
+
+    /// Calls `tell` with what [`Bootstrap::alert`] of another rank says to this one, and that rank's number. What came before is lost.
+    fn on_alert(&self, tell: AlertListener) {
+        drop(tell);
+    }
+
     /// This rank ends in order: its end is no loss to the others.
     fn leave(&self) {}
 
@@ -72,6 +83,9 @@ pub trait Bootstrap: Send + Sync + fmt::Debug {
     /// How the ranks were found, for people: `torchrun`, `local threads`.
     fn via(&self) -> String;
 }
+
+/// What is called with what another rank says out of turn: the rank's number, and its bytes.
+pub type AlertListener = Box<dyn Fn(usize, &[u8]) + Send + Sync>;
 
 /// Addresses of a rank, as its connection to the others shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

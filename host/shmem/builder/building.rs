@@ -185,7 +185,7 @@ impl Building<'_> {
         let none = |reason: String| ShmemError::Transport { transport, pes, reason };
         let size = NetworkPlan::new(cards[0].network, pes, cards.iter().any(|c| c.gpu.is_some()));
         let place = if heap.is_on_device() { Place::Device } else { Place::Host };
-        let mut prepared = Prepared::new(adapter, heap.range(), self.engine.space(), place, size, pes);
+        let mut prepared = Prepared::new(adapter, heap.range(), self.engine, place, size, pes);
         let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
         let offers = self.ranks.vote(&mine)?.map_err(|f| none(failed(&f)))?;
         let own = abi::Network {

@@ -7,26 +7,37 @@
 
 mod exchange;
 mod facts;
+mod faults;
 mod host_calls;
 mod interface;
 mod open;
+mod recover;
 mod settings;
 mod tables;
 mod transport;
+mod watch;
 
 pub(super) use exchange::Offer;
 pub use facts::{TransportFacts, transports};
 pub(super) use interface::{address_of_setting, reached_at};
 pub(super) use open::{Available, Opening, candidates, choose, open};
+pub(super) use recover::drained;
+pub use recover::{Recovered, Recovery};
 pub use settings::{NetworkPlan, NetworkSettings};
 pub use transport::{NoSuchTransport, Transport};
 
-use crate::engine::abi;
+use crate::engine::{Engine, abi};
 use crate::memory::{Place, Region, Space};
 use crate::rdma::{
     Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
 };
+use crate::shmem::bootstrap::Bootstrap;
+use crate::wire::mlx5::Failure;
+use faults::{Alert, Faults, failure_of};
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 use tables::Tables;
 
 /// Bytes of each heap that host calls move data through to and from PEs out of reach.
@@ -37,6 +48,8 @@ pub(super) const BOUNCE_BYTES: usize = 256 << 10;
 pub(super) struct Prepared {
     plan: NetworkPlan,
     space: Space,
+    control: Arc<Region>,
+    faults: Arc<Faults>,
     // In the order in which they go.
     queues: Vec<Vec<Box<dyn QueuePair>>>,
     registered: Registered,
@@ -54,20 +67,41 @@ struct Registered {
 
 /// The network of one PE.
 pub(super) struct Network {
-    /// `None` only while it is dropped.
-    parts: Option<Parts>,
+    shared: Arc<Shared>,
+    /// `wb_control` of kernels that wait for memory in this world.
+    control: Arc<Region>,
+    /// Of `wb_network`.
+    address: u64,
+    stop: watch::Stop,
     space: Space,
     path: AdapterPath,
     plan: NetworkPlan,
 }
 
+/// What the thread that looks after the queue pairs uses too.
+struct Shared {
+    /// `None` once the network is dropped.
+    parts: Mutex<Option<Parts>>,
+    faults: Arc<Faults>,
+}
+
+/// Number `.1` of the queue pairs to PE `.0`.
+type Which = (usize, usize);
+
 struct Parts {
+    plan: NetworkPlan,
     // In the order in which they go: connections, what kernels read of them, keys, memory, adapter.
     queues: Vec<Vec<Box<dyn QueuePair>>>,
     tables: Tables,
-    _registered: Registered,
-    _staging: Region,
+    registered: Registered,
+    staging: Region,
     _adapter: Box<dyn Adapter>,
+    /// Queue pairs that a recovery has begun with and that are not connected again.
+    down: BTreeSet<Which>,
+    /// PEs that were told that a queue pair to them has failed.
+    alerted: BTreeSet<usize>,
+    /// Where the next look begins.
+    next: usize,
 }
 
 impl Prepared {
@@ -75,7 +109,7 @@ impl Prepared {
     pub(super) fn new(
         adapter: Box<dyn Adapter>,
         heap: MemoryRange,
-        space: &Space,
+        engine: &Engine,
         place: Place,
         plan: NetworkPlan,
         pes: usize,
@@ -90,6 +124,9 @@ impl Prepared {
             );
             return Err(RdmaError::Registration { address: heap.address, bytes: heap.bytes, reason });
         }
+        let space = engine.space();
+        let faults = Arc::new(Faults::new(space)?);
+        let control = engine.control_with_fault(faults.address())?;
         let memory = space.allocate(place, pes * plan.queues_per_peer * plan.staging_of_queue())?;
         let range = MemoryRange { address: memory.address(), bytes: memory.len(), host: memory.host() };
         let staging = adapter.register(range, Rights::LOCAL_WRITE)?;
@@ -98,7 +135,7 @@ impl Prepared {
         let to_pe = |_| (0..plan.queues_per_peer).map(one).collect::<Result<Vec<_>, _>>();
         let queues = (0..pes).map(to_pe).collect::<Result<Vec<_>, _>>()?;
         let registered = Registered { data, strict, staging };
-        Ok(Self { plan, space: space.clone(), queues, registered, staging: memory, adapter })
+        Ok(Self { plan, space: space.clone(), control, faults, queues, registered, staging: memory, adapter })
     }
 
     /// What the others have to know.
@@ -142,17 +179,110 @@ impl Prepared {
 
     /// The network, once every PE is connected.
     pub(super) fn connected(self, tables: Tables) -> Network {
-        let Self { plan, space, queues, registered, staging, adapter } = self;
-        let path = adapter.path();
-        let parts = Parts { queues, tables, _registered: registered, _staging: staging, _adapter: adapter };
-        Network { parts: Some(parts), space, path, plan }
+        let Self { plan, space, control, faults, queues, registered, staging, adapter } = self;
+        let (path, address) = (adapter.path(), tables.address());
+        let parts = Parts {
+            plan,
+            queues,
+            tables,
+            registered,
+            staging,
+            _adapter: adapter,
+            down: BTreeSet::new(),
+            alerted: BTreeSet::new(),
+            next: 0,
+        };
+        let shared = Arc::new(Shared { parts: Mutex::new(Some(parts)), faults });
+        Network { shared, control, address, stop: watch::Stop::default(), space, path, plan }
+    }
+}
+
+impl Parts {
+    /// All queue pairs.
+    fn all(&self) -> Vec<Which> {
+        let to_pe = |(pe, to): (usize, &Vec<Box<dyn QueuePair>>)| {
+            (0..to.len()).map(move |index| (pe, index)).collect::<Vec<_>>()
+        };
+        self.queues.iter().enumerate().flat_map(to_pe).collect()
+    }
+
+    /// What a queue pair failed with, if it has.
+    fn fault(&self, which: Which) -> Option<Failure> {
+        let fault = self.queues[which.0][which.1].fault()?;
+        // Kernels may have seen the cause where the adapter only knows the state.
+        let seen = || failure_of(self.tables.queue(self.plan, which).ok()?.failed);
+        Some(if fault.syndrome.is_flush() { seen().unwrap_or(fault) } else { fault })
+    }
+
+    fn why(&self, which: Which) -> String {
+        let (pe, index) = which;
+        let why = self.queues[pe][index].failure();
+        let down = || self.down.contains(&which).then(|| "it was reset and could not be connected again".to_owned());
+        let why = why.or_else(down).unwrap_or_else(|| "what was posted to it did not end".to_owned());
+        format!("queue pair {index} to PE {pe}: {why}")
+    }
+}
+
+impl Shared {
+    fn parts(&self) -> MutexGuard<'_, Option<Parts>> {
+        self.parts.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Looks for queue pairs that have failed, as far as the time allows. Kernels see the first; whom to tell of which.
+    fn look(&self) -> Vec<(usize, Alert)> {
+        let started = Instant::now();
+        let mut alerts = Vec::new();
+        let mut parts = self.parts();
+        let Some(parts) = parts.as_mut() else { return alerts };
+        let epoch = self.faults.epoch();
+        let (pes, per_peer) = (parts.queues.len(), parts.plan.queues_per_peer);
+        for _ in 0..pes * per_peer {
+            let (pe, index) = (parts.next / per_peer, parts.next % per_peer);
+            parts.next = (parts.next + 1) % (pes * per_peer);
+            if !parts.alerted.contains(&pe)
+                && let Some(failure) = parts.fault((pe, index))
+            {
+                parts.alerted.insert(pe);
+                self.faults.raise(epoch, pe, failure);
+                alerts.push((pe, Alert::new(epoch, failure, &parts.why((pe, index)))));
+            }
+            if started.elapsed() > watch::LOOK {
+                break;
+            }
+        }
+        alerts
     }
 }
 
 impl Network {
+    /// Begins to look after the queue pairs: kernels of this PE, and through `bootstrap` the PEs at their other ends, are to hear of
+    /// failures.
+    pub(super) fn watch(&self, bootstrap: &Arc<dyn Bootstrap>) {
+        let faults = Arc::downgrade(&self.shared.faults);
+        bootstrap.on_alert(Box::new(move |from, bytes| {
+            if let Some(faults) = faults.upgrade() {
+                faults.hear(from, bytes);
+            }
+        }));
+        let started = watch::start(Arc::downgrade(&self.shared), Arc::downgrade(bootstrap), self.stop.clone());
+        if let Err(error) = started {
+            tracing::warn!(%error, "no thread to look after connections: kernels that wait for failed ones end at their deadline");
+        }
+    }
+
+    /// Looks no longer.
+    pub(super) fn end_watch(&self) {
+        self.stop.now();
+    }
+
     /// The address of `wb_network`, as kernels see it.
     pub(super) fn address(&self) -> u64 {
-        self.parts.as_ref().map_or(0, |p| p.tables.address())
+        self.address
+    }
+
+    /// The address of `wb_control` for kernels that wait for memory in this world.
+    pub(super) fn control_address(&self) -> u64 {
+        self.control.address()
     }
 
     /// Which way work requests go.
@@ -165,22 +295,30 @@ impl Network {
         self.plan
     }
 
-    /// Each queue pair that has failed, and why.
+    /// Whether a connection is known to have failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.shared.faults.any() || !self.failures().is_empty()
+    }
+
+    /// Each queue pair that has failed, and why; and what other PEs have told of theirs.
     pub(super) fn failures(&self) -> Vec<String> {
-        let all = self.parts.iter().flat_map(|p| p.queues.iter().enumerate());
-        let failed = all.flat_map(|(pe, queues)| {
-            let why = queues.iter().enumerate().filter_map(|(i, q)| Some((i, q.failure()?)));
-            why.map(move |(index, why)| format!("queue pair {index} to PE {pe}: {why}"))
-        });
-        failed.collect()
+        let mut all = Vec::new();
+        if let Some(parts) = self.shared.parts().as_ref() {
+            let has_failed = |w: &Which| parts.down.contains(w) || parts.queues[w.0][w.1].failure().is_some();
+            all.extend(parts.all().into_iter().filter(has_failed).map(|which| parts.why(which)));
+        }
+        all.extend(self.shared.faults.told().into_iter().map(|(pe, text)| format!("PE {pe} says: {text}")));
+        all
     }
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // A kernel that would not end may still write to rings and doorbells: they stay.
+        self.end_watch();
+        let parts = self.shared.parts().take();
+        // A kernel that would not end may still write to rings and doorbells, and read what waits look at: they stay.
         if self.space.is_poisoned() {
-            std::mem::forget(self.parts.take());
+            std::mem::forget((parts, self.control.clone(), self.shared.faults.clone()));
         }
     }
 }
@@ -191,5 +329,7 @@ impl fmt::Debug for Network {
     }
 }
 
+#[cfg(test)]
+mod failure_tests;
 #[cfg(test)]
 mod tests;

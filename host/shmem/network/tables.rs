@@ -12,7 +12,34 @@ pub(in super::super) struct Tables {
     network: Region,
     _peers: Region,
     /// Written by kernels all the time: nobody's line but its own.
-    _queues: Region,
+    queues: Region,
+}
+
+const QUEUE_BYTES: usize = size_of::<abi::SendQueue>();
+
+/// `wb_send_queue` of a queue pair that nothing was posted to yet: number `index` of those to `pe`.
+pub(super) fn fresh(
+    plan: NetworkPlan,
+    registered: &Registered,
+    staging: &Region,
+    (pe, index): (usize, usize),
+    queue: &dyn QueuePair,
+) -> abi::SendQueue {
+    let at = (nth(plan, (pe, index)) * plan.staging_of_queue()) as u64;
+    abi::SendQueue {
+        staging: staging.address() + at,
+        staging_address: registered.staging.address() + at,
+        staging_key: registered.staging.local_key().to_be(),
+        staging_bytes: plan.staging_bytes as u32,
+        pe: pe as u32,
+        index: index as u32,
+        ..queue.memory().send_queue(queue.number(), queue.flags())
+    }
+}
+
+/// Which of all.
+fn nth(plan: NetworkPlan, (pe, index): (usize, usize)) -> usize {
+    pe * plan.queues_per_peer + index
 }
 
 impl Tables {
@@ -28,28 +55,16 @@ impl Tables {
         own: abi::Network,
     ) -> Result<Self, MemoryError> {
         let count = queues.len() * plan.queues_per_peer;
-        let memory = space.allocate(Place::Device, count * size_of::<abi::SendQueue>())?;
-        let place = |nth: usize| memory.address() + (nth * size_of::<abi::SendQueue>()) as u64;
-
+        let memory = space.allocate(Place::Device, count * QUEUE_BYTES)?;
         let mut sends = Vec::with_capacity(count);
         for (pe, to) in queues.iter().enumerate() {
-            for (index, queue) in to.iter().enumerate() {
-                let at = (sends.len() * plan.staging_of_queue()) as u64;
-                sends.push(abi::SendQueue {
-                    staging: staging.address() + at,
-                    staging_address: registered.staging.address() + at,
-                    staging_key: registered.staging.local_key().to_be(),
-                    staging_bytes: plan.staging_bytes as u32,
-                    pe: pe as u32,
-                    index: index as u32,
-                    ..queue.memory().send_queue(queue.number(), queue.flags())
-                });
-            }
+            let all = to.iter().enumerate();
+            sends.extend(all.map(|(index, queue)| fresh(plan, registered, staging, (pe, index), &**queue)));
         }
         memory.set_slice(0, &sends)?;
 
         let peer = |(pe, offer): (usize, &Offer)| abi::Peer {
-            queues: place(pe * plan.queues_per_peer),
+            queues: memory.address() + (nth(plan, (pe, 0)) * QUEUE_BYTES) as u64,
             heap: offer.heap,
             key: offer.key.to_be(),
             strict_key: offer.strict_key.to_be(),
@@ -69,11 +84,26 @@ impl Tables {
             ..own
         };
         network.set(0, own)?;
-        Ok(Self { network, _peers: peers, _queues: memory })
+        Ok(Self { network, _peers: peers, queues: memory })
     }
 
     /// The address of `wb_network`.
     pub(super) fn address(&self) -> u64 {
         self.network.address()
+    }
+
+    /// A queue pair as kernels have left it.
+    pub(super) fn queue(&self, plan: NetworkPlan, which: (usize, usize)) -> Result<abi::SendQueue, MemoryError> {
+        self.queues.get(nth(plan, which) * QUEUE_BYTES)
+    }
+
+    /// What kernels are to see of a queue pair. None of them may be using it.
+    pub(super) fn set_queue(
+        &self,
+        plan: NetworkPlan,
+        which: (usize, usize),
+        queue: abi::SendQueue,
+    ) -> Result<(), MemoryError> {
+        self.queues.set(nth(plan, which) * QUEUE_BYTES, queue)
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(60);
 
 /// Builds a world of threads as processes do.
-fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + Sync) -> Vec<T> {
+pub(super) fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|s| {
         let one = |(rank, ranks): (usize, LocalBootstrap)| {

@@ -82,15 +82,26 @@ impl Teams {
         self.areas.slots()
     }
 
-    /// Takes a slot, and answers where its words are in the heap; they and its counters have to be zeroed.
-    pub(super) fn take(&self, slot: usize) -> std::ops::Range<usize> {
-        *self.used() |= 1 << slot;
+    /// The slots of the teams that this PE is in, and where their words are in the heap.
+    pub(in crate::shmem) fn in_use(&self) -> Vec<(usize, std::ops::Range<usize>)> {
+        let used = *self.used();
+        let mine = (0..self.areas.slots()).filter(|slot| used >> slot & 1 == 1);
+        mine.map(|slot| (slot, self.room(slot))).collect()
+    }
+
+    fn room(&self, slot: usize) -> std::ops::Range<usize> {
         let s = self.areas.slot(slot);
         self.offset + s.sync..self.offset + s.end
     }
 
+    /// Takes a slot, and answers where its words are in the heap; they and its counters have to be zeroed.
+    pub(super) fn take(&self, slot: usize) -> std::ops::Range<usize> {
+        *self.used() |= 1 << slot;
+        self.room(slot)
+    }
+
     /// Zeroes the counters of a slot.
-    pub(super) fn reset(&self, slot: usize) -> Result<(), ShmemError> {
+    pub(in crate::shmem) fn reset(&self, slot: usize) -> Result<(), ShmemError> {
         Ok(self.rounds.fill(slot * ROUNDS_BYTES, ROUNDS_BYTES, 0)?)
     }
 

@@ -17,7 +17,8 @@ pub struct Timeouts {
     pub heartbeat: Duration,
     /// A connection without any sign of life is cut after this, and made anew.
     pub silence: Duration,
-    /// Requests fail with syndrome 0x15 when the peer has not been heard of for so long, reconnected to or not.
+    /// Requests fail with syndrome 0x15 when the peer has not been heard of for so long, reconnected to or not; queue pairs that ask for
+    /// nothing too, so that their owners learn of it.
     pub retry: Duration,
     /// What is not answered over a connection that works is sent again after this, then after twice as long, and so on.
     pub resend: Duration,

@@ -102,6 +102,13 @@ impl Link {
         Ok(())
     }
 
+    /// Why the peer counts as gone: it was connected once, and has not been heard of for as long as requests wait for it.
+    pub(super) fn loss(&self, t: &Timeouts, now: Instant) -> Option<String> {
+        let silent = now.duration_since(self.heard);
+        let gone = self.generation > 0 && !self.is_open() && (silent >= t.retry || self.denied);
+        gone.then(|| format!("{} has not been heard of for {silent:.1?}: {}", self.name(), self.why))
+    }
+
     /// Ends the connection; another is made if it is wanted.
     pub(super) fn cut(&mut self, why: &Cut, now: Instant) {
         if self.wire.take().is_some() && self.open {

@@ -11,7 +11,7 @@
 //! is left behind.) Both sides prove that they know the world's key, every frame is sealed with a number and an HMAC, lengths and waits
 //! are bounded. A connection that is cut is made anew; requests that were not answered are sent again, and the responder, which
 //! remembers its answers until they have arrived, does nothing twice. A peer that is not heard of for
-//! [`Timeouts::retry`] fails the requests that wait for it.
+//! [`Timeouts::retry`] fails the requests that wait for it, and the queue pairs that ask for nothing.
 //!
 //! GPU memory is reached by copies; an atomic on it is a read and a write that no other atomic of the same adapter comes between. Host
 //! memory is written in whole aligned words, in rising order, and changed by the CPU's own atomics.
@@ -192,6 +192,7 @@ impl SoftNic {
             state: Mutex::new(PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() }),
             closed: AtomicBool::new(false),
             failure: Mutex::default(),
+            fault: Mutex::default(),
         });
         pairs.insert(number, shared.clone());
         drop(pairs);

@@ -6,8 +6,8 @@ use super::execute::Responder;
 use super::memory::lock;
 use crate::random;
 use crate::rdma::{QueueAddress, QueueMemory, QueuePair, RdmaError, Rights};
-use crate::wire::mlx5::Completion;
 use crate::wire::mlx5::segment::DataSegment;
+use crate::wire::mlx5::{Completion, Failure};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -36,6 +36,8 @@ pub(super) struct PairShared {
     pub(super) state: Mutex<PairState>,
     pub(super) closed: AtomicBool,
     pub(super) failure: Mutex<Option<String>>,
+    /// What its ring failed with.
+    pub(super) fault: Mutex<Option<Failure>>,
 }
 
 impl PairShared {
@@ -157,6 +159,10 @@ impl QueuePair for SoftQueuePair {
         lock(&self.shared.failure).clone()
     }
 
+    fn fault(&self) -> Option<Failure> {
+        *lock(&self.shared.fault)
+    }
+
     fn reset(&mut self) -> Result<(), RdmaError> {
         let number = self.shared.number;
         let failed = |reason| RdmaError::Queue { blocks: self.shared.memory.blocks(), reason };
@@ -166,6 +172,7 @@ impl QueuePair for SoftQueuePair {
         *lock(&self.shared.state) = PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() };
         self.ask("reset the queue pair", Duration::ZERO, |reply| Mail::Reset { number, reply }).map_err(failed)?;
         *lock(&self.shared.failure) = None;
+        *lock(&self.shared.fault) = None;
         Ok(())
     }
 }

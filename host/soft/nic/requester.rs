@@ -30,6 +30,8 @@ const BATCH: usize = 64;
 const NOT_READY_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause before something is sent again, as a multiple of the first.
 const LONGEST_RESEND: u32 = 8;
+/// How often an idle queue pair looks at its peer of this process.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How many times the limit for a peer that is not heard of a peer has that is, but does not answer this queue pair: what is before it
 /// on a slow connection takes its time.
 const PATIENCE: u32 = 10;
@@ -80,6 +82,11 @@ pub(super) struct Requester {
     resend_at: Option<Instant>,
     resends: u32,
     not_ready_since: Option<Instant>,
+    /// What its ring failed with has been told.
+    told: bool,
+    /// When an idle queue pair next looks at a peer of this process, and since when that has been dead.
+    next_look: Instant,
+    dead_since: Option<Instant>,
 }
 
 impl Requester {
@@ -104,6 +111,9 @@ impl Requester {
             resend_at: None,
             resends: 0,
             not_ready_since: None,
+            told: false,
+            next_look: Instant::now(),
+            dead_since: None,
             shared,
         })
     }
@@ -118,6 +128,7 @@ impl Requester {
     pub(super) fn reset(&mut self) -> Result<(), RdmaError> {
         self.drop_jobs();
         self.route = Route::Unconnected;
+        (self.told, self.dead_since) = (false, None);
         self.sequence = 0;
         self.shared.memory.clear()?;
         self.ring.reset();
@@ -140,9 +151,44 @@ impl Requester {
         }
     }
 
-    /// Whether requests are under way.
-    pub(super) fn is_busy(&self) -> bool {
-        !self.jobs.is_empty()
+    /// Whether it needs its connection: also while it asks for nothing, to notice that the peer is gone.
+    pub(super) fn needs_link(&self) -> bool {
+        !self.jobs.is_empty() || self.ring.failed().is_none()
+    }
+
+    /// Fails it, though it asks for nothing: its peer is gone.
+    pub(super) fn lose(&mut self, why: &str) {
+        if self.jobs.is_empty() && self.ring.failed().is_none() {
+            let Trouble { failure, text } = Trouble::no_answer(why);
+            let text = format!("{} (syndrome {:#04x}): {text}", failure.syndrome.name(), failure.syndrome.0);
+            lock(&self.shared.failure).get_or_insert(text);
+            self.ring.fail(0, failure);
+            self.tell();
+        }
+    }
+
+    /// Lets the owner know what its ring failed with.
+    fn tell(&mut self) {
+        if !self.told
+            && let Some(failure) = self.ring.failed()
+        {
+            *lock(&self.shared.fault) = Some(failure);
+            self.told = true;
+        }
+    }
+
+    /// Notices the end of a peer of this process, as a link does that of others.
+    fn look_at_peer(&mut self, limit: Duration, now: Instant) {
+        let Route::Direct { core: there, .. } = &self.route else { return };
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK_EVERY;
+        if !there.upgrade().is_some_and(|there| there.is_dead()) {
+            self.dead_since = None;
+        } else if now.duration_since(*self.dead_since.get_or_insert(now)) >= limit {
+            self.lose(&format!("the peer has not been heard of for {limit:.1?}"));
+        }
     }
 
     /// When it next has something to do by the clock.
@@ -162,8 +208,21 @@ impl Requester {
         if matches!(self.route, Route::Unconnected) {
             return 0;
         }
+        let done = self.advance(core, links, scratch, now);
+        self.tell();
+        done
+    }
+
+    fn advance(
+        &mut self,
+        core: &Core,
+        links: &mut HashMap<u128, Link>,
+        scratch: &mut (Vec<u8>, Vec<u8>),
+        now: Instant,
+    ) -> usize {
         let mut done = self.fetch(core, now);
         if self.jobs.is_empty() {
+            self.look_at_peer(core.config.timeouts.retry, now);
             return done;
         }
         match self.link() {

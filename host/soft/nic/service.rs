@@ -219,7 +219,7 @@ impl Service {
         let (me, key, t) = (core.endpoint.nic, &core.config.key, &core.config.timeouts);
         let mut done = 0;
         for (nic, link) in links.iter_mut() {
-            let wanted = pairs.iter().any(|p| p.link() == Some(*nic) && p.is_busy());
+            let wanted = pairs.iter().any(|p| p.link() == Some(*nic) && p.needs_link());
             done += usize::from(link.pump(me, key, t, wanted, now));
             let mut cut = None;
             for _ in 0..FRAMES {
@@ -248,6 +248,9 @@ impl Service {
             }
             if let Some(why) = cut {
                 link.cut(&why, now);
+            }
+            if let Some(why) = link.loss(t, now) {
+                pairs.iter_mut().filter(|p| p.link() == Some(*nic)).for_each(|p| p.lose(&why));
             }
         }
         done

@@ -48,8 +48,13 @@ typedef struct wb_control {
   uint64_t error_log;    // address of a wb_error_log in host memory
   uint64_t deadline_ns;  // how long one wait may last
   uint64_t host_stop;    // address of a u32 in host memory that says the same as `stop`, or 0: long waits look at it now and then
-  uint64_t reserved[3];
+  uint64_t fault;        // address of a u64 in host memory, or 0: see WB_FAULT_PE_SHIFT; long waits look at it as at `host_stop`
+  uint64_t reserved[2];
 } wb_control;
+
+// What wb_control.fault leads to in a world over adapters: 0 while all connections work, then of the first one that failed the word of
+// status.h, in the low half, and the PE at its other end. Waits for words of this PE's own memory end with it.
+#define WB_FAULT_PE_SHIFT 32
 
 // --- NVMe queue pair -------------------------------------------------------------------------------------------------
 
@@ -386,6 +391,7 @@ constexpr uint64_t fingerprint() {
   h = fold(h, sizeof(wb_control));
   h = fold(h, offsetof(wb_control, deadline_ns));
   h = fold(h, offsetof(wb_control, host_stop));
+  h = fold(h, offsetof(wb_control, fault));
   h = fold(h, sizeof(wb_record));
   h = fold(h, offsetof(wb_record, bytes));
   h = fold(h, sizeof(wb_queue));

@@ -86,6 +86,11 @@ class patience {
       order::store_relaxed_sys(reinterpret_cast<uint32_t*>(control->stop), 1u);
       return static_cast<uint32_t>(verdict::stopped) | late;
     }
+    // Of one world: no flag that others look at is raised. Whoever sees it enters an error, and that ends the run.
+    if ((turns & (look_far_every - 1)) == 0 && control->fault &&
+        order::load_relaxed_sys(reinterpret_cast<const uint64_t*>(control->fault))) {
+      return static_cast<uint32_t>(verdict::stopped) | late;
+    }
     return late;
   }
 

@@ -1,11 +1,11 @@
 //! A member's end: connect, join, exchange, hear of losses, leave.
 
 use super::server::{CLOSED, Server, keep_alive, reason};
-use super::wire::{GREETING, Inbox, MAX_BYTES, Message, PROTOCOL, sealed};
+use super::wire::{GREETING, Inbox, MAX_ALERT, MAX_BYTES, Message, PROTOCOL, sealed};
 use crate::engine::abi;
 use crate::handshake::{Fault, Greeting, Initiator, Next, Parties, Seal, Seals};
-use crate::shmem::bootstrap::loss::{Losses, Tell};
-use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
+use crate::shmem::bootstrap::loss::{Hear, Losses, Tell};
+use crate::shmem::bootstrap::{AlertListener, Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
 use crate::this_host;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -60,7 +60,7 @@ struct Shared {
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     begun: bool,
     /// What came of exchanges that are not complete.
@@ -70,11 +70,26 @@ struct State {
     /// Ranks that left in order, and how many exchanges they took part in.
     left: BTreeMap<usize, u64>,
     losses: Losses,
+    /// Who listens to what others say out of turn.
+    hear: Option<Hear>,
     failed: Option<BootstrapError>,
     /// The connection has ended.
     ended: bool,
     /// This rank left.
     leaving: bool,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { begun, left, losses, failed, ended, .. } = self;
+        let mut all = f.debug_struct("State");
+        all.field("begun", begun)
+            .field("left", left)
+            .field("losses", losses)
+            .field("failed", failed)
+            .field("ended", ended);
+        all.finish_non_exhaustive()
+    }
 }
 
 /// Why an attempt to join came to nothing.
@@ -232,6 +247,16 @@ impl Bootstrap for Member {
         }
     }
 
+    fn alert(&self, rank: usize, bytes: &[u8]) {
+        let bytes = bytes[..bytes.len().min(MAX_ALERT)].to_vec();
+        // One that has left has nothing to say.
+        let _ = self.say(&Message::Alert { rank: rank as u32, bytes });
+    }
+
+    fn on_alert(&self, tell: AlertListener) {
+        self.shared.state().hear = Some(tell.into());
+    }
+
     fn leave(&self) {
         self.shared.state().leaving = true;
         // Said already if this fails.
@@ -371,6 +396,14 @@ impl Reader {
             }
             Message::Left { rank, rounds } => {
                 state.left.insert(rank as usize, rounds);
+            }
+            Message::Alert { rank, bytes } => {
+                let hear = state.hear.clone();
+                drop(state);
+                if let Some(hear) = hear {
+                    hear(rank as usize, &bytes);
+                }
+                return true;
             }
             Message::Refused(why) => state.failed = Some(BootstrapError::Disagree(why)),
             _ => return false,

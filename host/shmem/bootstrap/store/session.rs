@@ -1,6 +1,6 @@
 //! What the store knows of the worlds that meet in it, without its sockets: events in, messages out.
 
-use super::wire::Message;
+use super::wire::{MAX_ALERT, Message};
 use crate::engine::abi::MAX_PES;
 use crate::shmem::bootstrap::LostRank;
 use std::collections::{BTreeMap, HashMap};
@@ -69,6 +69,7 @@ impl Worlds {
             (Message::Give { round, bytes }, Some(place)) => self.give(place, round, bytes),
             (Message::Withdraw { round }, Some(place)) => Ok(self.withdraw(id, place, round, note)),
             (Message::Leave, Some(place)) => Ok(self.leave(id, place)),
+            (Message::Alert { rank, bytes }, Some(place)) => self.alert(place, rank as usize, bytes),
             (_, Some(_)) => Err(Misstep("it said what only a store says")),
         }
     }
@@ -154,6 +155,18 @@ impl Worlds {
                 let part = Message::Part { round, rank: rank as u32, bytes: bytes.take().unwrap_or_default() };
                 tell(&world.ranks, part, &mut out);
             }
+        }
+        Ok(out)
+    }
+
+    fn alert(&self, place: Place, to: usize, bytes: Vec<u8>) -> Result<Outcome, Misstep> {
+        let mut out = Outcome::default();
+        if bytes.len() > MAX_ALERT {
+            return Err(Misstep("it said more out of turn than one may"));
+        }
+        // One that has gone does not mind.
+        if let Some(id) = self.worlds.get(&place.world).and_then(|w| w.present(to)).and_then(|r| r.id) {
+            out.send.push((id, Arc::new(Message::Alert { rank: place.rank as u32, bytes })));
         }
         Ok(out)
     }
@@ -337,6 +350,17 @@ mod tests {
         assert_eq!(worlds.say(1, give(0, b"new")).len(), 9);
         // A wait that ends when all is on its way is no reason to say anything.
         assert_eq!(worlds.say(1, Message::Withdraw { round: 0 }), []);
+    }
+
+    #[test]
+    fn alerts_go_to_the_rank_that_they_are_for() {
+        let mut worlds = Worlds::of(3);
+        let alert = |rank, bytes: &[u8]| Message::Alert { rank, bytes: bytes.to_vec() };
+        assert_eq!(worlds.say(1, alert(2, b"hear")), [(2, alert(1, b"hear"))]);
+        worlds.say(2, Message::Leave);
+        assert_eq!(worlds.say(1, alert(2, b"gone")), []);
+        assert_eq!(worlds.say(1, alert(7, b"nobody")), []);
+        assert!(worlds.message(1, alert(0, &[0; MAX_ALERT + 1]), "").is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Members and a store, over sockets of this host.
 
-use super::wire::{GREETING, PROTOCOL, sealed};
+use super::wire::{GREETING, MAX_ALERT, PROTOCOL, sealed};
 use super::{Inbox, MAX_BYTES, Member, Message, Server};
 use crate::handshake::{Greeting, Initiator, Next, Parties, Seal, Step};
 use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Secret};
@@ -127,6 +127,26 @@ fn a_connection_that_ends_is_a_lost_rank_to_all_others() {
     // Who asks late hears it at once, and every later call ends with it.
     assert_eq!(losses(&members[0]).try_recv().unwrap(), gone);
     assert!(matches!(members[1].allgather(&[], LONG), Err(BootstrapError::Lost(lost)) if lost == gone));
+}
+
+#[test]
+fn an_alert_comes_without_being_waited_for() {
+    let (_server, store) = store();
+    let members = members(3, &store);
+    let (tx, rx) = std::sync::mpsc::channel();
+    members[2].on_alert(Box::new(move |from, bytes| tx.send((from, bytes.to_vec())).unwrap()));
+    members[0].alert(2, b"hear");
+    members[1].alert(2, &[7; MAX_ALERT]);
+    members[1].alert(7, b"there is no such rank");
+    let mut heard = [rx.recv_timeout(LONG).unwrap(), rx.recv_timeout(LONG).unwrap()];
+    heard.sort();
+    assert_eq!(heard, [(0, b"hear".to_vec()), (1, vec![7; MAX_ALERT])]);
+    // Exchanges are as before.
+    std::thread::scope(|s| {
+        for m in &members {
+            s.spawn(|| assert_eq!(m.allgather(b"x", LONG).unwrap(), [b"x"; 3]));
+        }
+    });
 }
 
 #[test]

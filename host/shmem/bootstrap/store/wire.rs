@@ -13,6 +13,8 @@ const MAX_MESSAGE: usize = MAX_BYTES + 1 + 8 + 4;
 pub(super) const MAX_JOIN: usize = 1024;
 /// Most bytes of a text in a message.
 const MAX_TEXT: usize = 16 << 10;
+/// Most bytes of an alert.
+pub const MAX_ALERT: usize = 4 << 10;
 
 /// How members and the store greet each other.
 pub(super) const PROTOCOL: Protocol = Protocol {
@@ -88,6 +90,13 @@ pub enum Message {
     },
     /// Store: this does not work out, and why.
     Refused(String),
+    /// Out of turn, from one rank to another.
+    Alert {
+        /// Member: to whom. Store: from whom.
+        rank: u32,
+        /// At most [`MAX_ALERT`].
+        bytes: Vec<u8>,
+    },
 }
 
 impl Message {
@@ -145,6 +154,11 @@ impl Message {
                 out.push(10);
                 put_text(&mut out, why);
             }
+            Self::Alert { rank, bytes } => {
+                out.push(11);
+                out.extend(rank.to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
         }
         out
     }
@@ -176,6 +190,7 @@ impl Message {
             8 => Self::Lost(LostRank::new(at.u32()? as usize, at.text()?)),
             9 => Self::Left { rank: at.u32()?, rounds: at.u64()? },
             10 => Self::Refused(at.text()?),
+            11 => Self::Alert { rank: at.u32()?, bytes: at.rest() },
             _ => return None,
         };
         at.0.is_empty().then_some(message)
@@ -327,6 +342,7 @@ mod tests {
             (any::<u32>(), text()).prop_map(|(rank, reason)| Message::Lost(LostRank::new(rank as usize, reason))),
             (any::<u32>(), any::<u64>()).prop_map(|(rank, rounds)| Message::Left { rank, rounds }),
             text().prop_map(Message::Refused),
+            (any::<u32>(), bytes()).prop_map(|(rank, bytes)| Message::Alert { rank, bytes }),
         ]
     }
 
@@ -406,7 +422,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0u8..12) {
+        fn any_bytes_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), kind in 0u8..13) {
             Inbox::digest(&bytes);
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {

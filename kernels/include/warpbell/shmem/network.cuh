@@ -23,11 +23,21 @@
 namespace warpbell {
 namespace detail {
 
-// Scalars and not the world: an address of it that escapes would have it copied to the stack.
-WB_FN_COLD void raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
-                                 uint64_t offset, uint64_t bytes, uint32_t channel) {
+// Scalars and not the world: an address of it that escapes would have it copied to the stack. Answers the word that is entered: a wait
+// that ended because a connection of its world has failed ends with the error of that connection.
+WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
+                                     uint64_t offset, uint64_t bytes, uint32_t channel) {
+  if (word == status_word(WB_STOPPED) && control->fault && !order::load_relaxed(reinterpret_cast<const uint32_t*>(control->abort)) &&
+      !order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->stop))) {
+    const uint64_t fault = order::load_relaxed_sys(reinterpret_cast<const uint64_t*>(control->fault));
+    if (fault) {
+      word = static_cast<uint32_t>(fault);
+      pe = static_cast<uint32_t>(fault >> WB_FAULT_PE_SHIFT);
+    }
+  }
   const uint32_t shown = bytes < 0xffffffffu ? static_cast<uint32_t>(bytes) : 0xffffffffu;
   raise_error(control, wb_error{word, pe, me, channel, call, shown, offset});
+  return word;
 }
 
 }  // namespace detail

@@ -73,9 +73,8 @@ class world_base {
   // Enters a failed call in the error log and fails the run.
   template <class T>
   WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel = 0) const {
-    out_of_line(&detail::raise_call_error)(control(), word, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes,
-                                           channel);
-    return outcome{word};
+    return outcome{out_of_line(&detail::raise_call_error)(control(), word, static_cast<uint32_t>(call), pe, w_.pe,
+                                                          address(at) - w_.heap, bytes, channel)};
   }
 
  protected:

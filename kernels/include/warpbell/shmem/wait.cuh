@@ -2,7 +2,8 @@
 // any or some of several.
 //
 // What was put before the write that ends a wait, and ordered by a fence or a signal, is there when the wait returns. It ends in
-// done, timed out (the deadline of the run, for the call as a whole) or stopped.
+// done, timed out (the deadline of the run, for the call as a whole), stopped, or, in a world over adapters, with the network error of a
+// connection that has failed.
 //
 // `status` says which words not to look at: those where it is not zero. It may be null. With no words left a wait ends at once.
 #pragma once
