@@ -12,14 +12,16 @@
 //! | [`shmem`] | a world of PEs: symmetric memory, put and get, signals, collectives |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller and a NIC, with fault injection |
-//! | [`rdma`] | RDMA devices: ports, addresses, traffic class |
+//! | [`rdma`] | RDMA adapters: send queues that kernels fill, by mlx5 or by verbs; devices, ports, addresses, traffic class |
 //! | [`nvme`] | the driver: registers, admin queue, queue pairs, namespaces |
 //! | [`engine`] | where kernels run: a GPU or CPU threads |
 //! | [`memory`] | bytes with one owner, seen by host, kernels and devices |
 //! | [`cuda`] | the CUDA driver calls that are used, as `Result`s |
-//! | [`pci`] | addresses and properties of PCI functions |
+//! | [`pci`] | PCI functions: addresses, properties, users, drivers |
 //! | [`wire`] | bytes that a device reads or writes |
+//! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
+//! | `this_host` | which host this is, by which addresses it is reached, and whether another process is on it; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.
@@ -34,6 +36,7 @@ pub mod cuda;
 pub mod doctor;
 pub mod engine;
 pub mod graph;
+mod handshake;
 pub mod memory;
 pub mod nvme;
 pub mod pci;
@@ -42,6 +45,7 @@ pub mod rdma;
 pub mod shmem;
 pub mod soft;
 pub mod storage;
+mod this_host;
 pub mod units;
 pub mod wire;
 

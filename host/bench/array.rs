@@ -1,10 +1,10 @@
 //! Loads through the cache, hits only, against plain loads of the same elements: what an access costs when no device is in play.
 
 use super::report::{Spread, nanoseconds};
-use super::units::three_digits;
 use crate::engine::{Args, Engine, EngineError, RunError};
 use crate::memory::{MemoryError, Place, Region};
 use crate::storage::{Array, Cache, StorageError, Volume};
+use crate::units::three_digits;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use super::histogram::Latency;
 use super::report::nanoseconds;
-use super::units::{Bytes, binary_rate, decimal_rate, si, three_digits};
+use crate::units::{Bytes, binary_rate, decimal_rate, si, three_digits};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;

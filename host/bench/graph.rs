@@ -1,9 +1,9 @@
 //! What one run of a graph algorithm says, and several together.
 
 use super::report::{Spread, nanoseconds};
-use super::units::{Bytes, grouped, si, three_digits};
 use crate::graph::teps::harmonic_mean;
 use crate::storage::Stats;
+use crate::units::{Bytes, grouped, si, three_digits};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;

@@ -10,4 +10,3 @@ pub mod queue;
 pub mod rdma;
 pub mod report;
 pub mod shmem;
-pub use crate::units;

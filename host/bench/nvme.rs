@@ -47,7 +47,7 @@ pub enum NvmeBenchError {
         each: u64,
     },
     /// More than the volume has.
-    #[error("--size of {asked} bytes: the device has {holds}")]
+    #[error("--size of {asked} bytes: the device has {holds}; give that or less")]
     Capacity {
         /// Asked for.
         asked: u64,

@@ -2,11 +2,11 @@
 //! everything at once. What is measured is software only: no PCIe, no wire.
 
 use super::report::Spread;
-use super::units::{grouped, three_digits};
 use crate::args;
 use crate::engine::{Args, Engine, EngineError, Grid, RunError, abi};
 use crate::memory::{MemoryError, Place, Region};
 use crate::rdma::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan, RdmaError};
+use crate::units::{grouped, three_digits};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;

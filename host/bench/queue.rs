@@ -2,10 +2,10 @@
 //! once. What is measured is software only.
 
 use super::report::Spread;
-use super::units::{grouped, three_digits};
 use crate::args;
 use crate::engine::{Engine, EngineError, Grid, RunError, abi};
 use crate::memory::{MemoryError, Place, Region};
+use crate::units::{grouped, three_digits};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;

@@ -1,19 +1,19 @@
 //! The grammar of the command line.
 
 mod bench;
+mod common;
 
 pub use bench::*;
+pub use common::*;
 
 use crate::nvme::NvmeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
-use warpbell::bench::units::{Bytes, BytesOrShare, parse_duration};
 use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
-use warpbell::shmem::Transport;
+use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
 /// Ranks of a world at most.
 const MAX_RANKS: i64 = warpbell::engine::abi::MAX_PES as i64;
@@ -56,12 +56,10 @@ pub enum GraphCommand {
         sources: SourceArgs,
         /// Deal the graph out to N PEs, threads of this program with an engine and devices each; under a launcher its ranks
         /// are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
         pes: Option<u32>,
-        /// How PEs reach each other: auto, peer (loads and stores), mlx5, verbs or soft (docs/shmem.md) [default:
-        /// $WARPBELL_TRANSPORT, or auto]
-        #[arg(long, value_name = "TRANSPORT")]
-        transport: Option<Transport>,
+        #[command(flatten)]
+        transport: TransportArgs,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -131,9 +129,8 @@ pub struct GraphArgs {
     /// Cache size, or a share of the edges [default: 25%, at least 1M]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<BytesOrShare>,
-    /// Cache page, 512 to 64k
-    #[arg(long, value_name = "SIZE", default_value = "4k")]
-    pub page_size: Bytes,
+    #[command(flatten)]
+    pub page: PageArgs,
     /// Runs of each source
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
@@ -146,9 +143,8 @@ pub struct GraphArgs {
     /// Write `ID VALUE` for every vertex to this file (of the last run)
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Write the report as JSON to this file, or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub report: ReportArgs,
     /// A line for each level or iteration
     #[arg(short = 'v', long, visible_alias = "levels")]
     pub verbose: bool,
@@ -156,29 +152,6 @@ pub struct GraphArgs {
     pub engine: EngineArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct EngineArgs {
-    /// Where kernels run: auto takes a GPU if there is one that works; gpu:N names one
-    #[arg(long, value_name = "auto|gpu|cpu", default_value = "auto")]
-    pub engine: EngineChoice,
-    /// CPU engine: threads [default: as many as the machine has cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub threads: Option<u32>,
-    /// How long one wait inside a kernel may last
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
-    pub deadline: Duration,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct WorldArgs {
-    /// PEs, as threads of this program; under a launcher its ranks are the PEs [default: one for each GPU; 2 on cpu]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub pes: Option<u32>,
-    /// How they reach each other: auto, peer (loads and stores), mlx5, verbs or soft (docs/shmem.md) [default: $WARPBELL_TRANSPORT, or auto]
-    #[arg(long, value_name = "TRANSPORT")]
-    pub transport: Option<Transport>,
 }
 
 /// The rungs of the mapping ladder.
@@ -249,9 +222,8 @@ pub struct RunArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct InfoArgs {
-    /// Write the report as JSON to this file, or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub json: JsonArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -260,38 +232,11 @@ pub struct DoctorArgs {
     /// controller to GPU memory; several with commas
     #[arg(long, value_name = "gpu|nvme|p2p", value_delimiter = ',')]
     pub require: Vec<Require>,
-    /// Write the report as JSON to this file, or to standard output with - or without a name
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub json: JsonArgs,
     /// Look at a recorded tree with sys, proc and dev below this folder; no driver is asked
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub root: Option<PathBuf>,
-}
-
-/// Which engine was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineChoice {
-    Auto,
-    /// This GPU, or the first; the PEs of a world are dealt out over all GPUs unless one is named.
-    Gpu(Option<usize>),
-    Cpu,
-}
-
-impl FromStr for EngineChoice {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "auto" => Ok(Self::Auto),
-            "gpu" => Ok(Self::Gpu(None)),
-            "cpu" => Ok(Self::Cpu),
-            _ => s
-                .strip_prefix("gpu:")
-                .and_then(|n| n.parse().ok())
-                .map(|n| Self::Gpu(Some(n)))
-                .ok_or_else(|| "write auto, gpu, gpu:N or cpu".to_owned()),
-        }
-    }
 }
 
 /// Where the edges live.
@@ -375,7 +320,7 @@ mod tests {
         };
         assert_eq!(sources.source, [1]);
         assert_eq!(graph.edges, Edges::Storage);
-        assert_eq!(graph.page_size, Bytes(4096));
+        assert_eq!(graph.page.page_size, Bytes(4096));
         assert_eq!(graph.engine.engine, EngineChoice::Auto);
         assert_eq!(graph.engine.deadline, Duration::from_secs(10));
     }
@@ -391,6 +336,24 @@ mod tests {
         assert_eq!(sources.source, [1, 2, 9]);
         assert_eq!(graph.cache, Some(BytesOrShare::Share(0.25)));
         assert_eq!(graph.engine.engine, EngineChoice::Gpu(Some(1)));
+    }
+
+    #[test]
+    fn a_device_is_measured_once_and_everything_else_three_times() {
+        let runs = |words: &[&str]| match Cli::try_parse_from([&["warpbell", "bench"], words].concat()).unwrap().command
+        {
+            Command::Bench(BenchCommand::Nvme(args)) => args.runs,
+            Command::Bench(BenchCommand::Queue(args)) => args.measure.runs,
+            Command::Bench(BenchCommand::Post(args)) => args.measure.runs,
+            Command::Bench(BenchCommand::Array(args)) => args.measure.runs,
+            Command::Bench(BenchCommand::Shmem(args)) => args.measure.runs,
+            other => panic!("{other:?}"),
+        };
+        for words in [&["queue"][..], &["post"], &["array"], &["shmem", "all"]] {
+            assert_eq!(runs(words), 3, "{words:?}");
+            assert_eq!(runs(&[words, &["--runs", "7"]].concat()), 7, "{words:?}");
+        }
+        assert_eq!(runs(&["nvme"]), 1);
     }
 
     #[test]

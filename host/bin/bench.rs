@@ -14,8 +14,8 @@ use warpbell::bench::array::{self, ArrayBench};
 use warpbell::bench::nvme::{NvmeBench, NvmeJob};
 use warpbell::bench::queue::{self, QueueSetting};
 use warpbell::bench::report::{Report, Spread, nanoseconds};
-use warpbell::bench::units::{Bytes, si};
 use warpbell::storage::{Cache, Consent, Drive, Volume};
+use warpbell::units::{Bytes, si};
 
 pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     match command {
@@ -35,7 +35,7 @@ const GPU_DEVICE: u64 = 1 << 30;
 const CPU_DEVICE: u64 = 64 << 20;
 
 fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(args.json.as_deref());
+    let text = Text::beside(&args.report);
     let (read_percent, random) = match args.rw {
         Pattern::Read => (100, false),
         Pattern::Write => (0, false),
@@ -89,7 +89,7 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             si(s.median)
         ))?;
     }
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.report.json {
         let config = json!({ "job": job, "in_flight": bench.in_flight(), "runs": args.runs });
         let results = json!({ "iops": spread, "runs": runs });
         output::write_json(&Report::new("bench nvme", config, &engine, Some(device::path(&volume)), results), path)?;
@@ -100,8 +100,8 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
 // --- the queue core ------------------------------------------------------------------------------------------------------
 
 fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(args.json.as_deref());
-    let engine = engine::open(&args.engine)?;
+    let text = Text::beside(&args.measure.report);
+    let engine = engine::open(&args.measure.engine)?;
     let counts: Vec<u32> = match (&args.queues[..], engine.kind()) {
         ([], "gpu") => vec![1, 8, 32, 128],
         ([], _) => vec![1, 2],
@@ -110,7 +110,7 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     text.line(format_args!("# warpbell {}  bench queue  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     text.line(format_args!(
         "# ideal controller: kernels that complete every command at once; every command checked; runs {}",
-        args.runs
+        args.measure.runs
     ))?;
     text.line(format_args!("{}", queue::HEAD))?;
     let _stop = interrupt.stops(&engine);
@@ -122,12 +122,12 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             commands_each: args.commands.unwrap_or(suited.commands_each),
             ..suited
         };
-        let row = queue::measure(&engine, setting, args.runs)?;
+        let row = queue::measure(&engine, setting, args.measure.runs)?;
         text.line(format_args!("{row}"))?;
         rows.push(row);
     }
-    if let Some(path) = &args.json {
-        let config = json!({ "runs": args.runs, "deadline_ns": nanoseconds(args.engine.deadline) });
+    if let Some(path) = &args.measure.report.json {
+        let config = json!({ "runs": args.measure.runs, "deadline_ns": nanoseconds(args.measure.engine.deadline) });
         output::write_json(&Report::new("bench queue", config, &engine, None, rows), path)?;
     }
     Ok(())
@@ -143,8 +143,8 @@ const CACHE_SLACK: u64 = 4;
 const LEAST_CACHE: u64 = 1 << 20;
 
 fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(args.json.as_deref());
-    let engine = engine::open(&args.engine)?;
+    let text = Text::beside(&args.measure.report);
+    let engine = engine::open(&args.measure.engine)?;
     let bytes = args.size.map_or(if engine.kind() == "gpu" { GPU_ARRAY } else { CPU_ARRAY }, |b| b.0);
     text.line(format_args!("# warpbell {}  bench array  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     let _stop = interrupt.stops(&engine);
@@ -152,21 +152,21 @@ fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let volume = Volume::on(&engine, [Drive::create("soft:mem", bytes, &Consent::none())?]).build()?;
     let cache = Cache::on(&volume)
         .bytes((bytes + bytes / CACHE_SLACK).max(LEAST_CACHE))
-        .page(args.page_size.0 as usize)
+        .page(args.page.page_size.0 as usize)
         .build()?;
-    text.line(format_args!("# {volume}  page {}  cache {}", args.page_size, Bytes(cache.bytes())))?;
+    text.line(format_args!("# {volume}  page {}  cache {}", args.page.page_size, Bytes(cache.bytes())))?;
     let bench = ArrayBench::new(&volume, &cache, bytes / 8)?;
-    text.line(format_args!("# {} elements of 8 bytes  runs {}  median", bench.elements(), args.runs))?;
+    text.line(format_args!("# {} elements of 8 bytes  runs {}  median", bench.elements(), args.measure.runs))?;
     text.line(format_args!("{}", array::HEAD))?;
     let mut printed = Ok(());
-    let rows = bench.run(args.runs, |row| {
+    let rows = bench.run(args.measure.runs, |row| {
         if printed.is_ok() {
             printed = text.line(format_args!("{row}"));
         }
     })?;
     printed?;
-    if let Some(path) = &args.json {
-        let config = json!({ "bytes": bytes, "page_bytes": args.page_size, "runs": args.runs });
+    if let Some(path) = &args.measure.report.json {
+        let config = json!({ "bytes": bytes, "page_bytes": args.page.page_size, "runs": args.measure.runs });
         let path_taken = Some(device::path(&volume));
         output::write_json(&Report::new("bench array", config, &engine, path_taken, rows), path)?;
     }

@@ -4,10 +4,10 @@ use crate::args::DeviceArgs;
 use crate::output::{Failure, Text};
 use std::path::PathBuf;
 use warpbell::bench::report::PathReport;
-use warpbell::bench::units::Bytes;
 use warpbell::engine::Engine;
 use warpbell::memory::ladder::RungChoice;
 use warpbell::storage::{Consent, Drive, DriveSpec, Plan, Volume};
+use warpbell::units::Bytes;
 
 /// The PE's number in a specification.
 const PE: &str = "{pe}";

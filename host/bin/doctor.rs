@@ -11,7 +11,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         None => (Sysfs::system(), GpuFacts::gather()),
     };
     let report = examine(&sysfs, &facts, &args.require);
-    match &args.json {
+    match &args.json.json {
         Some(to) => crate::output::write_json(&report, to)?,
         None => say!("{report}")?,
     }

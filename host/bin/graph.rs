@@ -9,7 +9,6 @@ use serde_json::json;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
 use warpbell::bench::report::{PathReport, Report, nanoseconds};
-use warpbell::bench::units::{Bytes, BytesOrShare, grouped};
 use warpbell::engine::Engine;
 use warpbell::graph::output::{Output, Values};
 use warpbell::graph::verify::{self, VerifyError};
@@ -19,6 +18,7 @@ use warpbell::graph::{
     Placement, Sssp, SsspOptions, SsspResult, UNREACHED, WeightMode, hub, teps,
 };
 use warpbell::storage::{Cache, Volume};
+use warpbell::units::{Bytes, BytesOrShare, grouped};
 
 /// What is computed.
 pub enum Algorithm {
@@ -56,7 +56,7 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     let job = match command {
         GraphCommand::Bfs { sources, pes, transport, graph } => {
             let job = Job { algorithm: Algorithm::Bfs, sources, graph };
-            if pes.is_some() || transport.is_some() || world::launched()?.is_some() {
+            if pes.is_some() || transport.transport.is_some() || world::launched()?.is_some() {
                 return partitioned::run(&job, &WorldArgs { pes, transport }, interrupt);
             }
             job
@@ -90,7 +90,7 @@ impl Job {
 
     fn run(&self, interrupt: &Interrupt) -> Result<(), Failure> {
         let args = &self.graph;
-        let text = Text::beside(args.json.as_deref());
+        let text = Text::beside(&args.report);
         let loaded = self.load()?;
         let csr = &loaded.csr;
         // What cannot work is said before a device is touched.
@@ -132,7 +132,7 @@ impl Job {
             let _noted = interrupt.is_noted();
             output.finish(csr.ids(), outcome.values())?;
         }
-        if let Some(path) = &args.json {
+        if let Some(path) = &args.report.json {
             let results = json!({ "graph": facts(&loaded), "runs": runs, "summary": summary });
             output::write_json(&Report::new(self.name(), self.config(&store), &engine, store.path, results), path)?;
         }
@@ -453,16 +453,16 @@ impl Job {
             Edges::Gpu => (Placement::Gpu, None),
             Edges::Storage => {
                 let plan = GraphOnEngine::plan(csr, self.needs());
-                let volume = device::volume(&args.device, engine, &plan, args.page_size)?;
+                let volume = device::volume(&args.device, engine, &plan, args.page.page_size)?;
                 let bytes = cache_bytes(args, self.edge_bytes(csr));
-                let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page_size)).build()?;
+                let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page.page_size)).build()?;
                 (Placement::Storage(cache.clone()), Some(Storage { volume, cache }))
             }
         };
         match &storage {
             None => text.line(format_args!("edges in {placement} memory ({})", Bytes(self.edge_bytes(csr))))?,
             Some(s) => {
-                let (page, cache, edges) = (args.page_size, Bytes(s.cache.bytes()), Bytes(self.edge_bytes(csr)));
+                let (page, cache, edges) = (args.page.page_size, Bytes(s.cache.bytes()), Bytes(self.edge_bytes(csr)));
                 let rest = format!("  page {page}  cache {cache} (of {edges} of edges)");
                 device::announce(&s.volume, &rest, args.verbose, text)?;
             }

@@ -5,13 +5,13 @@ use crate::output::{Failure, say};
 use serde::Serialize;
 use std::path::PathBuf;
 use warpbell::bench::report::SCHEMA;
-use warpbell::bench::units::Bytes;
 use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
 use warpbell::memory::Space;
 use warpbell::pci::{NvmeFunction, nvme_functions};
 use warpbell::shmem::bootstrap::Launched;
 use warpbell::shmem::{TransportFacts, transports};
+use warpbell::units::Bytes;
 
 #[derive(Serialize)]
 struct Info {
@@ -131,7 +131,7 @@ impl WorldFacts {
 
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     let info = gather();
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.json.json {
         return crate::output::write_json(&info, path);
     }
     say!("warpbell {}", info.version)?;

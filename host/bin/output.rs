@@ -1,5 +1,6 @@
 //! Standard output, error lines and exit codes.
 
+use crate::args::ReportArgs;
 use std::error::Error;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -61,8 +62,8 @@ pub struct Text {
 
 impl Text {
     /// Lines beside a report that `--json` asks for: none when the report itself goes to standard output.
-    pub fn beside(json: Option<&Path>) -> Self {
-        Self { quiet: json == Some(Path::new("-")), prefix: "" }
+    pub fn beside(report: &ReportArgs) -> Self {
+        Self { quiet: report.json.as_deref() == Some(Path::new("-")), prefix: "" }
     }
 
     /// No lines: of a PE that another one speaks for.

@@ -12,12 +12,12 @@ use std::sync::mpsc;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary};
 use warpbell::bench::report::{PathReport, Report, nanoseconds};
-use warpbell::bench::units::{Bytes, grouped};
 use warpbell::graph::output::Output;
 use warpbell::graph::partition::{Deal, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph};
 use warpbell::graph::{BfsResult, GraphError, Loaded, Placement};
 use warpbell::shmem::{ShmemError, World};
 use warpbell::storage::{Cache, Volume};
+use warpbell::units::{Bytes, grouped};
 
 /// One PE's part, for people and programs.
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     let plan = world::Plan::new(world, &args.engine)?;
     // What cannot work is said before a device is touched.
     device::of_pe(&args.device, 0, plan.pes())?;
-    let text = if plan.speaks() { Text::beside(args.json.as_deref()) } else { Text::none() };
+    let text = if plan.speaks() { Text::beside(&args.report) } else { Text::none() };
     let loaded = job.load()?;
     let csr = &loaded.csr;
     let sources = job.sources(csr)?.into_iter().flatten().collect::<Vec<_>>();
@@ -71,7 +71,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
         let _noted = interrupt.is_noted();
         output.finish(csr.ids(), outcome.values())?;
     }
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.report.json {
         let results = json!({ "graph": facts(&loaded), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary });
         let engine = &plan.engines()[0];
         output::write_json(&Report::new(job.name(), config(job, plan.pes()), engine, None, results), path)?;
@@ -91,7 +91,7 @@ fn config(job: &Job, pes: usize) -> serde_json::Value {
         "verify": !args.no_verify,
         "deadline_ns": nanoseconds(args.engine.deadline),
         "warm": args.warm,
-        "page_bytes": args.page_size.0,
+        "page_bytes": args.page.page_size.0,
     })
 }
 
@@ -148,9 +148,9 @@ impl Work<'_> {
             Edges::Gpu => (Placement::Gpu, None),
             Edges::Storage => {
                 let devices = device::of_pe(&args.device, world.my_pe(), world.n_pes())?;
-                let volume = device::volume(&devices, world.engine(), &part.plan(), args.page_size)?;
+                let volume = device::volume(&devices, world.engine(), &part.plan(), args.page.page_size)?;
                 let bytes = cache_bytes(args, part.edge_bytes());
-                let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page_size)).build()?;
+                let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page.page_size)).build()?;
                 (Placement::Storage(cache), Some(volume))
             }
         };

@@ -46,7 +46,7 @@ impl Plan {
         }
         let pes = args.pes.map_or(if gpus > 1 { gpus } else { CPU_PES }, |n| n as usize);
         let engines = (0..pes).map(|pe| open(engine, pe, pes, gpus)).collect::<Result<_, _>>()?;
-        Ok(Self { engines, pes, transport: args.transport, first: 0, ranks: Mutex::new(None) })
+        Ok(Self { engines, pes, transport: args.transport.transport, first: 0, ranks: Mutex::new(None) })
     }
 
     /// One PE: this process, as its launcher numbers it. Meets the others.
@@ -61,7 +61,7 @@ impl Plan {
         let place = launched.local_rank.unwrap_or(launched.rank);
         let engines = vec![open(engine, place, launched.local_size.unwrap_or(size), gpus)?];
         let ranks = Mutex::new(bootstrap::from_env()?);
-        Ok(Self { engines, pes: size, transport: args.transport, first: launched.rank, ranks })
+        Ok(Self { engines, pes: size, transport: args.transport.transport, first: launched.rank, ranks })
     }
 
     /// PEs of the world.

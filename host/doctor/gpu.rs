@@ -5,9 +5,9 @@ use super::gpu_facts::{Gpu, GpuFacts, Virtualization, runs_on};
 use super::machine::Machine;
 use super::nvidia;
 use super::process::{Access, capability};
-use crate::bench::units::Bytes;
 use crate::cuda::WritesOrdering;
 use crate::pci::{Bdf, Found, Function, Sysfs, memory_bars, resizable_bars};
+use crate::units::Bytes;
 
 /// PCI-SIG's number for NVIDIA.
 const VENDOR_NVIDIA: u16 = 0x10de;

@@ -4,9 +4,9 @@ use super::check::{Area, Check, Checks};
 use super::machine::{IommuState, Machine, Vendor};
 use super::nvme::Controller;
 use super::process::{Access, Limit, capability};
-use crate::bench::units::Bytes;
 use crate::pci::Sysfs;
 use crate::rdma::RdmaDevice;
+use crate::units::Bytes;
 
 /// Queues and bounce slots of a volume of usual size: 8 pairs of 1024 entries with 4 KiB each take 33 MiB.
 const MEMLOCK_USUAL: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! PCI functions: addresses as people write them, and the tree that they stand in.
+//! PCI functions: addresses as people write them, the tree that they stand in, who uses them, and how they change drivers.
 
 mod acs;
 mod bars;

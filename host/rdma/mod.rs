@@ -1,10 +1,12 @@
-//! RDMA devices as the kernel shows them: ports, addresses, and what decides how their packets travel.
+//! RDMA adapters whose send queues kernels fill, and RDMA devices as the kernel shows them: ports, addresses, and what decides how
+//! their packets travel.
 //!
-//! [`Adapter`] is what all adapters look like to the rest; [`QueueMemory`] is what kernels share with them; [`served`] is
-//! how a CPU thread takes an adapter's place at those rings.
+//! [`Adapter`] is what all adapters look like to the rest, and [`open()`] opens one: an mlx5 NIC, whose doorbells kernels ring, or any
+//! device by verbs calls of a CPU thread. [`QueueMemory`] is what kernels share with an adapter; [`served`] is how a CPU thread takes an
+//! adapter's place at those rings; [`Poster`] posts to them from the CPU.
 //!
 //! What describes devices reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs), so it works on a recorded tree; on the
-//! machine itself [`Bridging`] asks the kernel as well. No device is opened and no library is loaded: no rights are needed.
+//! machine itself [`Bridging`] asks the kernel as well. That part opens no device and loads no library, and needs no rights.
 
 mod adapter;
 mod choice;

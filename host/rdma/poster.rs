@@ -29,7 +29,9 @@ pub enum PostError {
         number: u32,
     },
     /// Rings that cannot be.
-    #[error("queue pair {number:#x}: a ring of {blocks} blocks")]
+    #[error(
+        "queue pair {number:#x}: a ring of {blocks} blocks cannot be posted to; give its plan a power of two from 2 to 32768"
+    )]
     Ring {
         /// Queue pair.
         number: u32,

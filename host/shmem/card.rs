@@ -6,6 +6,7 @@ use super::network::{BOUNCE_BYTES, NetworkSettings, Transport};
 use super::{ShmemError, world};
 use crate::cuda::{PhysicalMemory, Sharing};
 use crate::engine::{Engine, abi};
+use crate::this_host::{self, Machine};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -20,7 +21,7 @@ const GPU_HEAP: usize = 1 << 30;
 /// A host, whatever its processes call it: the same until it is started again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct HostId {
-    /// `/proc/sys/kernel/random/boot_id`.
+    /// The machine's boot.
     boot: String,
     /// Its name, which containers have of their own.
     pub(crate) name: String,
@@ -40,19 +41,12 @@ impl HostId {
 
     /// This host, called so by the program, or by the environment, or by itself.
     pub(crate) fn called(name: Option<String>) -> Self {
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let variable = || std::env::var(HOST_VARIABLE).ok().filter(|name| !name.trim().is_empty());
         let called = name.or_else(variable);
-        let net = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
-        Self {
-            boot: read("/proc/sys/kernel/random/boot_id"),
-            name: called.unwrap_or_else(|| read("/proc/sys/kernel/hostname")),
-            net: net.to_string_lossy().into_owned(),
-        }
+        let machine = Machine::here();
+        Self { boot: machine.boot().to_owned(), name: called.unwrap_or_else(this_host::name), net: machine.network() }
     }
-}
 
-impl HostId {
     /// Whether both are on one machine and in one network namespace, whatever they call it: Unix sockets reach.
     pub(super) fn is_machine_of(&self, other: &Self) -> bool {
         (&self.boot, &self.net) == (&other.boot, &other.net)

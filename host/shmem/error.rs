@@ -73,7 +73,7 @@ pub enum ShmemError {
         max: usize,
     },
     /// Memory of another world.
-    #[error("this symmetric array belongs to another world")]
+    #[error("this symmetric array belongs to another world; use it with the one that allocated it")]
     Foreign,
     /// The heap is full.
     #[error(
@@ -150,7 +150,7 @@ pub enum ShmemError {
         bytes: usize,
     },
     /// Source and destination are not apart.
-    #[error("{call}: source and destination overlap")]
+    #[error("{call}: source and destination overlap; give it two arrays, or parts that do not")]
     Overlap {
         /// The call.
         call: &'static str,

@@ -449,6 +449,7 @@ impl<'a> KernelArg<'a> for &'a World {
     }
 }
 
+mod gpu_sharers;
 mod local;
 #[cfg(test)]
 mod tests;

@@ -180,7 +180,7 @@ pub enum ManifestError {
     #[error("no manifest: the first bytes are not `warpbell`; nothing was stored there yet, or it is not warpbell's")]
     Absent,
     /// Cut off.
-    #[error("the manifest is cut off: {bytes} bytes of {needed}")]
+    #[error("the manifest is cut off: {bytes} bytes of {needed}; store the data again")]
     Truncated {
         /// Bytes given.
         bytes: usize,
@@ -258,7 +258,9 @@ pub enum ManifestError {
         asked: ElementType,
     },
     /// Stored data does not have the checksum that the manifest names.
-    #[error("array `{name}` is damaged: its data has checksum {computed:#018x}, the manifest says {found:#018x}")]
+    #[error(
+        "array `{name}` is damaged: its data has checksum {computed:#018x}, the manifest says {found:#018x}; store it again"
+    )]
     Data {
         /// Which.
         name: String,

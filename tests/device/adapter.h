@@ -3,12 +3,9 @@
 // block that it has fetched, so that a block that is rung for before it is written whole is found out.
 #pragma once
 
-#include <warpbell/kernel.h>
 #include <warpbell/mlx5.cuh>
 
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -16,18 +13,11 @@
 #include <thread>
 #include <vector>
 
+#include "model.h"
+
 namespace model {
 
-using namespace warpbell;
 using namespace warpbell::mlx5;
-
-[[noreturn]] inline void fail(const std::string& what) {
-  std::fprintf(stderr, "FAILED: %s\n", what.c_str());
-  std::exit(1);
-}
-inline void check(bool ok, const std::string& what) {
-  if (!ok) fail(what);
-}
 
 constexpr uint32_t first_number = 0xabcd00;
 constexpr uint32_t data_key = 0x00204500, staging_key = 0x00101200;
@@ -42,7 +32,7 @@ struct options {
   bool consistency = false;  // what reads and fetches land is held back until a flush
   bool near = false;
   uint32_t first_ticket = 0;
-  uint64_t deadline_ns = 60ull * 1000 * 1000 * 1000;
+  uint64_t deadline_ns = long_enough_ns;
   uint32_t seed = 1;
 };
 
@@ -53,13 +43,9 @@ struct fault {
   uint32_t vendor = 0;
 };
 
-class adapter {
+class adapter : public host_words {
  public:
-  explicit adapter(const options& o) : opt(o), random(o.seed), faults(o.queues) {
-    ctl.stop = reinterpret_cast<uint64_t>(&stop_word);
-    ctl.abort = reinterpret_cast<uint64_t>(&abort_word);
-    ctl.error_log = reinterpret_cast<uint64_t>(&log);
-    ctl.deadline_ns = opt.deadline_ns;
+  explicit adapter(const options& o) : host_words(o.deadline_ns), opt(o), random(o.seed), faults(o.queues) {
     queues.resize(opt.queues);
     for (uint32_t i = 0; i < opt.queues; ++i) {
       sides.emplace_back(new side(*this, i));
@@ -93,11 +79,7 @@ class adapter {
   }
 
   options opt;
-  wb_control ctl = {};
   std::vector<wb_send_queue> queues;
-  wb_error_log log = {};
-  alignas(64) uint32_t stop_word = 0;
-  alignas(64) uint32_t abort_word = 0;
   alignas(64) uint32_t paused = 0;   // not 0: nothing is fetched
   alignas(64) uint32_t release = 0;  // not 0: what is held back completes
   std::mt19937 random;
@@ -234,7 +216,7 @@ class adapter {
         const uint64_t block = (address - base) / staging_bytes;
         check((address - base) % staging_bytes + bytes <= staging_bytes, "more than a block's staging");
         // Its own, or for a flush that of what it is behind.
-      check(((next - block) & (blocks - 1)) <= (flush ? 2u : 0u), "staging of another block");
+        check(((next - block) & (blocks - 1)) <= (flush ? 2u : 0u), "staging of another block");
         return piece{reinterpret_cast<char*>(address - staging_shift), bytes};
       }
       check(key == data_key, "a local key that was never given out");
@@ -419,18 +401,5 @@ class adapter {
   std::thread service;
   alignas(64) uint32_t ended = 0;
 };
-
-// Runs a kernel on `blocks` blocks of one warp, all at once.
-template <class F> void run(uint32_t blocks, F lane) {
-  struct local {
-    static void call(void* const* p) { (*static_cast<F*>(p[0]))(); }
-  };
-  void* parameters[] = {&lane};
-  std::vector<std::thread> warps;
-  for (uint32_t b = 0; b < blocks; ++b) {
-    warps.emplace_back([&, b] { cpu::run_block(&local::call, parameters, b, blocks, warp::width); });
-  }
-  for (auto& w : warps) w.join();
-}
 
 }  // namespace model

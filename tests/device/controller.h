@@ -2,11 +2,9 @@
 // them. It checks what it is given (order of tickets, identifiers in use, ranges) and completes commands in a random order.
 #pragma once
 
-#include <warpbell/kernel.h>
 #include <warpbell/volume.cuh>
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -15,17 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "model.h"
+
 namespace model {
-
-using namespace warpbell;
-
-[[noreturn]] inline void fail(const std::string& what) {
-  std::fprintf(stderr, "FAILED: %s\n", what.c_str());
-  std::exit(1);
-}
-inline void check(bool ok, const std::string& what) {
-  if (!ok) fail(what);
-}
 
 constexpr uint32_t page_shift = 12;
 constexpr uint32_t media_error = 0x281;  // unrecovered read error: type 2, code 81h (NVMe Base 2.1, 4.2.3)
@@ -40,25 +30,20 @@ struct options {
   uint64_t device_blocks = 4096;
   uint32_t first_ticket = 0;
   bool bounce = true;
-  uint64_t deadline_ns = 60ull * 1000 * 1000 * 1000;
+  uint64_t deadline_ns = long_enough_ns;
   uint32_t seed = 1;
 };
 
 // What the controller does with a command, by its first volume block.
 enum class fate { normal, media, lost };
 
-class controller {
+class controller : public host_words {
  public:
-  explicit controller(const options& o) : opt(o), random(o.seed) {
+  explicit controller(const options& o) : host_words(o.deadline_ns), opt(o), random(o.seed) {
     data.resize((opt.devices * opt.device_blocks) << opt.block_shift);
     for (uint32_t d = 0; d < opt.devices; ++d) {
       for (uint32_t i = 0; i < opt.queues; ++i) sides.emplace_back(new side(*this, d, i));
     }
-    ctl = wb_control{};
-    ctl.stop = reinterpret_cast<uint64_t>(&stop_word);
-    ctl.abort = reinterpret_cast<uint64_t>(&abort_word);
-    ctl.error_log = reinterpret_cast<uint64_t>(&log);
-    ctl.deadline_ns = opt.deadline_ns;
     volume = wb_volume{};
     volume.control = reinterpret_cast<uint64_t>(&ctl);
     volume.stats = reinterpret_cast<uint64_t>(stats);
@@ -127,14 +112,10 @@ class controller {
   }
 
   options opt;
-  wb_control ctl;
   wb_volume volume;
   std::vector<wb_queue> queues;
   std::vector<char> data;
-  wb_error_log log = {};
   wb_stats stats[WB_STATS_STRIPES] = {};
-  alignas(64) uint32_t stop_word = 0;
-  alignas(64) uint32_t abort_word = 0;
   alignas(64) uint32_t release_lost = 0;  // not 0: commands that were held back are completed now
   uint32_t slow = 2;                      // one in `slow` looks at a command completes it
   fate (*plan)(uint64_t block) = [](uint64_t) { return fate::normal; };
@@ -327,18 +308,5 @@ class controller {
   std::thread service;
   alignas(64) uint32_t ended = 0;
 };
-
-// Runs a kernel on `blocks` blocks of one warp, all at once.
-template <class F> void run(uint32_t blocks, F lane) {
-  struct local {
-    static void call(void* const* p) { (*static_cast<F*>(p[0]))(); }
-  };
-  void* parameters[] = {&lane};
-  std::vector<std::thread> warps;
-  for (uint32_t b = 0; b < blocks; ++b) {
-    warps.emplace_back([&, b] { cpu::run_block(&local::call, parameters, b, blocks, warp::width); });
-  }
-  for (auto& w : warps) w.join();
-}
 
 }  // namespace model

@@ -65,7 +65,9 @@ pub enum RdmaBenchError {
         failure: Option<String>,
     },
     /// The other side's message did not come.
-    #[error("messages of {bytes} bytes: message {number} of the other side did not come within {waited:?}")]
+    #[error(
+        "messages of {bytes} bytes: message {number} of the other side did not come within {waited:?}; see what became of it"
+    )]
     NotComing {
         /// Of one message.
         bytes: u64,
@@ -83,7 +85,7 @@ pub enum RdmaBenchError {
         reason: String,
     },
     /// The sides do not measure the same.
-    #[error("the two sides do not measure the same: here {here}, there {there}")]
+    #[error("the two sides do not measure the same: here {here}, there {there}; give both the same flags")]
     Different {
         /// Here.
         here: String,
@@ -91,7 +93,7 @@ pub enum RdmaBenchError {
         there: String,
     },
     /// It takes two.
-    #[error("a measurement is between two sides, and there are {0} ranks")]
+    #[error("a measurement is between two sides, and there are {0} ranks; start two")]
     NotTwo(usize),
     /// Too little for the figures that are asked for.
     #[error(

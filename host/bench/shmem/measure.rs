@@ -7,7 +7,7 @@ use super::setting::{GUARD, Setting, Shape, Spans};
 use super::test::{Family, Test};
 use crate::args;
 use crate::bench::report::Spread;
-use crate::engine::{Args, Engine, Grid};
+use crate::engine::{Args, Grid};
 use crate::memory::{Place, Region};
 use crate::shmem::{Sym, World};
 use bytemuck::{Pod, Zeroable};
@@ -60,16 +60,7 @@ impl<'a> ShmemBench<'a> {
     pub fn new(world: &'a World, setting: Setting) -> Result<Self, ShmemBenchError> {
         setting.check()?;
         let engine = world.engine();
-        let mine = identity(engine);
-        let sharing = match &mine {
-            Some(_) => {
-                world.allgather(&mine.clone().unwrap_or_default())?.iter().filter(|i| Some(*i) == mine.as_ref()).count()
-            }
-            None => {
-                world.allgather(&[])?;
-                1
-            }
-        };
+        let sharing = world.gpu_sharers()?;
         let mut most = Spans { source: 0, target: 0 };
         for bytes in setting.sizes(engine) {
             let shape = setting.shape(engine, sharing, &kernel(&setting, bytes, false), bytes)?;
@@ -397,18 +388,11 @@ fn kernel(setting: &Setting, bytes: u64, raw: bool) -> String {
     }
 }
 
-/// What names a GPU of this or another host; `None` for CPU threads, of which there are always more.
-fn identity(engine: &Engine) -> Option<Vec<u8>> {
-    let gpu = engine.info().gpu?;
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let place = gpu.bdf.map_or_else(|| gpu.ordinal.to_string(), |bdf| bdf.to_string());
-    Some(format!("{} {place}", host.trim()).into_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench::shmem::AtomicOp;
+    use crate::engine::Engine;
     use std::sync::Mutex;
 
     /// Runs `work` on two PEs, each on one thread.

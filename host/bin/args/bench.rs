@@ -1,13 +1,12 @@
 //! The words of `warpbell bench`.
 
-use super::{DeviceArgs, EngineArgs, Pattern, WorldArgs};
+use super::{DeviceArgs, EngineArgs, MeasureArgs, PageArgs, Pattern, ReportArgs, WorldArgs};
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::bench::rdma;
 use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
-use warpbell::bench::units::{Bytes, parse_duration};
+use warpbell::units::{Bytes, parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -54,9 +53,8 @@ pub struct NvmeArgs {
     /// Times to measure; the median is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// Write the report as JSON to this file, or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub report: ReportArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
@@ -77,14 +75,8 @@ pub struct QueueArgs {
     /// Commands of each submitting thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub commands: Option<u32>,
-    /// Times to measure; the median is reported
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
-    /// Write the report as JSON to this file, or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
     #[command(flatten)]
-    pub engine: EngineArgs,
+    pub measure: MeasureArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -113,14 +105,8 @@ pub struct PostArgs {
     /// Posts in the timed part of a latency
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub iters: u32,
-    /// Times to measure; the median is reported
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
-    /// Write the report as JSON to this file, or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
     #[command(flatten)]
-    pub engine: EngineArgs,
+    pub measure: MeasureArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -128,17 +114,10 @@ pub struct ArrayArgs {
     /// Bytes of the array, all of it in the cache [default: 8G on gpu, 16M on cpu]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
-    /// Cache page, 512 to 64k
-    #[arg(long, value_name = "SIZE", default_value = "4k")]
-    pub page_size: Bytes,
-    /// Times to measure; the median is reported
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
-    /// Write the report as JSON to this file, or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
     #[command(flatten)]
-    pub engine: EngineArgs,
+    pub page: PageArgs,
+    #[command(flatten)]
+    pub measure: MeasureArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -185,16 +164,10 @@ pub struct ShmemArgs {
     /// The same with plain loads and stores, side by side
     #[arg(long)]
     pub raw: bool,
-    /// Times to measure; the median is reported
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
-    /// Write the report as JSON to this file, or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
     #[command(flatten)]
     pub world: WorldArgs,
     #[command(flatten)]
-    pub engine: EngineArgs,
+    pub measure: MeasureArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -271,9 +244,8 @@ pub struct RdmaArgs {
     /// Who posts: kernels on the engine, the CPU on the same rings, the CPU by verbs calls, or one after the other
     #[arg(long, value_enum, default_value_t = InitiatorChoice::Both)]
     pub initiator: InitiatorChoice,
-    /// Write the report as JSON to this file, or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub report: ReportArgs,
     /// perftest's flags that mean nothing here; each has its reason.
     #[arg(short = 'm', long, value_name = "BYTES", hide = true)]
     pub mtu: Option<u32>,

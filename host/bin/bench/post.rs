@@ -9,8 +9,8 @@ use warpbell::bench::post::{self, PostSetting};
 use warpbell::bench::report::{Report, nanoseconds};
 
 pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(args.json.as_deref());
-    let engine = engine::open(&args.engine)?;
+    let text = Text::beside(&args.measure.report);
+    let engine = engine::open(&args.measure.engine)?;
     let counts: Vec<u32> = match (&args.blocks[..], engine.kind()) {
         ([], "gpu") => vec![1, 2, 4, 8, 16, 32, 64],
         ([], _) => vec![1, 2],
@@ -19,7 +19,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     text.line(format_args!("# warpbell {}  bench post  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     text.line(format_args!(
         "# ideal adapter: kernels, one warp for each queue pair, that complete everything at once; every work request checked; runs {}",
-        args.runs
+        args.measure.runs
     ))?;
     text.line(format_args!(
         "# write of 8 bytes{}, a work request for each thread, a warp's posted together; ring {} blocks; completions {}",
@@ -42,7 +42,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     text.line(format_args!("{}", post::HEAD))?;
     let mut rows = Vec::new();
     for setting in settings {
-        let row = post::measure(&engine, setting, args.runs)?;
+        let row = post::measure(&engine, setting, args.measure.runs)?;
         text.line(format_args!("{row}"))?;
         rows.push(row);
     }
@@ -57,10 +57,10 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         text.line(format_args!("{row}"))?;
         latencies.push(row);
     }
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.measure.report.json {
         let config = json!({
-            "runs": args.runs, "depth": args.depth, "inline": args.inline, "collapsed": args.collapsed,
-            "deadline_ns": nanoseconds(args.engine.deadline),
+            "runs": args.measure.runs, "depth": args.depth, "inline": args.inline, "collapsed": args.collapsed,
+            "deadline_ns": nanoseconds(args.measure.engine.deadline),
         });
         let results = json!({ "rates": rows, "latencies": latencies });
         output::write_json(&Report::new("bench post", config, &engine, None, results), path)?;

@@ -29,7 +29,7 @@ pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let choice = choice(args)?;
     let engine = open_engine(args)?;
     let _stop = interrupt.stops(&engine);
-    let text = Text::beside(args.json.as_deref());
+    let text = Text::beside(&args.report);
     let job = Job { args, setting, choice, engine };
     match meet(args, &text)? {
         Meeting::Here => job.in_this_process(&text),
@@ -267,7 +267,7 @@ impl Job<'_> {
 
     /// The report, and whether everything arrived as it was sent.
     fn report(&self, tables: &[Table]) -> Result<(), Failure> {
-        if let Some(path) = &self.args.json {
+        if let Some(path) = &self.args.report.json {
             let config = json!({ "setting": self.setting, "deadline_ns": nanoseconds(self.args.engine.deadline) });
             let results: Vec<Value> =
                 tables.iter().map(|t| json!({ "initiator": t.initiator, "path": t.path, "rows": t.rows })).collect();

@@ -18,8 +18,8 @@ pub fn run(args: &ShmemArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     for setting in &settings {
         setting.check()?;
     }
-    let plan = Plan::new(&args.world, &args.engine)?;
-    let text = Text::beside(args.json.as_deref());
+    let plan = Plan::new(&args.world, &args.measure.engine)?;
+    let text = Text::beside(&args.measure.report);
     let heap_bytes = plan
         .engines()
         .first()
@@ -48,7 +48,7 @@ fn settings(args: &ShmemArgs) -> Vec<Setting> {
         window_bytes: args.window.map(|b| b.0),
         bidirectional: args.bidirectional,
         raw: args.raw,
-        runs: args.runs,
+        runs: args.measure.runs,
         ..Setting::new(test)
     };
     match args.test {
@@ -73,7 +73,10 @@ fn measure(
     let line = |words: std::fmt::Arguments<'_>| if speaks { text.line(words) } else { Ok(()) };
     line(format_args!("# warpbell {}  bench shmem  {plan}", env!("CARGO_PKG_VERSION")))?;
     line(format_args!("# transport {}", world.path()))?;
-    line(format_args!("# runs {}, the median is shown; timed inside the kernels; all data verified", args.runs))?;
+    line(format_args!(
+        "# runs {}, the median is shown; timed inside the kernels; all data verified",
+        args.measure.runs
+    ))?;
     let mut rows = Vec::new();
     for setting in settings {
         let mut bench = ShmemBench::new(world, setting.clone())?;
@@ -90,10 +93,10 @@ fn measure(
             rows.push(row);
         }
     }
-    if let (true, Some(path)) = (speaks, &args.json) {
+    if let (true, Some(path)) = (speaks, &args.measure.report.json) {
         let config = json!({
-            "pes": world.n_pes(), "runs": args.runs, "settings": settings,
-            "deadline_ns": nanoseconds(args.engine.deadline),
+            "pes": world.n_pes(), "runs": args.measure.runs, "settings": settings,
+            "deadline_ns": nanoseconds(args.measure.engine.deadline),
         });
         let results = json!({ "engines": engines, "transport": world.path(), "rows": rows });
         output::write_json(&Report::new("bench shmem", config, world.engine(), None, results), path)?;

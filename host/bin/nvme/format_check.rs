@@ -3,9 +3,9 @@
 use super::look::{LookArgs, Looked, print};
 use crate::output::Failure;
 use serde::Serialize;
-use warpbell::bench::units::Bytes;
 use warpbell::nvme::check_format;
 use warpbell::pci::{Sysfs, nvme_listing};
+use warpbell::units::Bytes;
 
 #[derive(Serialize)]
 struct Check {

@@ -3,8 +3,8 @@
 use super::look::{LookArgs, Structure, print};
 use crate::output::Failure;
 use serde::Serialize;
-use warpbell::bench::units::Bytes;
 use warpbell::nvme::{Controller, Ready, WriteCache};
+use warpbell::units::Bytes;
 use warpbell::wire::nvme::fields::{CONTROLLER, NAMESPACE};
 use warpbell::wire::nvme::identify::IdentifyNamespace;
 

@@ -1,13 +1,13 @@
 //! `warpbell nvme list`: the controllers of this machine, whoever drives them, and those that are named.
 
-use super::look::JsonArgs;
+use crate::args::JsonArgs;
 use crate::output::{Failure, line, write_json};
 use clap::Args;
 use serde::Serialize;
 use warpbell::bench::report::SCHEMA;
-use warpbell::bench::units::Bytes;
 use warpbell::pci::{ListedController, Sysfs, in_use, is_vfio, nvme_listing};
 use warpbell::storage::DriveSpec;
+use warpbell::units::Bytes;
 
 #[derive(Args, Clone, Debug)]
 pub struct ListArgs {

@@ -1,10 +1,10 @@
 //! What the commands that only look at a controller share.
 
+use crate::args::JsonArgs;
 use crate::output::{Failure, line};
 use clap::Args;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use std::path::PathBuf;
 use warpbell::bench::report::SCHEMA;
 use warpbell::storage::{DriveSpec, OpenController};
 use warpbell::wire::nvme::fields::Field;
@@ -16,13 +16,6 @@ pub struct LookArgs {
     pub device: String,
     #[command(flatten)]
     pub json: JsonArgs,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct JsonArgs {
-    /// Write JSON instead, to standard output or to this file
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
 }
 
 /// An open controller and what was asked of it.

@@ -324,7 +324,7 @@ pub enum ImportError {
         fault: SerializedFault,
     },
     /// The graph does not fit.
-    #[error("{what}: {} vertices and {} edges need about {} of memory, {} is free", Grouped(.vertices), Grouped(.edges), Size(*.needed), Size(*.free))]
+    #[error("{what}: {} vertices and {} edges need about {} of memory, {} is free; free some, or take a smaller graph", Grouped(.vertices), Grouped(.edges), Size(*.needed), Size(*.free))]
     Memory {
         /// File or generator.
         what: String,
@@ -338,7 +338,7 @@ pub enum ImportError {
         free: u128,
     },
     /// The text does not fit.
-    #[error("{}: {} of text need at least {} of memory, {} is free", path.display(), Size((*.bytes).into()), Size((*.needed).into()), Size((*.free).into()))]
+    #[error("{}: {} of text need at least {} of memory, {} is free; free some, or take a smaller graph", path.display(), Size((*.bytes).into()), Size((*.needed).into()), Size((*.free).into()))]
     LargeText {
         /// File.
         path: PathBuf,

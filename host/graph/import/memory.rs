@@ -75,6 +75,9 @@ mod tests {
     fn a_limit_is_a_limit() {
         assert!(check("g", 1, 1, 100, Some(100)).is_ok());
         let error = check("g", 2, 3, 101, Some(100)).unwrap_err().to_string();
-        assert_eq!(error, "g: 2 vertices and 3 edges need about 101 bytes of memory, 100 bytes is free");
+        assert_eq!(
+            error,
+            "g: 2 vertices and 3 edges need about 101 bytes of memory, 100 bytes is free; free some, or take a smaller graph"
+        );
     }
 }

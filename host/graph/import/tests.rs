@@ -428,7 +428,10 @@ fn what_does_not_fit_is_refused_before_it_is_read() {
         "{found}"
     );
     let found = message(read("g.el", &"1 2\n".repeat(1000), &options));
-    assert_eq!(found, "g.el: 3.9 KiB of text need at least 2.0 KiB of memory, 1000 bytes is free");
+    assert_eq!(
+        found,
+        "g.el: 3.9 KiB of text need at least 2.0 KiB of memory, 1000 bytes is free; free some, or take a smaller graph"
+    );
     let options = LoadOptions { memory: Some(5000), ..Default::default() };
     let found = message(read("g.el", &"1 2\n".repeat(1000), &options));
     assert!(found.contains("2 vertices and 1,000 edges need about"), "{found}");

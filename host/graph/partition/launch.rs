@@ -159,20 +159,8 @@ fn resident_grid(world: &World, engine: &Engine, edges: &str, ids: &str) -> Resu
         fit = fit.min(engine.occupancy(&format!("{kernel}_{edges}_{ids}"), BLOCK_THREADS)?);
     }
     let mut grid = engine.grid(BLOCK_THREADS, fit.max(1));
-    let place = engine.info().gpu.map(|gpu| match gpu.bdf {
-        Some(bdf) => format!("{} {bdf}", host_name()),
-        None => format!("{} gpu {}", host_name(), gpu.ordinal),
-    });
-    let places = world.allgather(place.as_deref().unwrap_or_default().as_bytes())?;
-    if let Some(place) = place {
-        let sharers = places.iter().filter(|p| **p == place.as_bytes()).count().max(1);
-        grid.blocks = (grid.blocks / sharers as u32).max(1);
-    }
+    grid.blocks = (grid.blocks / world.gpu_sharers()? as u32).max(1);
     Ok(grid)
-}
-
-fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 
 /// Identifiers beyond which a bitmap is sent instead of a list: as many as take an eighth of the bitmap's bytes. A list's bits are

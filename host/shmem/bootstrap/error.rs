@@ -133,7 +133,7 @@ pub enum BootstrapError {
     #[error("the ranks do not fit together: {0}")]
     Disagree(String),
     /// More bytes than a message takes.
-    #[error("{bytes} bytes for an exchange between ranks, which takes {most} at most")]
+    #[error("{bytes} bytes for an exchange between ranks, which takes {most} at most; exchange them in parts")]
     TooLarge {
         /// Given.
         bytes: usize,

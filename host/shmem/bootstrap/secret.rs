@@ -1,8 +1,8 @@
 //! The secret that the ranks of one world share.
 
 use super::{BootstrapError, Environment};
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
+use crate::handshake::keyed;
+use hmac::Mac;
 use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -13,8 +13,6 @@ use std::sync::Arc;
 const SHORTEST: usize = 16;
 /// Most bytes.
 const LONGEST: usize = 4096;
-/// Bytes of a block of SHA-256.
-const BLOCK: usize = 64;
 /// Permission bits of others than a file's owner and group: read, write.
 const OTHERS: u32 = 0o006;
 
@@ -34,7 +32,7 @@ impl Secret {
 
     /// A new one from the system's random source, as text that fits into a variable.
     pub fn generate() -> Result<String, BootstrapError> {
-        Ok(random::<32>()?.iter().map(|b| format!("{b:02x}")).collect())
+        crate::random::hex::<32>().map_err(|e| BootstrapError::system("no random bytes from the system", &e))
     }
 
     /// The one in `WARPBELL_SECRET`, or in the file that `WARPBELL_SECRET_FILE` names.
@@ -84,19 +82,6 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
-}
-
-/// HMAC-SHA256 with a key of any length (RFC 2104, FIPS 180-4).
-pub(super) fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    // HMAC's own first step (FIPS 198-1, 4): a key longer than a block is hashed, a shorter one filled up with zeroes.
-    let mut block = [0; BLOCK];
-    if key.len() <= BLOCK {
-        block[..key.len()].copy_from_slice(key);
-    } else {
-        let digest = Sha256::digest(key);
-        block[..digest.len()].copy_from_slice(&digest);
-    }
-    Hmac::new(&block.into())
 }
 
 /// Bytes of the system's random source.

@@ -2,83 +2,35 @@
 
 use super::super::ShmemError;
 use super::super::bootstrap::Route;
-use std::ffi::CStr;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use crate::this_host::{InterfaceAddress, interface_addresses};
+use std::net::IpAddr;
 
 /// The interface, or the address, that PEs of other hosts are to use.
 const VARIABLE: &str = "WARPBELL_INTERFACE";
-
-/// An address of this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
-    interface: String,
-    address: IpAddr,
-}
 
 /// The address that `WARPBELL_INTERFACE` names: its own, or that of the interface with this name.
 pub(in super::super) fn address_of_setting() -> Result<Option<IpAddr>, ShmemError> {
     let Some(text) = std::env::var(VARIABLE).ok().filter(|t| !t.trim().is_empty()) else { return Ok(None) };
     let wrong = |reason: String| ShmemError::Setting { name: VARIABLE, reason };
-    let all = addresses().map_err(|e| wrong(format!("the interfaces of this host cannot be read: {e}")))?;
+    let all = interface_addresses().map_err(|e| wrong(format!("the interfaces of this host cannot be read: {e}")))?;
     named(text.trim(), &all).map(Some).map_err(wrong)
 }
 
-fn named(text: &str, all: &[Found]) -> Result<IpAddr, String> {
+fn named(text: &str, all: &[InterfaceAddress]) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         let is_here = all.iter().any(|f| f.address == address);
         return is_here
             .then_some(address)
             .ok_or_else(|| format!("{address} is no address of this host: {}", listed(all)));
     }
-    let of_it = || all.iter().filter(|f| f.interface == text).map(|f| f.address);
-    let usable = |a: &IpAddr| !matches!(a, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let found = of_it().find(IpAddr::is_ipv4).or_else(|| of_it().find(usable));
+    let of_it = || all.iter().filter(|f| f.interface == text && !f.scoped).map(|f| f.address);
+    let found = of_it().find(IpAddr::is_ipv4).or_else(|| of_it().next());
     found.ok_or_else(|| format!("`{text}` is no interface of this host that has an address: {}", listed(all)))
 }
 
-fn listed(all: &[Found]) -> String {
+fn listed(all: &[InterfaceAddress]) -> String {
     let text: Vec<String> = all.iter().map(|f| format!("{} has {}", f.interface, f.address)).collect();
     if text.is_empty() { "there are none".to_owned() } else { text.join(", ") }
-}
-
-/// Addresses of the interfaces that are up.
-fn addresses() -> io::Result<Vec<Found>> {
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: writes the head of a list, which is freed below.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut all = Vec::new();
-    let mut at = list;
-    while !at.is_null() {
-        // SAFETY: an entry of the list, which stays until it is freed.
-        let entry = unsafe { &*at };
-        at = entry.ifa_next;
-        if entry.ifa_addr.is_null() || entry.ifa_flags & libc::IFF_UP as libc::c_uint == 0 {
-            continue;
-        }
-        // SAFETY: the name is a string, and the address has the length of its family's structure.
-        let (name, family) =
-            unsafe { (CStr::from_ptr(entry.ifa_name), libc::c_int::from((*entry.ifa_addr).sa_family)) };
-        let address = match family {
-            libc::AF_INET => {
-                // SAFETY: as above.
-                let v4 = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
-                IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)))
-            }
-            libc::AF_INET6 => {
-                // SAFETY: as above.
-                let v6 = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
-                IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr))
-            }
-            _ => continue,
-        };
-        all.push(Found { interface: name.to_string_lossy().into_owned(), address });
-    }
-    // SAFETY: the list that getifaddrs made, once.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(all)
 }
 
 /// By which address the others reach PE `pe`, from what each rank's connection to the store shows. Rank 0 may have reached its own
@@ -98,8 +50,9 @@ pub(in super::super) fn reached_at(pe: usize, routes: &[Route]) -> Option<IpAddr
 mod tests {
     use super::*;
 
-    fn found(interface: &str, address: &str) -> Found {
-        Found { interface: interface.to_owned(), address: address.parse().unwrap() }
+    fn found(interface: &str, address: &str) -> InterfaceAddress {
+        let scoped = address.starts_with("fe80:");
+        InterfaceAddress { interface: interface.to_owned(), address: address.parse().unwrap(), scoped }
     }
 
     #[test]
@@ -113,8 +66,6 @@ mod tests {
             let e = named(text, &all).unwrap_err();
             assert!(e.contains(text) && e.contains(word), "{e}");
         }
-        // Every system has this one.
-        assert!(addresses().unwrap().iter().any(|f| f.address.is_loopback()));
     }
 
     #[test]

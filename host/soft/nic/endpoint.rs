@@ -1,9 +1,9 @@
 //! Where an adapter is: what another needs to reach one of its queue pairs, as bytes.
 
 use crate::rdma::QueueAddress;
+use crate::this_host::{self, Machine};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::MetadataExt;
 
 /// Version of the bytes.
 const VERSION: u16 = 1;
@@ -18,7 +18,7 @@ pub(super) struct Endpoint {
     version: u16,
     /// The adapter's number, random.
     pub(super) nic: u128,
-    /// Its host and its network, in which abstract names count.
+    /// Its machine and network namespace, in which abstract names count ([`Machine::number`]).
     pub(super) host: u128,
     /// Its process, for people.
     pub(super) process: u32,
@@ -30,12 +30,12 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn new(nic: u128, unix: Option<String>, tcp: Vec<SocketAddr>) -> Self {
-        Self { version: VERSION, nic, host: host_id(), process: std::process::id(), unix, tcp }
+        Self { version: VERSION, nic, host: Machine::here().number(), process: std::process::id(), unix, tcp }
     }
 
     /// Whether the Unix socket is to be had from here.
     pub(super) fn is_near(&self) -> bool {
-        self.unix.is_some() && self.host == host_id()
+        self.unix.is_some() && self.host == Machine::here().number()
     }
 }
 
@@ -71,50 +71,10 @@ impl PairAddress {
     }
 }
 
-/// This boot of this host, and the network namespace of this process: abstract socket names are the namespace's.
-fn host_id() -> u128 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let hex: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
-    let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino() ^ m.dev() << 32);
-    u128::from_str_radix(&hex, 16).unwrap_or_default() ^ u128::from(network)
-}
-
-/// Addresses of this host's interfaces that are up, others than loopback first.
+/// Addresses of this host's interfaces that are up, others than loopback first; none if the system does not say.
 pub(super) fn interface_addresses() -> Vec<IpAddr> {
-    let mut found = Vec::new();
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: writes one pointer.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return found;
-    }
-    let mut next = list;
-    while !next.is_null() {
-        // SAFETY: an entry of the list, which is freed below.
-        let entry = unsafe { &*next };
-        next = entry.ifa_next;
-        if entry.ifa_addr.is_null() || entry.ifa_flags & libc::IFF_UP as u32 == 0 {
-            continue;
-        }
-        // SAFETY: every address begins with its family.
-        match i32::from(unsafe { (*entry.ifa_addr).sa_family }) {
-            libc::AF_INET => {
-                // SAFETY: the family says what it is; read without alignment.
-                let a = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
-                found.push(IpAddr::from(a.sin_addr.s_addr.to_ne_bytes()));
-            }
-            libc::AF_INET6 => {
-                // SAFETY: as above.
-                let a = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
-                // Those of one link need a scope that the other side does not have.
-                if a.sin6_scope_id == 0 {
-                    found.push(IpAddr::from(a.sin6_addr.s6_addr));
-                }
-            }
-            _ => {}
-        }
-    }
-    // SAFETY: the list that getifaddrs made, once.
-    unsafe { libc::freeifaddrs(list) };
+    let all = this_host::interface_addresses().unwrap_or_default();
+    let mut found: Vec<IpAddr> = all.into_iter().filter(|a| !a.scoped).map(|a| a.address).collect();
     found.sort_by_key(|a| (a.is_loopback(), a.is_ipv6()));
     found.truncate(MOST_ADDRESSES);
     found

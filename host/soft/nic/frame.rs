@@ -1,88 +1,27 @@
-//! What two adapters say to each other over a socket. Greetings have a fixed length; then come sealed frames: a length (u32), that many
-//! bytes, and 32 bytes of HMAC. Integers are little-endian.
+//! What two adapters say to each other over a socket: a greeting, then sealed frames, both as [`crate::handshake`] has them. Integers are
+//! little-endian.
 
-use super::seal::KEY;
+use crate::handshake::Protocol;
 use crate::wire::mlx5::wqe::Remote;
 use crate::wire::mlx5::{Atomic, Failure, Syndrome, VendorSyndrome};
 
-/// Version of the protocol.
-pub(super) const PROTOCOL: u16 = 1;
-const MAGIC: [u8; 8] = *b"warpbnic";
+/// How two adapters greet each other.
+pub(super) const PROTOCOL: Protocol = Protocol {
+    magic: *b"warpbnic",
+    version: 1,
+    initiator: "initiator",
+    responder: "responder",
+    named: true,
+    length_bytes: 8,
+};
 /// Bytes of a greeting.
-pub(super) const GREETING: usize = MAGIC.len() + 2 + 1 + KEY + 2 * 16;
+pub(super) const GREETING: usize = PROTOCOL.greeting_bytes();
 /// Most bytes of data in one frame; longer messages go in several.
 pub const MAX_DATA: usize = 128 << 10;
 /// Most bytes of a frame.
 pub(super) const MAX_FRAME: usize = MAX_DATA + 256;
-/// Bytes of a frame's length.
-pub(super) const LENGTH: usize = 4;
 /// Most bytes of a text.
 const MAX_TEXT: usize = 200;
-
-/// The steps of a greeting, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Initiator: my random number.
-    Hello = 1,
-    /// Responder: mine.
-    Challenge = 2,
-    /// Initiator: proof that I know the key.
-    Proof = 3,
-    /// Responder: and I do.
-    Welcome = 4,
-    /// Responder: that was no proof.
-    Denied = 5,
-    /// Responder: I am another adapter than the one that is meant.
-    Mistaken = 6,
-}
-
-/// One step of a greeting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Greeting {
-    pub(super) version: u16,
-    pub(super) step: Step,
-    /// A random number or a proof.
-    pub(super) bytes: [u8; KEY],
-    /// The adapter that speaks, and the one that is meant.
-    pub(super) from: u128,
-    pub(super) to: u128,
-}
-
-impl Greeting {
-    pub(super) fn new(step: Step, bytes: [u8; KEY], from: u128, to: u128) -> Self {
-        Self { version: PROTOCOL, step, bytes, from, to }
-    }
-
-    pub(super) fn encode(&self) -> [u8; GREETING] {
-        let mut all = [0; GREETING];
-        all[..8].copy_from_slice(&MAGIC);
-        all[8..10].copy_from_slice(&self.version.to_le_bytes());
-        all[10] = self.step as u8;
-        all[11..43].copy_from_slice(&self.bytes);
-        all[43..59].copy_from_slice(&self.from.to_le_bytes());
-        all[59..].copy_from_slice(&self.to.to_le_bytes());
-        all
-    }
-
-    /// `None`: not of this protocol at all.
-    pub(super) fn decode(all: &[u8; GREETING]) -> Option<Self> {
-        let mut r = Reader(all);
-        let magic = r.bytes(8)?;
-        let version = u16::from_le_bytes(r.array()?);
-        let step = match r.u8()? {
-            1 => Step::Hello,
-            2 => Step::Challenge,
-            3 => Step::Proof,
-            4 => Step::Welcome,
-            5 => Step::Denied,
-            6 => Step::Mistaken,
-            _ => return None,
-        };
-        let bytes = r.array()?;
-        let (from, to) = (u128::from_le_bytes(r.array()?), u128::from_le_bytes(r.array()?));
-        (magic == MAGIC).then_some(Self { version, step, bytes, from, to })
-    }
-}
 
 /// What a queue pair is to do with its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -427,17 +366,33 @@ impl Command<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handshake::{Greeting, Initiator, Next, Parties, Responder};
     use proptest::prelude::*;
 
     #[test]
-    fn greetings_come_back() {
-        for step in [Step::Hello, Step::Challenge, Step::Proof, Step::Welcome, Step::Denied, Step::Mistaken] {
-            let g = Greeting::new(step, [7; KEY], 5, u128::MAX);
-            assert_eq!(Greeting::decode(&g.encode()), Some(g));
+    fn the_bytes_are_those_of_version_1() {
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+        let read = |bytes: &[u8]| Greeting::read(&PROTOCOL, bytes).unwrap().unwrap();
+        let names = |from, to| hex(&[u128::to_le_bytes(from), u128::to_le_bytes(to)].concat());
+        let key = [0x5a; 32];
+        let (mut a, hello) = Initiator::with_number(&PROTOCOL, &key, Parties { from: 5, to: 9 }, [1; 32]);
+        assert_eq!(hex(&hello), format!("{}010001{}{}", hex(b"warpbnic"), "01".repeat(32), names(5, 9)));
+        let mut b = Responder::new(&PROTOCOL, &key, 9);
+        let Ok(Next::Say(challenge)) = b.hear_with(&read(&hello), || Ok([2; 32])) else { panic!() };
+        assert_eq!(hex(&challenge), format!("{}010002{}{}", hex(b"warpbnic"), "02".repeat(32), names(9, 5)));
+        let Ok(Next::Say(proof)) = a.hear(&read(&challenge)) else { panic!() };
+        assert_eq!(hex(&proof[11..43]), "910bae5bc079395bc79df0e22d944a404d0e45a77eae6595874cc2d97d11c05f");
+        let Ok(Next::Open { say: welcome, seals: mut theirs, .. }) = b.hear(&read(&proof)) else { panic!() };
+        assert_eq!(hex(&welcome[11..43]), "fd46aca112ce967d73d90f912af2db31a29697b398d9e3b378145d00fbff580c");
+        let Ok(Next::Open { seals: mut ours, .. }) = a.hear(&read(&welcome)) else { panic!() };
+        for (seal, tag) in [
+            (&mut ours.ours, "933c653bffe598b545d051177bd073a573299e399ce9539fb51c34d335b21bef"),
+            (&mut theirs.ours, "5b56f77cd8a23cb4c41b1e88f4466992a9b8e631adb70e5ebc772acf5482f777"),
+        ] {
+            let mut frame = Vec::new();
+            seal.close(&Frame::Ping.encode(), &mut frame);
+            assert_eq!(hex(&frame), format!("0100000001{tag}"));
         }
-        let mut other = Greeting::new(Step::Hello, [0; KEY], 0, 0).encode();
-        other[0] ^= 1;
-        assert_eq!(Greeting::decode(&other), None);
     }
 
     fn action() -> impl Strategy<Value = Atomic> {

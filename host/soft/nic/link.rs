@@ -1,11 +1,9 @@
 //! The way from one service thread to another adapter: a connection that is made anew when it is cut.
 
-use super::config::Timeouts;
+use super::config::{Key, Timeouts};
 use super::endpoint::Endpoint;
 use super::frame::Frame;
-use super::seal::KEY;
 use super::wire::{Cut, Wire};
-use crate::random;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::Sender;
@@ -82,13 +80,12 @@ impl Link {
         format!("the adapter of process {} at {at}", self.peer.process)
     }
 
-    fn connect(&mut self, me: u128, key: &[u8; KEY], now: Instant) -> Result<(), Cut> {
+    fn connect(&mut self, me: u128, key: &Key, now: Instant) -> Result<(), Cut> {
         let address = self.addresses.get(self.attempt % self.addresses.len().max(1));
         self.attempt += 1;
         let address = address.ok_or(Cut::Garbage(
             "it listens on no address that this host reaches: give its adapter one to listen on",
         ))?;
-        let number = random::bytes()?;
         let socket = Socket::new(Domain::from(i32::from(address.family())), Type::STREAM.nonblocking(), None)?;
         if !address.is_unix() {
             prepare(&socket)?;
@@ -98,7 +95,7 @@ impl Link {
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {}
             Err(e) => return Err(e.into()),
         }
-        let mut wire = Wire::initiate(socket, me, self.peer.nic, key, number);
+        let mut wire = Wire::initiate(socket, me, self.peer.nic, key);
         wire.pump()?;
         self.next_try = now + ATTEMPT;
         self.wire = Some(wire);
@@ -130,7 +127,7 @@ impl Link {
     }
 
     /// Keeps the connection: makes it if it is `wanted`, writes and reads. Answers whether anything moved.
-    pub(super) fn pump(&mut self, me: u128, key: &[u8; KEY], t: &Timeouts, wanted: bool, now: Instant) -> bool {
+    pub(super) fn pump(&mut self, me: u128, key: &Key, t: &Timeouts, wanted: bool, now: Instant) -> bool {
         let wanted = wanted || !self.waiters.is_empty();
         if self.wire.is_none()
             && wanted

@@ -47,7 +47,6 @@ mod link;
 mod memory;
 mod pair;
 mod requester;
-mod seal;
 mod service;
 #[cfg(test)]
 mod tests;

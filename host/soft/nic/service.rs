@@ -6,7 +6,6 @@ use super::link::{Link, Waiter, prepare, watch};
 use super::memory::lock;
 use super::requester::{Requester, Route};
 use super::wire::{Cut, Wire};
-use crate::random;
 use crate::wire::mlx5::Syndrome;
 use socket2::Socket;
 use std::collections::HashMap;
@@ -211,18 +210,13 @@ impl Service {
             tracing::warn!("{strangers} connections that have not said who they are: another one is turned away");
             return;
         }
-        match random::bytes() {
-            Ok(number) => {
-                let wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key.0, number);
-                self.incoming.push(Incoming { wire });
-            }
-            Err(e) => tracing::warn!("no random bytes from the system: {e}"),
-        }
+        let wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key);
+        self.incoming.push(Incoming { wire });
     }
 
     fn pump_links(&mut self, now: Instant) -> usize {
         let Self { core, links, pairs, .. } = self;
-        let (me, key, t) = (core.endpoint.nic, &core.config.key.0, &core.config.timeouts);
+        let (me, key, t) = (core.endpoint.nic, &core.config.key, &core.config.timeouts);
         let mut done = 0;
         for (nic, link) in links.iter_mut() {
             let wanted = pairs.iter().any(|p| p.link() == Some(*nic) && p.needs_link());

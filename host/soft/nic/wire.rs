@@ -1,7 +1,8 @@
 //! One connection between two adapters, without waiting: greeting, then sealed frames.
 
-use super::frame::{GREETING, Greeting, LENGTH, MAX_FRAME, PROTOCOL, Step};
-use super::seal::{End, Greeted, KEY, Seal};
+use super::config::Key;
+use super::frame::{GREETING, MAX_FRAME, PROTOCOL};
+use crate::handshake::{Broken, Fault, Greeting, Initiator, LENGTH, Next, Parties, Refusal, Responder, Seals, TAG};
 use socket2::Socket;
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
@@ -9,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Most bytes that are read ahead.
-const READ_AHEAD: usize = 2 * (MAX_FRAME + LENGTH + KEY);
+const READ_AHEAD: usize = 2 * (MAX_FRAME + LENGTH + TAG);
 /// Bytes of one read.
 const CHUNK: usize = 64 << 10;
 /// Bytes under way of which the kernel's word that they arrive is a sign of life: what is behind them cannot be heard before.
@@ -33,21 +34,41 @@ pub(super) enum Cut {
     Fault,
 }
 
+impl Cut {
+    /// What the side that connects makes of a greeting that came to nothing.
+    fn of_greeting(fault: Fault) -> Self {
+        match fault {
+            Fault::Version(_) => Self::Garbage("the other side is of another release: use the same on both"),
+            Fault::Secret => {
+                Self::Denied("the keys of the two sides differ: both must belong to one world, with one secret")
+            }
+            Fault::Mistaken => Self::Garbage("another adapter has its address now: the one that is meant is gone"),
+            Fault::OutOfTurn => Self::Garbage("a step of the greeting out of turn"),
+            Fault::Random(e) => Self::Io(e),
+        }
+    }
+
+    /// What the side that is connected to makes of it.
+    fn of_being_greeted(fault: Fault) -> Self {
+        match fault {
+            Fault::Secret => Self::Denied("it could not prove that it knows this world's key"),
+            Fault::Mistaken => Self::Garbage("it looks for an adapter that had this address before"),
+            other => Self::of_greeting(other),
+        }
+    }
+}
+
 enum Phase {
     /// The socket is not connected yet.
     Connecting,
-    /// Initiator: has said hello.
-    Hello(Greeting),
-    /// Initiator: has proved itself.
-    Proved(Greeted),
-    /// Responder: expects a hello.
-    Expecting,
-    /// Responder: has said its number.
-    Challenged(Greeted, u128),
+    /// Greets the other side.
+    Greeting(Box<Initiator>),
+    /// Is greeted by it.
+    Greeted(Box<Responder>),
     /// Frames go both ways.
-    Open,
-    /// Says its last word, and then closes.
-    Leaving,
+    Open(Box<Seals>),
+    /// Says its last word, and then closes for this reason.
+    Leaving(Fault),
 }
 
 /// A connection.
@@ -55,14 +76,12 @@ pub(super) struct Wire {
     socket: Socket,
     me: u128,
     peer: u128,
-    key: [u8; KEY],
-    number: [u8; KEY],
+    key: Key,
     phase: Phase,
     inbox: Vec<u8>,
     taken: usize,
     outbox: Vec<u8>,
     sent: usize,
-    seals: Option<(Seal, Seal)>,
     started: Instant,
     heard: Instant,
     spoke: Instant,
@@ -71,20 +90,18 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    fn new(socket: Socket, me: u128, peer: u128, key: &[u8; KEY], number: [u8; KEY], phase: Phase) -> Self {
+    fn new(socket: Socket, me: u128, peer: u128, key: &Key, phase: Phase) -> Self {
         let now = Instant::now();
         Self {
             socket,
             me,
             peer,
             key: *key,
-            number,
             phase,
             inbox: Vec::new(),
             taken: 0,
             outbox: Vec::new(),
             sent: 0,
-            seals: None,
             started: now,
             heard: now,
             spoke: now,
@@ -93,21 +110,21 @@ impl Wire {
         }
     }
 
-    /// A connection that is being made to the adapter `peer`. `number` is random.
-    pub(super) fn initiate(socket: Socket, me: u128, peer: u128, key: &[u8; KEY], number: [u8; KEY]) -> Self {
-        Self::new(socket, me, peer, key, number, Phase::Connecting)
+    /// A connection that is being made to the adapter `peer`.
+    pub(super) fn initiate(socket: Socket, me: u128, peer: u128, key: &Key) -> Self {
+        Self::new(socket, me, peer, key, Phase::Connecting)
     }
 
     /// A connection that somebody has made to the adapter `me`.
-    pub(super) fn respond(socket: Socket, me: u128, key: &[u8; KEY], number: [u8; KEY]) -> Self {
-        Self::new(socket, me, 0, key, number, Phase::Expecting)
+    pub(super) fn respond(socket: Socket, me: u128, key: &Key) -> Self {
+        Self::new(socket, me, 0, key, Phase::Greeted(Box::new(Responder::new(&PROTOCOL, &key.0, me))))
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open)
+        matches!(self.phase, Phase::Open(_))
     }
     /// Whether the socket is to be watched for room too.
     pub(super) fn wants_out(&self) -> bool {
@@ -137,9 +154,10 @@ impl Wire {
             if !self.connected()? {
                 return Ok(false);
             }
-            let hello = Greeting::new(Step::Hello, self.number, self.me, self.peer);
-            self.outbox.extend(hello.encode());
-            self.phase = Phase::Hello(hello);
+            let parties = Parties { from: self.me, to: self.peer };
+            let (initiator, hello) = Initiator::new(&PROTOCOL, &self.key.0, parties).map_err(Cut::of_greeting)?;
+            self.outbox.extend(hello);
+            self.phase = Phase::Greeting(Box::new(initiator));
         }
         let out = self.write()?;
         let read = self.read()?;
@@ -179,8 +197,8 @@ impl Wire {
         if self.sent == self.outbox.len() {
             self.outbox.clear();
             self.sent = 0;
-            if matches!(self.phase, Phase::Leaving) {
-                return Err(Cut::Denied("it could not prove that it knows this world's key"));
+            if let Phase::Leaving(fault) = &mut self.phase {
+                return Err(Cut::of_being_greeted(std::mem::replace(fault, Fault::OutOfTurn)));
             }
         } else if self.sent > MAX_FRAME {
             self.outbox.drain(..self.sent);
@@ -220,76 +238,47 @@ impl Wire {
 
     /// Takes the next step of the greeting, if it has come.
     fn greet(&mut self) -> Result<(), Cut> {
-        let Some(bytes) = self.inbox.get(..GREETING).and_then(|b| <&[u8; GREETING]>::try_from(b).ok()) else {
-            return Ok(());
-        };
-        let said = *bytes;
+        let heard = Greeting::read(&PROTOCOL, &self.inbox)
+            .map_err(|_| Cut::Garbage("what is there does not speak as a software NIC does"))?;
+        let Some(heard) = heard else { return Ok(()) };
         self.inbox.drain(..GREETING);
-        let got = Greeting::decode(&said).ok_or(Cut::Garbage("what is there does not speak as a software NIC does"))?;
-        if got.version != PROTOCOL {
-            return Err(Cut::Garbage("the other side is of another release: use the same on both"));
-        }
-        match (std::mem::replace(&mut self.phase, Phase::Leaving), got.step) {
-            (Phase::Hello(hello), Step::Challenge) => {
-                let greeted = Greeted::new(&self.key, [hello.encode(), said].concat());
-                let proof = greeted.proof(End::Initiator);
-                self.outbox.extend(Greeting::new(Step::Proof, proof, self.me, self.peer).encode());
-                self.phase = Phase::Proved(greeted);
-            }
-            (Phase::Hello(_), Step::Mistaken) => {
-                return Err(Cut::Garbage("another adapter has its address now: the one that is meant is gone"));
-            }
-            (Phase::Proved(greeted), Step::Welcome) if greeted.proves(End::Responder, &got.bytes) => {
-                self.seals = Some((greeted.seal(End::Initiator), greeted.seal(End::Responder)));
-                self.phase = Phase::Open;
-                self.heard = Instant::now();
-            }
-            (Phase::Proved(_), Step::Denied | Step::Welcome) => {
-                return Err(Cut::Denied(
-                    "the keys of the two sides differ: both must belong to one world, with one secret",
-                ));
-            }
-            (Phase::Expecting, Step::Hello) => {
-                if got.to != self.me {
-                    self.outbox.extend(Greeting::new(Step::Mistaken, [0; KEY], self.me, got.from).encode());
+        let next = match &mut self.phase {
+            Phase::Greeting(initiator) => initiator.hear(&heard).map_err(Cut::of_greeting)?,
+            Phase::Greeted(responder) => match responder.hear(&heard) {
+                Ok(next) => next,
+                Err(Refusal { say, fault }) if say.is_empty() => return Err(Cut::of_being_greeted(fault)),
+                Err(Refusal { say, fault }) => {
+                    self.outbox.extend(say);
+                    self.phase = Phase::Leaving(fault);
                     return Ok(());
                 }
-                let challenge = Greeting::new(Step::Challenge, self.number, self.me, got.from).encode();
-                self.outbox.extend(challenge);
-                self.phase = Phase::Challenged(Greeted::new(&self.key, [said, challenge].concat()), got.from);
-            }
-            (Phase::Challenged(greeted, from), Step::Proof) => {
-                if !greeted.proves(End::Initiator, &got.bytes) || got.from != from {
-                    self.outbox.extend(Greeting::new(Step::Denied, [0; KEY], self.me, from).encode());
-                    return Ok(());
-                }
-                self.outbox.extend(Greeting::new(Step::Welcome, greeted.proof(End::Responder), self.me, from).encode());
-                self.seals = Some((greeted.seal(End::Responder), greeted.seal(End::Initiator)));
-                self.peer = from;
-                self.phase = Phase::Open;
+            },
+            Phase::Connecting | Phase::Open(_) | Phase::Leaving(_) => return Err(Cut::of_greeting(Fault::OutOfTurn)),
+        };
+        match next {
+            Next::Say(step) => self.outbox.extend(step),
+            Next::Open { say, seals, peer } => {
+                self.outbox.extend(say);
+                self.peer = peer;
+                self.phase = Phase::Open(seals);
                 self.heard = Instant::now();
             }
-            _ => return Err(Cut::Garbage("a step of the greeting out of turn")),
         }
         Ok(())
     }
 
     /// The next frame, if all of it has come; it stays in place until the next call of [`Wire::pump`].
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Cut> {
-        let Some((_, opener)) = &mut self.seals else { return Ok(None) };
-        let Some(length) = self.inbox[self.taken..].first_chunk::<LENGTH>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*length) as usize;
-        if length == 0 || length > MAX_FRAME {
-            return Err(Cut::Garbage("a frame of a length that none has"));
-        }
-        let body = self.taken + LENGTH;
-        let Some(tag) = self.inbox.get(body + length..body + length + KEY) else { return Ok(None) };
-        if !opener.opens(&self.inbox[body..body + length], tag) {
-            return Err(Cut::Garbage("a frame whose seal is broken"));
-        }
-        self.taken = body + length + KEY;
+        let Phase::Open(seals) = &mut self.phase else { return Ok(None) };
+        let opened = seals.theirs.open(&self.inbox[self.taken..], 1..=MAX_FRAME).map_err(|e| match e {
+            Broken::Length => Cut::Garbage("a frame of a length that none has"),
+            Broken::Tag => Cut::Garbage("a frame whose seal is broken"),
+        })?;
+        let Some(Range { start, end }) = opened else { return Ok(None) };
+        let bytes = self.taken + start..self.taken + end;
+        self.taken = bytes.end + TAG;
         self.heard = Instant::now();
-        Ok(Some(body..body + length))
+        Ok(Some(bytes))
     }
 
     /// The bytes of a frame.
@@ -299,10 +288,8 @@ impl Wire {
 
     /// Seals a frame and puts it behind what waits to be written.
     pub(super) fn send(&mut self, frame: &[u8]) {
-        if let Some((sealer, _)) = &mut self.seals {
-            self.outbox.extend((frame.len() as u32).to_le_bytes());
-            self.outbox.extend_from_slice(frame);
-            self.outbox.extend(sealer.tag(frame));
+        if let Phase::Open(seals) = &mut self.phase {
+            seals.ours.close(frame, &mut self.outbox);
             self.spoke = Instant::now();
         }
     }

@@ -1,12 +1,12 @@
 //! A member's end: connect, join, exchange, hear of losses, leave.
 
-use super::auth::{End, Greeted, Seal};
 use super::server::{CLOSED, Server, keep_alive, reason};
-use super::wire::{GREETING, Greeting, Inbox, MAX_ALERT, MAX_BYTES, Message, PROTOCOL, Step, sealed};
+use super::wire::{GREETING, Inbox, MAX_ALERT, MAX_BYTES, Message, PROTOCOL, sealed};
 use crate::engine::abi;
+use crate::handshake::{Fault, Greeting, Initiator, Next, Parties, Seal, Seals};
 use crate::shmem::bootstrap::loss::{Hear, Losses, Tell};
-use crate::shmem::bootstrap::secret::random;
 use crate::shmem::bootstrap::{AlertListener, Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
+use crate::this_host;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -113,7 +113,7 @@ impl Member {
             own = Some(reachable(started.address()));
             server = Some(started);
         }
-        let (stream, greeted) = connect(launched, store, own, &secret, start, within)?;
+        let (stream, seals) = connect(launched, store, own, &secret, start, within)?;
         let system = |e| BootstrapError::system("the connection to the store", &e);
         keep_alive(&stream).map_err(system)?;
         stream.set_write_timeout(Some(SEND)).map_err(system)?;
@@ -128,13 +128,13 @@ impl Member {
         });
         let reader = Reader {
             stream: stream.try_clone().map_err(system)?,
-            seal: greeted.seal(End::Store),
+            seal: seals.theirs,
             shared: shared.clone(),
             size: launched.size,
         };
         let thread = std::thread::Builder::new().name("wb-store-member".to_owned());
         thread.spawn(move || reader.read()).map_err(system)?;
-        let out = Out { stream, seal: greeted.seal(End::Member), left: false };
+        let out = Out { stream, seal: seals.ours, left: false };
         let out = Mutex::new(out);
         let this = Self { launched: launched.clone(), shared, out, call: Mutex::new(0), server, secret, addresses };
         this.say(&Message::Join {
@@ -464,7 +464,7 @@ fn connect(
     secret: &Secret,
     start: Instant,
     within: Duration,
-) -> Result<(TcpStream, Greeted), BootstrapError> {
+) -> Result<(TcpStream, Seals), BootstrapError> {
     let mut pause = PAUSES.0;
     loop {
         let left = within.saturating_sub(start.elapsed()).clamp(PAUSES.0, ATTEMPT);
@@ -487,7 +487,7 @@ fn attempt(
     own: Option<SocketAddr>,
     secret: &Secret,
     within: Duration,
-) -> Result<(TcpStream, Greeted), Attempt> {
+) -> Result<(TcpStream, Seals), Attempt> {
     let again = |e: std::io::Error| Attempt::Again(e.to_string());
     let addresses = match own {
         Some(address) => vec![address],
@@ -509,33 +509,33 @@ fn attempt(
     stream.set_read_timeout(Some(within)).map_err(again)?;
     stream.set_write_timeout(Some(within)).map_err(again)?;
 
-    let number = random::<32>().map_err(Attempt::Over)?;
-    stream.write_all(&Greeting::new(Step::Hello, number).encode()).map_err(again)?;
-    let challenge = answer(&mut stream, launched, store)?;
-    if challenge.step != Step::Challenge {
-        return Err(not_a_store(store));
-    }
-    let greeted = Greeted::new(secret, PROTOCOL, &number, &challenge.bytes);
-    stream.write_all(&Greeting::new(Step::Proof, greeted.proof(End::Member)).encode()).map_err(again)?;
-    let welcome = answer(&mut stream, launched, store)?;
-    match welcome.step {
-        Step::Welcome if greeted.proves(End::Store, &welcome.bytes) => Ok((stream, greeted)),
-        // Whoever answers knows no more of the secret than this end's proof tells.
-        Step::Welcome | Step::Denied => {
-            Err(Attempt::Over(BootstrapError::WrongSecret { rank: launched.rank, store: store.to_owned() }))
+    let over = |fault| {
+        let (rank, store) = (launched.rank, store.to_owned());
+        Attempt::Over(match fault {
+            Fault::Version(theirs) => BootstrapError::Protocol { rank, store, theirs, ours: PROTOCOL.version },
+            Fault::Secret => BootstrapError::WrongSecret { rank, store },
+            Fault::OutOfTurn | Fault::Mistaken => BootstrapError::NotAStore { store },
+            Fault::Random(e) => BootstrapError::system("no random bytes from the system", &e),
+        })
+    };
+    let (mut initiator, hello) = Initiator::new(&PROTOCOL, secret.bytes(), Parties::default()).map_err(over)?;
+    stream.write_all(&hello).map_err(again)?;
+    loop {
+        match initiator.hear(&answer(&mut stream, store)?).map_err(over)? {
+            Next::Say(bytes) => stream.write_all(&bytes).map_err(again)?,
+            Next::Open { seals, .. } => return Ok((stream, *seals)),
         }
-        _ => Err(not_a_store(store)),
     }
 }
 
 /// The next greeting of the store.
-fn answer(stream: &mut TcpStream, launched: &Launched, store: &str) -> Result<Greeting, Attempt> {
+fn answer(stream: &mut TcpStream, store: &str) -> Result<Greeting, Attempt> {
     let mut inbox = Inbox::default();
-    let greeting = loop {
+    loop {
         match inbox.greeting() {
-            Ok(Some(greeting)) => break greeting,
+            Ok(Some(greeting)) => return Ok(greeting),
             Ok(None) => {}
-            Err(_) => return Err(not_a_store(store)),
+            Err(_) => return Err(Attempt::Over(BootstrapError::NotAStore { store: store.to_owned() })),
         }
         // Nothing follows an answer before this end speaks again.
         let mut bytes = [0; GREETING];
@@ -549,17 +549,7 @@ fn answer(stream: &mut TcpStream, launched: &Launched, store: &str) -> Result<Gr
             Err(e) => return Err(Attempt::Again(e.to_string())),
         };
         inbox.extend(&bytes[..n]);
-    };
-    if greeting.version != PROTOCOL {
-        let (rank, store) = (launched.rank, store.to_owned());
-        let (theirs, ours) = (greeting.version, PROTOCOL);
-        return Err(Attempt::Over(BootstrapError::Protocol { rank, store, theirs, ours }));
     }
-    Ok(greeting)
-}
-
-fn not_a_store(store: &str) -> Attempt {
-    Attempt::Over(BootstrapError::NotAStore { store: store.to_owned() })
 }
 
 fn unreachable_store(launched: &Launched, within: Duration, reason: String) -> BootstrapError {
@@ -569,6 +559,6 @@ fn unreachable_store(launched: &Launched, within: Duration, reason: String) -> B
 
 /// This process, for people.
 fn who() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("process {} on {}", std::process::id(), if host.trim().is_empty() { "this host" } else { host.trim() })
+    let host = this_host::name();
+    format!("process {} on {}", std::process::id(), if host.is_empty() { "this host" } else { &host })
 }

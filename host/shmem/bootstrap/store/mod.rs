@@ -1,13 +1,11 @@
 //! A small TCP store where ranks meet. Rank 0 runs it, or the launcher does.
 //!
 //! A connection begins with a greeting in which both ends prove that they know the shared secret, the one that asks first;
-//! before that nothing is said about ranks, addresses or keys. Afterwards every message carries an HMAC-SHA256 over its number
-//! and its bytes, with a key for each direction that is made of the secret and of both ends' random numbers, so that messages
-//! cannot be changed, replayed, reordered or moved to another connection. They are authenticated, not encrypted.
+//! before that nothing is said about ranks, addresses or keys. Afterwards every message is sealed: it cannot be changed,
+//! replayed, reordered or moved to another connection. Messages are authenticated, not encrypted.
 //!
 //! A member's connection stands for its life: when it ends before the member left, the member is lost, and all others hear it.
 
-mod auth;
 mod client;
 mod server;
 mod session;

@@ -1,10 +1,9 @@
 //! The store's end: one thread that polls all connections.
 
-use super::auth::{End, Greeted, Seal};
 use super::session::{Id, Outcome, Worlds};
-use super::wire::{Greeting, Inbox, MAX_BYTES, MAX_JOIN, Message, PROTOCOL, Step, sealed};
+use super::wire::{Inbox, MAX_BYTES, MAX_JOIN, Message, PROTOCOL, sealed};
 use crate::engine::abi::MAX_PES;
-use crate::shmem::bootstrap::secret::random;
+use crate::handshake::{self, Fault, Greeting, Refusal, Responder, Seals};
 use crate::shmem::bootstrap::{BootstrapError, Secret};
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::{BTreeMap, VecDeque};
@@ -145,9 +144,8 @@ struct Connection {
 }
 
 enum Stage {
-    Hello,
-    Proof(Greeted),
-    Member { from: Seal, to: Seal, joined: bool },
+    Greeting(Box<Responder>),
+    Member { seals: Box<Seals>, joined: bool },
 }
 
 /// How a connection goes on.
@@ -236,7 +234,7 @@ impl Store {
             {
                 self.connections.remove(&oldest);
             }
-            self.connections.insert(self.next, Connection::new(stream, peer));
+            self.connections.insert(self.next, Connection::new(stream, peer, &self.secret));
             self.next += 1;
         }
     }
@@ -272,7 +270,7 @@ impl Store {
             if c.ending {
                 return Next::Stay;
             }
-            let Stage::Member { from, joined, .. } = &mut c.stage else {
+            let Stage::Member { seals, joined } = &mut c.stage else {
                 match c.inbox.greeting() {
                     Ok(Some(greeting)) => {
                         if let Next::End(why) = self.greet(id, greeting) {
@@ -285,7 +283,7 @@ impl Store {
                 }
             };
             let most = if *joined { MAX_BYTES + MAX_JOIN } else { MAX_JOIN };
-            let message = match c.inbox.message(from, most) {
+            let message = match c.inbox.message(&mut seals.theirs, most) {
                 Ok(Some(message)) => message,
                 Ok(None) => return Next::Stay,
                 Err(broken) => return Next::End(format!("it sent {}", broken.0)),
@@ -301,32 +299,24 @@ impl Store {
 
     fn greet(&mut self, id: Id, greeting: Greeting) -> Next {
         let Some(c) = self.connections.get_mut(&id) else { return Next::Stay };
-        let mut answer = |step, bytes| c.outgoing.extend(Greeting::new(step, bytes).encode());
-        if greeting.version != PROTOCOL {
-            // The answer carries this one's version, and the other end says what to do.
-            answer(Step::Denied, [0; 32]);
-            c.ending = true;
-            self.turn_away(id, &format!("version {} of the protocol", greeting.version));
-            return Next::Stay;
-        }
-        match (&c.stage, greeting.step) {
-            (Stage::Hello, Step::Hello) => {
-                let Ok(number) = random::<32>() else { return Next::End("no random bytes".to_owned()) };
-                answer(Step::Challenge, number);
-                c.stage = Stage::Proof(Greeted::new(&self.secret, PROTOCOL, &greeting.bytes, &number));
+        let Stage::Greeting(responder) = &mut c.stage else { return Next::Stay };
+        match responder.hear(&greeting) {
+            Ok(handshake::Next::Say(bytes)) => c.outgoing.extend(bytes),
+            Ok(handshake::Next::Open { say, seals, .. }) => {
+                c.outgoing.extend(say);
+                c.stage = Stage::Member { seals, joined: false };
             }
-            (Stage::Proof(greeted), Step::Proof) => {
-                if greeted.proves(End::Member, &greeting.bytes) {
-                    answer(Step::Welcome, greeted.proof(End::Store));
-                    let (from, to) = (greeted.seal(End::Member), greeted.seal(End::Store));
-                    c.stage = Stage::Member { from, to, joined: false };
-                } else {
-                    answer(Step::Denied, [0; 32]);
-                    c.ending = true;
-                    self.turn_away(id, "another secret");
+            Err(Refusal { say, fault }) => {
+                c.outgoing.extend(say);
+                c.ending = true;
+                match fault {
+                    Fault::Version(theirs) => self.turn_away(id, &format!("version {theirs} of the protocol")),
+                    Fault::Secret => self.turn_away(id, "another secret"),
+                    Fault::Random(e) => return Next::End(format!("no random bytes from the system: {e}")),
+                    // Nobody has a name here that could be mistaken.
+                    Fault::OutOfTurn | Fault::Mistaken => return Next::End("a greeting out of turn".to_owned()),
                 }
             }
-            _ => return Next::End("a greeting out of turn".to_owned()),
         }
         Next::Stay
     }
@@ -377,12 +367,12 @@ fn note(turned_away: &[String]) -> String {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, peer: SocketAddr) -> Self {
+    fn new(stream: TcpStream, peer: SocketAddr, secret: &Secret) -> Self {
         Self {
             stream,
             peer,
             since: Instant::now(),
-            stage: Stage::Hello,
+            stage: Stage::Greeting(Box::new(Responder::new(&PROTOCOL, secret.bytes(), 0))),
             inbox: Inbox::default(),
             outgoing: Vec::new(),
             gone: 0,
@@ -404,11 +394,11 @@ impl Connection {
         while !self.deaf {
             if self.gone == self.outgoing.len() {
                 self.gone = 0;
-                let (Stage::Member { to, .. }, Some(message)) = (&mut self.stage, self.waiting.pop_front()) else {
+                let (Stage::Member { seals, .. }, Some(message)) = (&mut self.stage, self.waiting.pop_front()) else {
                     self.outgoing.clear();
                     return;
                 };
-                self.outgoing = sealed(&message, to);
+                self.outgoing = sealed(&message, &mut seals.ours);
             }
             match self.stream.write(&self.outgoing[self.gone..]) {
                 Ok(n) => self.gone += n,

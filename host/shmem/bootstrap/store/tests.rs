@@ -1,8 +1,8 @@
 //! Members and a store, over sockets of this host.
 
-use super::auth::{End, Greeted, Seal};
-use super::wire::{GREETING, Greeting, MAX_ALERT, PROTOCOL, Step, sealed};
+use super::wire::{GREETING, MAX_ALERT, PROTOCOL, sealed};
 use super::{Inbox, MAX_BYTES, Member, Message, Server};
+use crate::handshake::{Greeting, Initiator, Next, Parties, Seal, Step};
 use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Secret};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -308,6 +308,18 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
     all
 }
 
+fn greeting(step: Step, bytes: [u8; 32]) -> Vec<u8> {
+    Greeting::new(&PROTOCOL, step, bytes, Parties::default()).encode(&PROTOCOL)
+}
+
+fn of_version_9(step: Step, bytes: [u8; 32]) -> Vec<u8> {
+    Greeting { version: 9, ..Greeting::new(&PROTOCOL, step, bytes, Parties::default()) }.encode(&PROTOCOL)
+}
+
+fn read(bytes: &[u8]) -> Greeting {
+    Greeting::read(&PROTOCOL, bytes).unwrap().unwrap()
+}
+
 #[test]
 fn strangers_learn_nothing() {
     let (_server, store) = store();
@@ -319,24 +331,24 @@ fn strangers_learn_nothing() {
     assert_eq!(rest(&mut http), b"");
 
     let mut guesses = TcpStream::connect(address).unwrap();
-    guesses.write_all(&Greeting::new(Step::Hello, [1; 32]).encode()).unwrap();
+    guesses.write_all(&greeting(Step::Hello, [1; 32])).unwrap();
     let mut challenge = [0; GREETING];
     guesses.read_exact(&mut challenge).unwrap();
-    assert_eq!(Greeting::decode(&challenge).unwrap().step, Step::Challenge);
-    guesses.write_all(&Greeting::new(Step::Proof, [2; 32]).encode()).unwrap();
-    assert_eq!(rest(&mut guesses), Greeting::new(Step::Denied, [0; 32]).encode());
+    assert_eq!(read(&challenge).step, Step::Challenge);
+    guesses.write_all(&greeting(Step::Proof, [2; 32])).unwrap();
+    assert_eq!(rest(&mut guesses), greeting(Step::Denied, [0; 32]));
 
     // A proof before a challenge, and a message instead of a proof.
     for first in [Step::Proof, Step::Welcome] {
         let mut hasty = TcpStream::connect(address).unwrap();
-        hasty.write_all(&Greeting::new(first, [1; 32]).encode()).unwrap();
+        hasty.write_all(&greeting(first, [1; 32])).unwrap();
         assert_eq!(rest(&mut hasty), b"");
     }
 
     let mut newer = TcpStream::connect(address).unwrap();
-    newer.write_all(&Greeting { version: 9, step: Step::Hello, bytes: [1; 32] }.encode()).unwrap();
-    let denied = Greeting::decode(rest(&mut newer).first_chunk().unwrap()).unwrap();
-    assert_eq!((denied.version, denied.step), (PROTOCOL, Step::Denied));
+    newer.write_all(&of_version_9(Step::Hello, [1; 32])).unwrap();
+    let denied = read(&rest(&mut newer));
+    assert_eq!((denied.version, denied.step), (PROTOCOL.version, Step::Denied));
 }
 
 #[test]
@@ -345,7 +357,7 @@ fn another_version_is_named() {
     let store = listener.local_addr().unwrap().to_string();
     let other = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(&Greeting { version: 9, step: Step::Denied, bytes: [0; 32] }.encode()).unwrap();
+        stream.write_all(&of_version_9(Step::Denied, [0; 32])).unwrap();
         stream
     });
     let e = Member::join(&launched(1, 2, store, false), secret(), LONG).unwrap_err();
@@ -356,15 +368,16 @@ fn another_version_is_named() {
 /// A connection that knows the secret, and does what it wants with it.
 fn insider(store: &str) -> (TcpStream, Seal) {
     let mut stream = TcpStream::connect(store).unwrap();
-    stream.write_all(&Greeting::new(Step::Hello, [1; 32]).encode()).unwrap();
-    let mut greeting = [0; GREETING];
-    stream.read_exact(&mut greeting).unwrap();
-    let challenge = Greeting::decode(&greeting).unwrap().bytes;
-    let greeted = Greeted::new(&secret(), PROTOCOL, &[1; 32], &challenge);
-    stream.write_all(&Greeting::new(Step::Proof, greeted.proof(End::Member)).encode()).unwrap();
-    stream.read_exact(&mut greeting).unwrap();
-    assert!(greeted.proves(End::Store, &Greeting::decode(&greeting).unwrap().bytes));
-    (stream, greeted.seal(End::Member))
+    let (mut initiator, hello) = Initiator::new(&PROTOCOL, secret().bytes(), Parties::default()).unwrap();
+    stream.write_all(&hello).unwrap();
+    loop {
+        let mut answer = [0; GREETING];
+        stream.read_exact(&mut answer).unwrap();
+        match initiator.hear(&read(&answer)).unwrap() {
+            Next::Say(bytes) => stream.write_all(&bytes).unwrap(),
+            Next::Open { seals, .. } => return (stream, seals.ours),
+        }
+    }
 }
 
 fn join_message(rank: u32, size: u32) -> Message {
@@ -418,6 +431,6 @@ fn a_replayed_or_changed_message_ends_its_connection() {
 #[test]
 fn fuzz_input_is_digested() {
     assert_eq!(Inbox::digest(b""), 0);
-    let hello = Greeting::new(Step::Hello, [1; 32]).encode();
+    let hello = greeting(Step::Hello, [1; 32]);
     assert_eq!(Inbox::digest(&hello), 1);
 }

@@ -1,9 +1,8 @@
 //! What members and the store say to each other, as bytes.
 //!
-//! A greeting has a fixed length. A sealed message is its length (u32), its bytes, and 32 bytes of HMAC. Integers are
-//! little-endian.
+//! Greetings and seals are those of [`crate::handshake`]; a message is what a sealed frame carries. Integers are little-endian.
 
-use super::auth::{Seal, TAG};
+use crate::handshake::{self, Greeting, Next, Protocol, Responder, Seal, TAG};
 use crate::shmem::bootstrap::LostRank;
 
 /// Most bytes that one rank gives to an exchange.
@@ -16,69 +15,18 @@ pub(super) const MAX_JOIN: usize = 1024;
 const MAX_TEXT: usize = 16 << 10;
 /// Most bytes of an alert.
 pub const MAX_ALERT: usize = 4 << 10;
-/// Bytes of a message's length.
-const LENGTH: usize = 4;
 
-/// Version of the protocol.
-pub(super) const PROTOCOL: u16 = 1;
-const MAGIC: [u8; 8] = *b"warpbell";
+/// How members and the store greet each other.
+pub(super) const PROTOCOL: Protocol = Protocol {
+    magic: *b"warpbell",
+    version: 1,
+    initiator: "member",
+    responder: "store",
+    named: false,
+    length_bytes: 4,
+};
 /// Bytes of a greeting.
-pub(super) const GREETING: usize = MAGIC.len() + 2 + 1 + 32;
-
-/// The steps of a greeting, in their order, each with 32 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Member: my random number.
-    Hello = 1,
-    /// Store: mine.
-    Challenge = 2,
-    /// Member: proof that I know the secret.
-    Proof = 3,
-    /// Store: and I do.
-    Welcome = 4,
-    /// Store: that was no proof.
-    Denied = 5,
-}
-
-/// A step of a greeting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Greeting {
-    pub(super) version: u16,
-    pub(super) step: Step,
-    pub(super) bytes: [u8; 32],
-}
-
-impl Greeting {
-    pub(super) fn new(step: Step, bytes: [u8; 32]) -> Self {
-        Self { version: PROTOCOL, step, bytes }
-    }
-
-    pub(super) fn encode(&self) -> [u8; GREETING] {
-        let mut all = [0; GREETING];
-        all[..8].copy_from_slice(&MAGIC);
-        all[8..10].copy_from_slice(&self.version.to_le_bytes());
-        all[10] = self.step as u8;
-        all[11..].copy_from_slice(&self.bytes);
-        all
-    }
-
-    /// `None`: not of this protocol at all.
-    pub(super) fn decode(all: &[u8; GREETING]) -> Option<Self> {
-        let (magic, rest) = all.split_first_chunk::<8>()?;
-        let (version, rest) = rest.split_first_chunk::<2>()?;
-        let (step, bytes) = rest.split_first_chunk::<1>()?;
-        let step = match step[0] {
-            1 => Step::Hello,
-            2 => Step::Challenge,
-            3 => Step::Proof,
-            4 => Step::Welcome,
-            5 => Step::Denied,
-            _ => return None,
-        };
-        let version = u16::from_le_bytes(*version);
-        (*magic == MAGIC).then_some(Self { version, step, bytes: bytes.try_into().ok()? })
-    }
-}
+pub(super) const GREETING: usize = PROTOCOL.greeting_bytes();
 
 /// A sealed message. Rounds count the exchanges of a world, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -319,30 +267,21 @@ impl Inbox {
 
     /// The next greeting, once all of it has come.
     pub(super) fn greeting(&mut self) -> Result<Option<Greeting>, Broken> {
-        let Some(bytes) = self.waiting().first_chunk::<GREETING>() else {
-            // What does not begin like one never will be.
-            let n = self.waiting().len().min(MAGIC.len());
-            return if self.waiting()[..n] == MAGIC[..n] { Ok(None) } else { Err(Broken("no greeting")) };
-        };
-        let greeting = Greeting::decode(bytes).ok_or(Broken("no greeting"))?;
-        self.read += GREETING;
-        Ok(Some(greeting))
+        let greeting = Greeting::read(&PROTOCOL, self.waiting()).map_err(|_| Broken("no greeting"))?;
+        self.read += if greeting.is_some() { GREETING } else { 0 };
+        Ok(greeting)
     }
 
     /// The next sealed message of at most `most` bytes, once all of it has come.
     pub(super) fn message(&mut self, seal: &mut Seal, most: usize) -> Result<Option<Message>, Broken> {
-        let Some((length, rest)) = self.waiting().split_first_chunk::<LENGTH>() else { return Ok(None) };
-        let n = u32::from_le_bytes(*length) as usize;
-        if n > most.min(MAX_MESSAGE) {
-            return Err(Broken("a message that is too long"));
-        }
-        let Some(sealed) = rest.get(..n + TAG) else { return Ok(None) };
-        let (bytes, tag) = sealed.split_at(n);
-        if !seal.opens(length, bytes, tag) {
-            return Err(Broken("a message that is not authentic"));
-        }
-        let message = Message::decode(bytes).ok_or(Broken("a message that cannot be read"))?;
-        self.read += LENGTH + n + TAG;
+        let opened = seal.open(self.waiting(), 0..=most.min(MAX_MESSAGE)).map_err(|e| match e {
+            handshake::Broken::Length => Broken("a message that is too long"),
+            handshake::Broken::Tag => Broken("a message that is not authentic"),
+        })?;
+        let Some(bytes) = opened else { return Ok(None) };
+        let end = bytes.end + TAG;
+        let message = Message::decode(&self.waiting()[bytes]).ok_or(Broken("a message that cannot be read"))?;
+        self.read += end;
         Ok(Some(message))
     }
 
@@ -350,11 +289,16 @@ impl Inbox {
     /// many messages were understood.
     #[doc(hidden)]
     pub fn digest(stream: &[u8]) -> usize {
-        let (mut inbox, mut seal, mut understood) = (Self::default(), Seal::of_nobody(), 0);
+        let (mut inbox, mut seal, mut understood) = (Self::default(), Seal::of_nobody(&PROTOCOL), 0);
+        let mut store = Responder::new(&PROTOCOL, b"a secret that strangers do not know", 0);
         for piece in stream.chunks(97) {
             inbox.extend(piece);
             match inbox.greeting() {
-                Ok(Some(_)) => understood += 1,
+                Ok(Some(greeting)) => {
+                    understood += 1;
+                    let answer = store.hear_with(&greeting, || Ok([0; TAG]));
+                    assert!(!matches!(answer, Ok(Next::Open { .. })), "a stranger is let in");
+                }
                 Ok(None) => {}
                 Err(_) => match inbox.message(&mut seal, MAX_MESSAGE) {
                     Ok(Some(_)) => understood += 1,
@@ -370,15 +314,15 @@ impl Inbox {
 
 /// A message as it goes over the wire.
 pub(super) fn sealed(message: &Message, seal: &mut Seal) -> Vec<u8> {
-    let bytes = message.encode();
-    let length = (bytes.len() as u32).to_le_bytes();
-    let tag = seal.tag(&length, &bytes);
-    [&length[..], &bytes, &tag].concat()
+    let mut out = Vec::new();
+    seal.close(&message.encode(), &mut out);
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handshake::{Initiator, Parties};
     use proptest::prelude::*;
 
     fn message() -> impl Strategy<Value = Message> {
@@ -406,10 +350,10 @@ mod tests {
     fn lengths_that_nobody_may_send_end_the_connection_before_the_bytes_come() {
         let mut inbox = Inbox::default();
         inbox.extend(&(MAX_JOIN as u32 + 1).to_le_bytes());
-        assert_eq!(inbox.message(&mut Seal::of_nobody(), MAX_JOIN), Err(Broken("a message that is too long")));
+        assert_eq!(inbox.message(&mut Seal::of_nobody(&PROTOCOL), MAX_JOIN), Err(Broken("a message that is too long")));
         let mut inbox = Inbox::default();
         inbox.extend(&u32::MAX.to_le_bytes());
-        assert!(inbox.message(&mut Seal::of_nobody(), usize::MAX).is_err());
+        assert!(inbox.message(&mut Seal::of_nobody(&PROTOCOL), usize::MAX).is_err());
     }
 
     #[test]
@@ -420,13 +364,30 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_begin_like_a_greeting_is_refused_at_once() {
+    fn the_bytes_are_those_of_version_1() {
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+        let secret = b"0123456789abcdef";
         let mut inbox = Inbox::default();
-        inbox.extend(b"GET / HT");
-        assert!(inbox.greeting().is_err());
-        let mut inbox = Inbox::default();
-        inbox.extend(b"warp");
-        assert_eq!(inbox.greeting(), Ok(None));
+        let mut next = |bytes: &[u8]| {
+            inbox.extend(bytes);
+            inbox.greeting().unwrap().unwrap()
+        };
+        let (mut member, hello) = Initiator::with_number(&PROTOCOL, secret, Parties::default(), [1; TAG]);
+        assert_eq!(hex(&hello), format!("{}010001{}", hex(b"warpbell"), "01".repeat(32)));
+        let mut store = Responder::new(&PROTOCOL, secret, 0);
+        let Ok(Next::Say(challenge)) = store.hear_with(&next(&hello), || Ok([2; TAG])) else { panic!() };
+        assert_eq!(hex(&challenge), format!("{}010002{}", hex(b"warpbell"), "02".repeat(32)));
+        let Ok(Next::Say(proof)) = member.hear(&next(&challenge)) else { panic!() };
+        assert_eq!(hex(&proof[11..]), "91cec36371dd2ef482a60170d6f70a5ece1190d026cb7dad987a22c5dcfd089a");
+        let Ok(Next::Open { say: welcome, seals: mut stores, .. }) = store.hear(&next(&proof)) else { panic!() };
+        assert_eq!(hex(&welcome[11..]), "71b6cc7f25432133b6d354492bb3eb7a594ffc5cf025db2384ce0559da82fee8");
+        let Ok(Next::Open { seals: mut members, .. }) = member.hear(&next(&welcome)) else { panic!() };
+        for (seal, tag) in [
+            (&mut members.ours, "433206c9d8f0e4320423c40cfa5de04f405fcc504a8308e3e0e63ee84b76425f"),
+            (&mut stores.ours, "0c18225c2358268db0f0c78acb42aeff64d4ef8f3b6c7ee443b518e4640847d9"),
+        ] {
+            assert_eq!(hex(&sealed(&Message::Leave, seal)), format!("0100000004{tag}"));
+        }
     }
 
     proptest! {
@@ -437,7 +398,7 @@ mod tests {
 
         #[test]
         fn a_stream_of_messages_is_read_whatever_the_pieces(messages in prop::collection::vec(message(), 0..8), piece in 1usize..300) {
-            let (mut out, mut back) = (Seal::of_nobody(), Seal::of_nobody());
+            let (mut out, mut back) = (Seal::of_nobody(&PROTOCOL), Seal::of_nobody(&PROTOCOL));
             let stream: Vec<u8> = messages.iter().flat_map(|m| sealed(m, &mut out)).collect();
             let (mut inbox, mut got) = (Inbox::default(), Vec::new());
             for piece in stream.chunks(piece) {
@@ -451,13 +412,13 @@ mod tests {
 
         #[test]
         fn a_changed_bit_is_noticed(message in message(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
-            let mut stream = sealed(&message, &mut Seal::of_nobody());
+            let mut stream = sealed(&message, &mut Seal::of_nobody(&PROTOCOL));
             let at = at.index(stream.len());
             stream[at] ^= 1u8 << bit;
             let mut inbox = Inbox::default();
             inbox.extend(&stream);
             // A changed length may ask for more bytes than there are; nothing is ever understood.
-            prop_assert!(!matches!(inbox.message(&mut Seal::of_nobody(), MAX_MESSAGE), Ok(Some(_))));
+            prop_assert!(!matches!(inbox.message(&mut Seal::of_nobody(&PROTOCOL), MAX_MESSAGE), Ok(Some(_))));
         }
 
         #[test]

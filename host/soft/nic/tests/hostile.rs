@@ -1,11 +1,11 @@
 //! Strangers, and peers that do not keep to the rules.
 
 use super::*;
-use crate::random;
+use crate::handshake::{Greeting, Parties, Step};
+use crate::soft::nic::config::Key;
 use crate::soft::nic::endpoint::{Endpoint, PairAddress};
-use crate::soft::nic::frame::{GREETING, Greeting, Step};
+use crate::soft::nic::frame::{GREETING, PROTOCOL};
 use crate::soft::nic::memory::lock;
-use crate::soft::nic::seal::End;
 use crate::soft::nic::wire::{Cut, Wire};
 use crate::soft::nic::{Answer, Command, Frame};
 use proptest::prelude::*;
@@ -34,7 +34,8 @@ fn strangers_learn_nothing_and_do_no_harm() {
     let (mut a, mut b) = (Side::new("sockets,tcp"), Side::new("sockets,tcp"));
     join(&mut a, &mut b);
     let nic = PairAddress::read(&b.pair.address()).unwrap().at.nic;
-    let hello = |to| Greeting::new(Step::Hello, [1; 32], 5, to).encode();
+    let say = |step, bytes, to| Greeting::new(&PROTOCOL, step, bytes, Parties { from: 5, to }).encode(&PROTOCOL);
+    let read = |bytes: &[u8]| Greeting::read(&PROTOCOL, bytes).unwrap().unwrap();
     for bytes in [
         &[0u8; GREETING][..],
         b"GET / HTTP/1.1\r\nHost: somewhere\r\nAccept: everything that there is, and more\r\n\r\n\r\n\r\n\r\n\r\n",
@@ -45,16 +46,22 @@ fn strangers_learn_nothing_and_do_no_harm() {
     }
     // Who means another adapter is told so, and nothing else.
     let mut s = tcp(&b);
-    s.write_all(&hello(nic ^ 1)).unwrap();
-    let told: [u8; GREETING] = rest(s).try_into().unwrap();
-    assert_eq!(Greeting::decode(&told).unwrap().step, Step::Mistaken);
+    s.write_all(&say(Step::Hello, [1; 32], nic ^ 1)).unwrap();
+    let told = rest(s);
+    assert_eq!((told.len(), read(&told).step), (GREETING, Step::Mistaken));
     // Who proves nothing is denied.
     let mut s = tcp(&b);
-    s.write_all(&hello(nic)).unwrap();
-    s.write_all(&Greeting::new(Step::Proof, [9; 32], 5, nic).encode()).unwrap();
+    s.write_all(&say(Step::Hello, [1; 32], nic)).unwrap();
+    s.write_all(&say(Step::Proof, [9; 32], nic)).unwrap();
     let told = rest(s);
     assert_eq!(told.len(), 2 * GREETING);
-    assert_eq!(told[GREETING + 10], Step::Denied as u8);
+    assert_eq!(read(&told[GREETING..]).step, Step::Denied);
+    // So is who speaks another version; the answer says which one is spoken here.
+    let mut s = tcp(&b);
+    let hello = Greeting::new(&PROTOCOL, Step::Hello, [1; 32], Parties { from: 5, to: nic });
+    s.write_all(&Greeting { version: 9, ..hello }.encode(&PROTOCOL)).unwrap();
+    let told = read(&rest(s));
+    assert_eq!((told.version, told.step), (PROTOCOL.version, Step::Denied));
     let mut p = a.poster();
     p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
     assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
@@ -66,7 +73,7 @@ fn member(side: &Side, me: u128) -> Wire {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
     socket.connect(&SockAddr::unix(format!("\0{}", at.unix.unwrap())).unwrap()).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let mut wire = Wire::initiate(socket, me, at.nic, &KEY, random::bytes().unwrap());
+    let mut wire = Wire::initiate(socket, me, at.nic, &Key(KEY));
     until(|| {
         wire.pump().unwrap();
         wire.is_open()
@@ -220,7 +227,6 @@ fn a_slow_peer_is_not_waited_for() {
 
 #[test]
 fn the_two_ends_of_a_connection_are_told_apart() {
-    assert_ne!(End::Initiator, End::Responder);
     let b = Side::new("sockets");
     let mut wires: Vec<_> = (0..10).map(|i| member(&b, i)).collect();
     for w in &mut wires {

@@ -1,72 +1,22 @@
 //! I/O queue pairs in memory that kernels reach, and everything that belongs to their slots.
 
+mod kernel_view;
+mod memory;
+mod options;
+
+pub use kernel_view::LentQueues;
+pub use options::{Landing, QueueOptions};
+
+use self::memory::DeviceMemory;
 use super::NvmeError;
-use super::controller::{Controller, PAGE_BYTES, PAGE_SHIFT, Ready};
+use super::controller::{Controller, PAGE_SHIFT, Ready};
 use super::doorbell::{DoorbellChoice, DoorbellPath, Forwarder};
-use super::layout::{self, Arrays, DEPTHS, Idle, KernelWords};
-use crate::engine::{Args, KernelArg, abi};
-use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
+use super::layout::{self, Arrays};
+use crate::memory::{DmaRegion, Place, Region, Space};
 use crate::wire::nvme::register;
 use std::fmt;
-use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, offset_of};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
-
-/// Where the data of a command lands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Landing {
-    /// In the memory that the kernel names: the device reaches it.
-    Direct,
-    /// In a host buffer that belongs to the command's slot; lanes copy it from there.
-    Bounce {
-        /// Bytes of each slot's buffer: 512, 1024, 2048, or whole pages of 4096 up to 2 MiB.
-        bytes_per_slot: usize,
-    },
-}
-
-impl fmt::Display for Landing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Direct => "direct",
-            Self::Bounce { .. } => "bounce",
-        })
-    }
-}
-
-/// What queues to create.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueOptions {
-    /// Queue pairs.
-    pub count: u32,
-    /// Entries of each: a power of two from 2 to 65,536, and not more than the controller has (CAP.MQES).
-    pub depth: u32,
-    /// Where the rings are. `Device` needs a device that reaches the kernels' memory.
-    pub memory: Place,
-    /// Submission rings go to the controller memory buffer; completion rings stay where `memory` says.
-    pub submission_in_buffer: bool,
-    /// Where data lands.
-    pub landing: Landing,
-    /// Who is to ring.
-    pub doorbell: DoorbellChoice,
-    /// The first ticket that kernels take, a multiple of twice the depth: the device starts at slot 0 with phase 1, and
-    /// the phase that kernels expect follows from the ticket's lap, which must be even. Anything but 0 is for tests
-    /// of the wrap-around.
-    pub first_ticket: u32,
-}
-
-impl Default for QueueOptions {
-    fn default() -> Self {
-        Self {
-            count: 1,
-            depth: 256,
-            memory: Place::Host,
-            submission_in_buffer: false,
-            doorbell: DoorbellChoice::Auto,
-            landing: Landing::Bounce { bytes_per_slot: PAGE_BYTES },
-            first_ticket: 0,
-        }
-    }
-}
 
 #[derive(Debug)]
 enum Doorbells {
@@ -82,16 +32,6 @@ enum Pair {
     Absent,
     Completion,
     Whole,
-}
-
-/// Everything that the device may write to or read from, released together or not at all.
-#[derive(Debug)]
-struct DeviceMemory {
-    rings: DmaRegion,
-    /// Submission rings in the controller memory buffer; those in `rings` are not used then.
-    submission: Option<DmaRegion>,
-    bounce: Option<DmaRegion>,
-    lists: Option<DmaRegion>,
 }
 
 /// I/O queue pairs of one controller. Dropping deletes them, bounded by the controller's command deadline; if it does not
@@ -112,19 +52,6 @@ pub struct QueueSet {
     max_transfer: usize,
 }
 
-/// A queue set lent to a kernel: passed as the address of its `wb_queue[]`. While it lives the set cannot be dropped.
-#[derive(Clone, Copy, Debug)]
-pub struct LentQueues<'a> {
-    address: u64,
-    _set: PhantomData<&'a QueueSet>,
-}
-
-impl<'a> KernelArg<'a> for LentQueues<'a> {
-    fn push(&self, args: &mut Args<'a>) {
-        args.push_value(self.address);
-    }
-}
-
 /// Gives identifiers back unless a set takes them over.
 struct Taken<'a> {
     controller: &'a Controller<Ready>,
@@ -141,34 +68,6 @@ impl Controller<Ready> {
     /// Creates queue pairs for kernels of `space`.
     pub fn create_queues(self: &Arc<Self>, space: &Space, options: QueueOptions) -> Result<QueueSet, NvmeError> {
         QueueSet::create(self, space, options, false)
-    }
-
-    fn check_options(&self, options: &QueueOptions) -> Result<(), NvmeError> {
-        let device = || self.name().to_owned();
-        let refuse = |reason: String| Err(NvmeError::Options { device: device(), reason });
-        let QueueOptions { count, depth, landing, first_ticket, .. } = *options;
-        if !depth.is_power_of_two() || !DEPTHS.contains(&depth) {
-            return Err(NvmeError::Depth { device: device(), depth });
-        }
-        let most = self.cap().max_queue_entries();
-        if depth > most {
-            let fits = 1 << most.ilog2();
-            return Err(NvmeError::TooDeep { device: device(), depth, most, fits });
-        }
-        if count == 0 {
-            return refuse("no queue pairs were asked for; ask for one or more".to_owned());
-        }
-        // Twice 65,536 still divides the range of tickets.
-        if !first_ticket.is_multiple_of(2 * depth) {
-            return refuse(format!(
-                "the first ticket {first_ticket} is not a multiple of {}, twice the depth",
-                2 * depth
-            ));
-        }
-        match landing {
-            Landing::Direct => Ok(()),
-            Landing::Bounce { bytes_per_slot } => layout::check_bounce(bytes_per_slot).or_else(refuse),
-        }
     }
 
     fn take_queues(&self, count: u32) -> Result<Taken<'_>, NvmeError> {
@@ -199,7 +98,7 @@ impl QueueSet {
             Landing::Bounce { bytes_per_slot } => bytes_per_slot,
         };
         let max_transfer = most.min(limit);
-        let memory = Self::device_memory(controller, space, &options, max_transfer)?;
+        let memory = DeviceMemory::allocate(controller, space, &options, max_transfer)?;
         let places = Arrays::new(options.count, options.depth);
         let arrays = space.allocate(Place::Device, places.bytes)?;
         let (doorbells, doorbell_note) = if host_only {
@@ -225,60 +124,6 @@ impl QueueSet {
         set.write_queues(set.options.first_ticket)?;
         set.create_pairs()?;
         Ok(set)
-    }
-
-    fn device_memory(
-        controller: &Controller<Ready>,
-        space: &Space,
-        options: &QueueOptions,
-        max_transfer: usize,
-    ) -> Result<DeviceMemory, NvmeError> {
-        let dma = controller.dma();
-        let (count, depth) = (options.count as usize, options.depth as usize);
-        let too_much = || NvmeError::Options {
-            device: controller.name().to_owned(),
-            reason: format!("{count} queues of {depth} entries need more memory than can be addressed"),
-        };
-        let total = |each: usize| each.checked_mul(count).ok_or_else(too_much);
-        let slots = total(depth)?;
-        let ring_bytes = total(layout::rings(options.depth).bytes)?;
-        let rings = match options.memory {
-            Place::Host => dma.allocate(space, ring_bytes)?,
-            Place::Device => {
-                let region = Arc::new(space.allocate(Place::Device, ring_bytes)?);
-                let mapped = controller.map_memory(&region)?;
-                if !mapped.iova.is_multiple_of(PAGE_BYTES as u64) {
-                    let reason = format!("the device's address {:#x} of the rings is not page aligned", mapped.iova);
-                    return Err(DmaError::Unreachable { device: controller.name().to_owned(), reason }.into());
-                }
-                mapped
-            }
-        };
-        let submission = match options.submission_in_buffer {
-            true => {
-                let bytes = total(layout::rings(options.depth).cq_offset)?;
-                Some(controller.memory_buffer()?.allocate(controller.name(), space, bytes)?)
-            }
-            false => None,
-        };
-        let bounce = match options.landing {
-            Landing::Direct => None,
-            Landing::Bounce { bytes_per_slot } => {
-                Some(dma.allocate(space, slots.checked_mul(bytes_per_slot).ok_or_else(too_much)?)?)
-            }
-        };
-        let lists = if layout::needs_lists(max_transfer, bounce.is_some()) {
-            Some(dma.allocate(space, slots.checked_mul(PAGE_BYTES).ok_or_else(too_much)?)?)
-        } else {
-            None
-        };
-        if let (Some(bounce), Some(lists), Landing::Bounce { bytes_per_slot }) = (&bounce, &lists, options.landing) {
-            for slot in 0..slots {
-                let list = layout::list_of(bounce.iova + (slot * bytes_per_slot) as u64, bytes_per_slot);
-                lists.region.set_slice(lists.offset + slot * PAGE_BYTES, &list)?;
-            }
-        }
-        Ok(DeviceMemory { rings, submission, bounce, lists })
     }
 
     fn doorbells(
@@ -324,89 +169,6 @@ impl QueueSet {
             Doorbells::Forwarder(f) => f.addresses(index),
             Doorbells::Host => (0, 0),
         }
-    }
-
-    fn queue(&self, index: u32, ticket: u32) -> abi::Queue {
-        let (depth, slots) = (self.options.depth, index as usize * self.options.depth as usize);
-        let ring = layout::rings(depth);
-        let rings = self.memory.rings.address() + (index as usize * ring.bytes) as u64;
-        let (sq_doorbell, cq_doorbell) = self.doorbell_addresses(index as usize);
-        let bounce_bytes = match self.options.landing {
-            Landing::Direct => 0,
-            Landing::Bounce { bytes_per_slot } => bytes_per_slot,
-        };
-        let part = |region: &Option<DmaRegion>, each: usize| match region {
-            Some(r) => (r.address() + (slots * each) as u64, r.iova + (slots * each) as u64),
-            None => (0, 0),
-        };
-        let (bounce, bounce_iova) = part(&self.memory.bounce, bounce_bytes);
-        let (prp_list, prp_list_iova) = part(&self.memory.lists, PAGE_BYTES);
-        let array = |offset: usize| self.arrays.address() + offset as u64;
-        let submission = self.submission_ring(index);
-        abi::Queue {
-            sq: submission.0.address() + submission.1 as u64,
-            cq: rings + ring.cq_offset as u64,
-            sq_doorbell,
-            cq_doorbell,
-            slot: array(self.places.slot(index)),
-            mark: array(self.places.mark(index)),
-            outcome: array(self.places.outcome(index)),
-            record: array(self.places.record(index)),
-            bounce,
-            bounce_iova,
-            prp_list,
-            prp_list_iova,
-            depth,
-            log2_depth: depth.trailing_zeros(),
-            bounce_bytes: bounce_bytes as u32,
-            index,
-            ticket,
-            frontier: ticket,
-            tail: ticket,
-            head: ticket,
-            ..bytemuck::Zeroable::zeroed()
-        }
-    }
-
-    /// Writes `wb_queue[]` and the slots of all queues, idle with this next ticket.
-    fn write_queues(&self, ticket: u32) -> Result<(), NvmeError> {
-        (0..self.count()).try_for_each(|index| self.write_idle(index, ticket))
-    }
-
-    /// Writes one queue's structures, idle with this next ticket.
-    pub(super) fn write_idle(&self, index: u32, ticket: u32) -> Result<(), NvmeError> {
-        let idle = Idle::new(self.options.depth, ticket);
-        let slots: Vec<u32> = (0..self.options.depth).map(|s| idle.slot_word(s)).collect();
-        let marks: Vec<u32> = (0..self.options.depth).map(|s| idle.mark(s)).collect();
-        self.arrays.set_slice(self.places.slot(index), &slots)?;
-        self.arrays.set_slice(self.places.mark(index), &marks)?;
-        self.arrays.fill(self.places.outcome(index), self.places.rest_bytes(), 0)?;
-        self.arrays.set(self.places.queue(index), self.queue(index, ticket))?;
-        Ok(())
-    }
-
-    /// The next ticket of a queue if nothing is in flight on it, as its words in kernel memory say.
-    pub(super) fn idle_ticket(&self, index: u32) -> Result<Option<u32>, NvmeError> {
-        let at = self.places.queue(index);
-        let word = |offset: usize| self.arrays.get::<u32>(at + offset);
-        let ticket = word(offset_of!(abi::Queue, ticket))?;
-        let (tail, head) = (word(offset_of!(abi::Queue, tail))?, word(offset_of!(abi::Queue, head))?);
-        let locked = word(offset_of!(abi::Queue, tail_lock))? | word(offset_of!(abi::Queue, head_lock))?;
-        Ok((ticket == tail && tail == head && locked == 0).then_some(ticket))
-    }
-
-    /// What kernels keep about a queue.
-    pub(super) fn kernel_words(&self, index: u32) -> Result<KernelWords, NvmeError> {
-        let at = self.places.queue(index);
-        let word = |offset: usize| self.arrays.get::<u32>(at + offset);
-        let depth = self.options.depth as usize;
-        Ok(KernelWords {
-            depth: self.options.depth,
-            ticket: word(offset_of!(abi::Queue, ticket))?,
-            head: word(offset_of!(abi::Queue, head))?,
-            slots: self.arrays.get_slice(self.places.slot(index), depth)?,
-            marks: self.arrays.get_slice(self.places.mark(index), depth)?,
-        })
     }
 
     /// Whether the controller was reset since the queues were created, which ended them.
@@ -464,16 +226,6 @@ impl QueueSet {
         }
         self.write_queues(0)?;
         self.create_pairs()
-    }
-
-    /// The address of `wb_queue[count]` as kernels see it.
-    pub fn address(&self) -> u64 {
-        self.arrays.address()
-    }
-
-    /// Lends the queues to a kernel: a launch argument that keeps the set borrowed.
-    pub fn lend(&self) -> LentQueues<'_> {
-        LentQueues { address: self.address(), _set: PhantomData }
     }
 
     /// Queue pairs.

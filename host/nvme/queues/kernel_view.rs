@@ -1,0 +1,119 @@
+//! Queue pairs as kernels see them: `wb_queue[]` and the words of its slots.
+
+use super::QueueSet;
+use super::options::Landing;
+use crate::engine::{Args, KernelArg, abi};
+use crate::memory::DmaRegion;
+use crate::nvme::NvmeError;
+use crate::nvme::controller::PAGE_BYTES;
+use crate::nvme::layout::{self, Idle, KernelWords};
+use std::marker::PhantomData;
+use std::mem::offset_of;
+
+/// A queue set lent to a kernel: passed as the address of its `wb_queue[]`. While it lives the set cannot be dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct LentQueues<'a> {
+    address: u64,
+    _set: PhantomData<&'a QueueSet>,
+}
+
+impl<'a> KernelArg<'a> for LentQueues<'a> {
+    fn push(&self, args: &mut Args<'a>) {
+        args.push_value(self.address);
+    }
+}
+
+impl QueueSet {
+    /// The address of `wb_queue[count]` as kernels see it.
+    pub fn address(&self) -> u64 {
+        self.arrays.address()
+    }
+
+    /// Lends the queues to a kernel: a launch argument that keeps the set borrowed.
+    pub fn lend(&self) -> LentQueues<'_> {
+        LentQueues { address: self.address(), _set: PhantomData }
+    }
+
+    fn queue(&self, index: u32, ticket: u32) -> abi::Queue {
+        let (depth, slots) = (self.options.depth, index as usize * self.options.depth as usize);
+        let ring = layout::rings(depth);
+        let rings = self.memory.rings.address() + (index as usize * ring.bytes) as u64;
+        let (sq_doorbell, cq_doorbell) = self.doorbell_addresses(index as usize);
+        let bounce_bytes = match self.options.landing {
+            Landing::Direct => 0,
+            Landing::Bounce { bytes_per_slot } => bytes_per_slot,
+        };
+        let part = |region: &Option<DmaRegion>, each: usize| match region {
+            Some(r) => (r.address() + (slots * each) as u64, r.iova + (slots * each) as u64),
+            None => (0, 0),
+        };
+        let (bounce, bounce_iova) = part(&self.memory.bounce, bounce_bytes);
+        let (prp_list, prp_list_iova) = part(&self.memory.lists, PAGE_BYTES);
+        let array = |offset: usize| self.arrays.address() + offset as u64;
+        let submission = self.submission_ring(index);
+        abi::Queue {
+            sq: submission.0.address() + submission.1 as u64,
+            cq: rings + ring.cq_offset as u64,
+            sq_doorbell,
+            cq_doorbell,
+            slot: array(self.places.slot(index)),
+            mark: array(self.places.mark(index)),
+            outcome: array(self.places.outcome(index)),
+            record: array(self.places.record(index)),
+            bounce,
+            bounce_iova,
+            prp_list,
+            prp_list_iova,
+            depth,
+            log2_depth: depth.trailing_zeros(),
+            bounce_bytes: bounce_bytes as u32,
+            index,
+            ticket,
+            frontier: ticket,
+            tail: ticket,
+            head: ticket,
+            ..bytemuck::Zeroable::zeroed()
+        }
+    }
+
+    /// Writes `wb_queue[]` and the slots of all queues, idle with this next ticket.
+    pub(super) fn write_queues(&self, ticket: u32) -> Result<(), NvmeError> {
+        (0..self.count()).try_for_each(|index| self.write_idle(index, ticket))
+    }
+
+    /// Writes one queue's structures, idle with this next ticket.
+    pub(in crate::nvme) fn write_idle(&self, index: u32, ticket: u32) -> Result<(), NvmeError> {
+        let idle = Idle::new(self.options.depth, ticket);
+        let slots: Vec<u32> = (0..self.options.depth).map(|s| idle.slot_word(s)).collect();
+        let marks: Vec<u32> = (0..self.options.depth).map(|s| idle.mark(s)).collect();
+        self.arrays.set_slice(self.places.slot(index), &slots)?;
+        self.arrays.set_slice(self.places.mark(index), &marks)?;
+        self.arrays.fill(self.places.outcome(index), self.places.rest_bytes(), 0)?;
+        self.arrays.set(self.places.queue(index), self.queue(index, ticket))?;
+        Ok(())
+    }
+
+    /// The next ticket of a queue if nothing is in flight on it, as its words in kernel memory say.
+    pub(in crate::nvme) fn idle_ticket(&self, index: u32) -> Result<Option<u32>, NvmeError> {
+        let at = self.places.queue(index);
+        let word = |offset: usize| self.arrays.get::<u32>(at + offset);
+        let ticket = word(offset_of!(abi::Queue, ticket))?;
+        let (tail, head) = (word(offset_of!(abi::Queue, tail))?, word(offset_of!(abi::Queue, head))?);
+        let locked = word(offset_of!(abi::Queue, tail_lock))? | word(offset_of!(abi::Queue, head_lock))?;
+        Ok((ticket == tail && tail == head && locked == 0).then_some(ticket))
+    }
+
+    /// What kernels keep about a queue.
+    pub(in crate::nvme) fn kernel_words(&self, index: u32) -> Result<KernelWords, NvmeError> {
+        let at = self.places.queue(index);
+        let word = |offset: usize| self.arrays.get::<u32>(at + offset);
+        let depth = self.options.depth as usize;
+        Ok(KernelWords {
+            depth: self.options.depth,
+            ticket: word(offset_of!(abi::Queue, ticket))?,
+            head: word(offset_of!(abi::Queue, head))?,
+            slots: self.arrays.get_slice(self.places.slot(index), depth)?,
+            marks: self.arrays.get_slice(self.places.mark(index), depth)?,
+        })
+    }
+}

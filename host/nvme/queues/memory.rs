@@ -1,0 +1,75 @@
+//! The memory of queue pairs that the device uses: rings, bounce buffers and PRP lists.
+
+use super::options::{Landing, QueueOptions};
+use crate::memory::{DmaError, DmaRegion, Place, Space};
+use crate::nvme::NvmeError;
+use crate::nvme::controller::{Controller, PAGE_BYTES, Ready};
+use crate::nvme::layout;
+use std::sync::Arc;
+
+/// Everything that the device may write to or read from, released together or not at all.
+#[derive(Debug)]
+pub(super) struct DeviceMemory {
+    pub(super) rings: DmaRegion,
+    /// Submission rings in the controller memory buffer; those in `rings` are not used then.
+    pub(super) submission: Option<DmaRegion>,
+    pub(super) bounce: Option<DmaRegion>,
+    pub(super) lists: Option<DmaRegion>,
+}
+
+impl DeviceMemory {
+    /// For so many pairs of such a depth, whose commands move at most `max_transfer` bytes; PRP lists of bounce buffers are written.
+    pub(super) fn allocate(
+        controller: &Controller<Ready>,
+        space: &Space,
+        options: &QueueOptions,
+        max_transfer: usize,
+    ) -> Result<Self, NvmeError> {
+        let dma = controller.dma();
+        let (count, depth) = (options.count as usize, options.depth as usize);
+        let too_much = || NvmeError::Options {
+            device: controller.name().to_owned(),
+            reason: format!("{count} queues of {depth} entries need more memory than can be addressed"),
+        };
+        let total = |each: usize| each.checked_mul(count).ok_or_else(too_much);
+        let slots = total(depth)?;
+        let ring_bytes = total(layout::rings(options.depth).bytes)?;
+        let rings = match options.memory {
+            Place::Host => dma.allocate(space, ring_bytes)?,
+            Place::Device => {
+                let region = Arc::new(space.allocate(Place::Device, ring_bytes)?);
+                let mapped = controller.map_memory(&region)?;
+                if !mapped.iova.is_multiple_of(PAGE_BYTES as u64) {
+                    let reason = format!("the device's address {:#x} of the rings is not page aligned", mapped.iova);
+                    return Err(DmaError::Unreachable { device: controller.name().to_owned(), reason }.into());
+                }
+                mapped
+            }
+        };
+        let submission = match options.submission_in_buffer {
+            true => {
+                let bytes = total(layout::rings(options.depth).cq_offset)?;
+                Some(controller.memory_buffer()?.allocate(controller.name(), space, bytes)?)
+            }
+            false => None,
+        };
+        let bounce = match options.landing {
+            Landing::Direct => None,
+            Landing::Bounce { bytes_per_slot } => {
+                Some(dma.allocate(space, slots.checked_mul(bytes_per_slot).ok_or_else(too_much)?)?)
+            }
+        };
+        let lists = if layout::needs_lists(max_transfer, bounce.is_some()) {
+            Some(dma.allocate(space, slots.checked_mul(PAGE_BYTES).ok_or_else(too_much)?)?)
+        } else {
+            None
+        };
+        if let (Some(bounce), Some(lists), Landing::Bounce { bytes_per_slot }) = (&bounce, &lists, options.landing) {
+            for slot in 0..slots {
+                let list = layout::list_of(bounce.iova + (slot * bytes_per_slot) as u64, bytes_per_slot);
+                lists.region.set_slice(lists.offset + slot * PAGE_BYTES, &list)?;
+            }
+        }
+        Ok(Self { rings, submission, bounce, lists })
+    }
+}

@@ -1,0 +1,232 @@
+//! The launchers: which variables each sets, what they say, and where its ranks can meet.
+
+use super::values::{address_of, get, half, number, port, size};
+use super::{Environment, Launched};
+use crate::shmem::bootstrap::{BootstrapError, slurm};
+
+/// The port of the store where a launcher names a host and nothing to make a port of.
+pub const DEFAULT_PORT: u16 = 20_711;
+
+/// Ports that Slurm jobs get by their number: below those that systems hand out by themselves.
+const SLURM_PORTS: std::ops::Range<u32> = 20_000..32_768;
+
+pub(super) const RANK: &str = "WARPBELL_RANK";
+pub(super) const SIZE: &str = "WARPBELL_SIZE";
+pub(super) const STORE: &str = "WARPBELL_STORE";
+/// Which of our own launchers it was; it runs the store.
+pub(super) const LAUNCHER: &str = "WARPBELL_LAUNCHER";
+pub(super) const INDEXED_JOB: &str = "Kubernetes Indexed Job";
+
+/// Where a launcher's ranks can meet.
+#[derive(Clone, Copy, Debug)]
+enum Meet {
+    /// It does not say.
+    Nowhere,
+    /// Beside torch's own store.
+    Torch,
+    /// The first host of a step.
+    Slurm,
+    /// A host in a variable.
+    Host(&'static str),
+}
+
+/// A launcher's variables.
+pub(super) struct Row {
+    via: &'static str,
+    pub(super) rank: &'static str,
+    /// The first of these that is set.
+    pub(super) size: &'static [&'static str],
+    pub(super) local_rank: Option<&'static str>,
+    pub(super) local_size: Option<&'static str>,
+    meet: Meet,
+}
+
+/// Inner launchers first: an `mpirun` inside a Slurm job sets both kinds of variables, and its own are the true ones.
+pub(super) const ROWS: [Row; 11] = [
+    Row {
+        via: "WARPBELL_RANK",
+        rank: RANK,
+        size: &[SIZE],
+        local_rank: Some("WARPBELL_LOCAL_RANK"),
+        local_size: Some("WARPBELL_LOCAL_SIZE"),
+        meet: Meet::Nowhere,
+    },
+    Row {
+        via: "torchrun",
+        rank: "RANK",
+        size: &["WORLD_SIZE"],
+        local_rank: Some("LOCAL_RANK"),
+        local_size: Some("LOCAL_WORLD_SIZE"),
+        meet: Meet::Torch,
+    },
+    Row {
+        via: "Open MPI",
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: &["OMPI_COMM_WORLD_SIZE"],
+        local_rank: Some("OMPI_COMM_WORLD_LOCAL_RANK"),
+        local_size: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
+        meet: Meet::Nowhere,
+    },
+    Row {
+        via: "MVAPICH2",
+        rank: "MV2_COMM_WORLD_RANK",
+        size: &["MV2_COMM_WORLD_SIZE"],
+        local_rank: Some("MV2_COMM_WORLD_LOCAL_RANK"),
+        local_size: Some("MV2_COMM_WORLD_LOCAL_SIZE"),
+        meet: Meet::Nowhere,
+    },
+    Row {
+        via: "PMI",
+        rank: "PMI_RANK",
+        size: &["PMI_SIZE"],
+        local_rank: Some("MPI_LOCALRANKID"),
+        local_size: Some("MPI_LOCALNRANKS"),
+        meet: Meet::Nowhere,
+    },
+    Row { via: "PMIx", rank: "PMIX_RANK", size: &[], local_rank: None, local_size: None, meet: Meet::Nowhere },
+    Row {
+        via: "Slurm",
+        rank: "SLURM_PROCID",
+        size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"],
+        local_rank: Some("SLURM_LOCALID"),
+        local_size: None,
+        meet: Meet::Slurm,
+    },
+    Row {
+        via: "Flux",
+        rank: "FLUX_TASK_RANK",
+        size: &["FLUX_JOB_SIZE"],
+        local_rank: Some("FLUX_TASK_LOCAL_ID"),
+        local_size: None,
+        meet: Meet::Nowhere,
+    },
+    Row {
+        via: "Cray PALS",
+        rank: "PALS_RANKID",
+        size: &[],
+        local_rank: Some("PALS_LOCAL_RANKID"),
+        local_size: None,
+        meet: Meet::Nowhere,
+    },
+    Row {
+        via: "LeaderWorkerSet",
+        rank: "LWS_WORKER_INDEX",
+        size: &["LWS_GROUP_SIZE"],
+        local_rank: None,
+        local_size: None,
+        meet: Meet::Host("LWS_LEADER_ADDRESS"),
+    },
+    Row {
+        via: INDEXED_JOB,
+        rank: "JOB_COMPLETION_INDEX",
+        size: &[],
+        local_rank: None,
+        local_size: None,
+        meet: Meet::Nowhere,
+    },
+];
+
+/// What one row finds: a launcher may leave out how many ranks there are.
+pub(super) struct Found {
+    pub(super) size: Option<(usize, &'static str)>,
+    pub(super) launched: Launched,
+}
+
+impl Row {
+    /// Whether this launcher started the process, as far as its variables go.
+    pub(super) fn applies(&self, environment: &Environment) -> bool {
+        let has = |name: &str| get(environment, name).is_some();
+        let rank = has(self.rank);
+        match self.via {
+            // RANK alone is a name that anybody may use.
+            "torchrun" => has("WORLD_SIZE") || rank && has("MASTER_ADDR"),
+            // A job's batch script has the variables of its first task, though no `srun` started it.
+            "Slurm" => rank && environment.keys().any(|k| k.starts_with("SLURM_STEP")),
+            // Most of these jobs are independent programs.
+            INDEXED_JOB => rank && has(SIZE),
+            _ => rank,
+        }
+    }
+
+    pub(super) fn read(&self, environment: &Environment) -> Result<Found, BootstrapError> {
+        let get = |name: &'static str| get(environment, name);
+        let sized = self.size.iter().find_map(|name| Some((*name, get(name)?)));
+        let Some(rank) = get(self.rank) else {
+            let set = sized.map_or(self.via, |(name, _)| name);
+            return Err(half(self.via, set, self.rank, "set both for every rank, or neither"));
+        };
+        if let (None, Some(missing)) = (sized, self.size.last()) {
+            return Err(half(self.via, self.rank, missing, "set both for every rank, or neither"));
+        }
+        let local =
+            |name: Option<&'static str>| name.and_then(|name| get(name).map(|value| number(name, value))).transpose();
+        let served = self.rank == RANK && get(LAUNCHER).is_some();
+        let mut local_size = local(self.local_size)?;
+        if let Some(0) = local_size {
+            let variable = self.local_size.unwrap_or_default().to_owned();
+            let expected = "there is one rank at least".to_owned();
+            return Err(BootstrapError::Variable { variable, value: "0".to_owned(), expected });
+        }
+        if let Meet::Slurm = self.meet {
+            local_size = slurm_local_size(environment);
+        }
+        let size = sized.map(|(name, value)| Ok((size(name, value)?, name))).transpose()?;
+        let launched = Launched {
+            rank: number(self.rank, rank)?,
+            size: size.map_or(0, |(n, _)| n),
+            local_rank: local(self.local_rank)?,
+            local_size,
+            store: self.store(environment)?,
+            served,
+            via: if served { "warpbell run" } else { self.via },
+        };
+        Ok(Found { size, launched })
+    }
+
+    fn store(&self, environment: &Environment) -> Result<Option<String>, BootstrapError> {
+        let get = |name| get(environment, name);
+        let store = match self.meet {
+            Meet::Nowhere => None,
+            Meet::Torch => match (get("MASTER_ADDR"), get("MASTER_PORT")) {
+                (Some(host), Some(value)) => {
+                    // The port itself belongs to torch, whose store often listens there already.
+                    let port = port("MASTER_PORT", value)?.checked_add(1).unwrap_or(DEFAULT_PORT);
+                    Some(address_of(host, port))
+                }
+                (Some(_), None) => {
+                    let next = "set it, or WARPBELL_STORE=host:port";
+                    return Err(half(self.via, "MASTER_ADDR", "MASTER_PORT", next));
+                }
+                _ => None,
+            },
+            Meet::Slurm => {
+                let lists = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+                let list = lists.into_iter().find_map(|name| Some((name, get(name)?)));
+                let host = list.map(|(name, value)| {
+                    slurm::first_host(value).map_err(|reason| BootstrapError::Variable {
+                        variable: name.to_owned(),
+                        value: value.to_owned(),
+                        expected: format!("it is no list of hosts: {reason}"),
+                    })
+                });
+                host.transpose()?.map(|host| address_of(&host, slurm_port(environment)))
+            }
+            Meet::Host(name) => get(name).map(|host| address_of(host, DEFAULT_PORT)),
+        };
+        Ok(store)
+    }
+}
+
+/// A port that steps of different jobs on one host do not share.
+fn slurm_port(environment: &Environment) -> u16 {
+    let id = |names: [&str; 2]| -> u32 {
+        names.into_iter().find_map(|n| get(environment, n)?.parse::<u64>().ok()).unwrap_or(0) as u32
+    };
+    let (job, step) = (id(["SLURM_JOB_ID", "SLURM_JOBID"]), id(["SLURM_STEP_ID", "SLURM_STEPID"]));
+    (SLURM_PORTS.start + job.wrapping_add(step) % (SLURM_PORTS.end - SLURM_PORTS.start)) as u16
+}
+
+fn slurm_local_size(environment: &Environment) -> Option<usize> {
+    let tasks = get(environment, "SLURM_STEP_TASKS_PER_NODE").or_else(|| get(environment, "SLURM_TASKS_PER_NODE"))?;
+    slurm::tasks_on(tasks, get(environment, "SLURM_NODEID")?.parse().ok()?).filter(|n| *n > 0)
+}

@@ -1,0 +1,142 @@
+//! Which launcher started this process, and as which rank: read from the variables that launchers set.
+
+mod launchers;
+#[cfg(test)]
+mod tests;
+mod values;
+
+pub use launchers::DEFAULT_PORT;
+
+use self::launchers::{Found, INDEXED_JOB, RANK, ROWS, Row, SIZE, STORE};
+use self::values::{address, get, half, size};
+use super::BootstrapError;
+use crate::units::parse_duration;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The variables of a process. A value, so that every launcher can be tried anywhere.
+pub type Environment = BTreeMap<String, String>;
+
+/// This process's variables that are text.
+pub(super) fn of_this_process() -> Environment {
+    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
+}
+
+/// What a launcher says of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Launched {
+    /// This process's number, from 0.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+    /// Its number among those of its host, where the launcher says so.
+    pub local_rank: Option<usize>,
+    /// How many there are on its host, where the launcher says so.
+    pub local_size: Option<usize>,
+    /// Where ranks meet, as `host:port`.
+    pub store: Option<String>,
+    /// Whether the launcher itself runs the store there; rank 0 does if not.
+    pub served: bool,
+    /// Which launcher.
+    pub via: &'static str,
+}
+
+impl Launched {
+    /// What the launcher of this process says.
+    pub fn of_this_process() -> Result<Option<Self>, BootstrapError> {
+        Self::find(&of_this_process())
+    }
+
+    /// What the innermost launcher says; `None` without one. What it leaves out comes from an outer launcher that means the
+    /// same ranks (`srun --mpi=pmix` sets PMIx's rank and Slurm's everything), or from `WARPBELL_SIZE` and `WARPBELL_STORE`.
+    pub fn find(environment: &Environment) -> Result<Option<Self>, BootstrapError> {
+        let store = get(environment, STORE).map(|s| address(STORE, s)).transpose()?;
+        let told = get(environment, SIZE).map(|s| size(SIZE, s)).transpose()?;
+
+        let mut rows = ROWS.iter().filter(|row| row.applies(environment));
+        let Some(first) = rows.next() else {
+            return match told {
+                // A world of one, said aloud.
+                None | Some(1) => Ok(None),
+                Some(_) => Err(half("WARPBELL_RANK", SIZE, RANK, "set both for every rank, or neither")),
+            };
+        };
+        let mut found = first.read(environment)?;
+        // An outer launcher is asked only for what the inner one leaves out, so what is wrong with it may not matter.
+        let outer: Vec<Found> =
+            rows.filter_map(|r| r.read(environment).ok()).filter(|o| o.launched.rank == found.launched.rank).collect();
+
+        if found.size.is_none() {
+            found.size = outer.iter().find_map(|o| o.size);
+        }
+        match (told, found.size) {
+            (Some(told), Some((size, variable))) if told != size => {
+                let value = environment.get(SIZE).cloned().unwrap_or_default();
+                let expected = format!("{} says {size} by {variable}", found.launched.via);
+                return Err(BootstrapError::Variable { variable: SIZE.to_owned(), value, expected });
+            }
+            (Some(told), None) => found.size = Some((told, SIZE)),
+            _ => {}
+        }
+        let mut launched = found.launched;
+        let Some((size, variable)) = found.size else {
+            let next = "set it to the number of ranks, the same for all of them";
+            return Err(half(launched.via, first.rank, SIZE, next));
+        };
+        launched.size = size;
+        launched.check(first, variable)?;
+
+        if launched.store.is_none() {
+            let same = outer.iter().find(|o| o.size.is_some_and(|(n, _)| n == size) && o.launched.store.is_some());
+            launched.store = same.and_then(|o| o.launched.store.clone());
+        }
+        if let Some(store) = store {
+            launched.store = Some(store);
+        }
+        Ok(Some(launched))
+    }
+
+    /// The store's address, or the error that asks for it.
+    pub(super) fn meeting_point(&self) -> Result<&str, BootstrapError> {
+        let hint = if self.via == INDEXED_JOB {
+            " (the host is <job>-0.<service> where the pods have a headless service)"
+        } else {
+            ""
+        };
+        self.store.as_deref().ok_or(BootstrapError::NoStore { via: self.via, hint })
+    }
+
+    fn check(&self, row: &Row, size: &'static str) -> Result<(), BootstrapError> {
+        let wrong = |variable: &str, value: usize, expected: String| {
+            Err(BootstrapError::Variable { variable: variable.to_owned(), value: value.to_string(), expected })
+        };
+        if self.rank >= self.size {
+            let expected = format!("{size} says {}, so ranks are 0 to {}", self.size, self.size - 1);
+            return wrong(row.rank, self.rank, expected);
+        }
+        let locals = (row.local_rank, self.local_rank, row.local_size, self.local_size);
+        if let (Some(variable), Some(rank), Some(of), Some(count)) = locals
+            && rank >= count
+        {
+            return wrong(variable, rank, format!("{of} says {count}, so local ranks are 0 to {}", count - 1));
+        }
+        if let (Some(variable), Some(rank)) = (row.local_rank, self.local_rank)
+            && rank >= self.size
+        {
+            return wrong(variable, rank, format!("{size} says that there are {} ranks in all", self.size));
+        }
+        Ok(())
+    }
+}
+
+/// The time that ranks have to come, from `WARPBELL_TIMEOUT`.
+pub(super) fn timeout(environment: &Environment) -> Result<Option<Duration>, BootstrapError> {
+    const TIMEOUT: &str = "WARPBELL_TIMEOUT";
+    let Some(value) = get(environment, TIMEOUT) else { return Ok(None) };
+    parse_duration(value).map(Some).map_err(|_| BootstrapError::Variable {
+        variable: TIMEOUT.to_owned(),
+        value: value.to_owned(),
+        expected: "write a time as in 500ms, 90s or 5m".to_owned(),
+    })
+}

@@ -1,0 +1,29 @@
+//! PEs whose kernels run on one GPU, and so share its processors.
+
+use super::{ShmemError, World};
+
+impl World {
+    /// How many PEs, this one included, have this PE's GPU; 1 where its kernels run on CPU threads, of which each PE has its own.
+    /// Collective.
+    pub(crate) fn gpu_sharers(&self) -> Result<usize, ShmemError> {
+        // Told apart by what the driver says, which is the same in every process and on every host.
+        let mine = self.engine().info().gpu.map(|gpu| gpu.uuid.to_vec());
+        let all = self.allgather(mine.as_deref().unwrap_or_default())?;
+        Ok(mine.map_or(1, |mine| all.iter().filter(|gpu| **gpu == mine).count()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_threads_are_shared_with_nobody() {
+        let worlds = World::local(3).unwrap();
+        std::thread::scope(|s| {
+            for world in &worlds {
+                s.spawn(move || assert_eq!(world.gpu_sharers().unwrap(), 1));
+            }
+        });
+    }
+}

@@ -1,0 +1,82 @@
+//! Which host this is: its name, its addresses, and what tells whether two processes are on one.
+
+mod interfaces;
+
+pub(crate) use interfaces::{InterfaceAddress, interface_addresses};
+
+use std::os::unix::fs::MetadataExt;
+
+/// One boot of one machine, and one network namespace there: as far as Unix sockets reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    boot: String,
+    /// Device and inode of the network namespace.
+    network: Option<(u64, u64)>,
+}
+
+impl Machine {
+    /// That of this process. What the system does not say is left out.
+    pub(crate) fn here() -> Self {
+        Self {
+            boot: read("/proc/sys/kernel/random/boot_id"),
+            network: std::fs::metadata("/proc/self/ns/net").ok().map(|m| (m.dev(), m.ino())),
+        }
+    }
+
+    /// The machine's boot, as in `0b0d3c44-...`; containers see that of their host.
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// The network namespace as the kernel writes it, as in `net:[4026531840]`; empty if it is not known.
+    pub(crate) fn network(&self) -> String {
+        self.network.map(|(_, inode)| format!("net:[{inode}]")).unwrap_or_default()
+    }
+
+    /// Both as a number; 0 if neither is known.
+    pub(crate) fn number(&self) -> u128 {
+        let hex: String = self.boot.chars().filter(char::is_ascii_hexdigit).collect();
+        let network = self.network.map_or(0, |(device, inode)| inode ^ device << 32);
+        u128::from_str_radix(&hex, 16).unwrap_or_default() ^ u128::from(network)
+    }
+}
+
+/// What this host is called, which containers have of their own; empty if it has no name.
+pub(crate) fn name() -> String {
+    read("/proc/sys/kernel/hostname")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_where_it_is() {
+        let here = Machine::here();
+        assert_eq!(here, Machine::here());
+        assert_eq!(here.boot().len(), 36, "a UUID");
+        let link = std::fs::read_link("/proc/self/ns/net").unwrap();
+        assert_eq!(here.network(), link.to_string_lossy());
+    }
+
+    #[test]
+    fn another_boot_and_another_namespace_are_other_numbers() {
+        let boot = "01234567-89ab-cdef-0123-456789abcdef".to_owned();
+        let machine = Machine { boot, network: Some((4, 0xf000_0001)) };
+        assert_eq!(machine.number(), 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef ^ 0x4_f000_0001);
+        assert_eq!(machine.network(), "net:[4026531841]");
+        for other in [
+            Machine { boot: "1".to_owned(), ..machine.clone() },
+            Machine { network: Some((5, 0xf000_0001)), ..machine.clone() },
+            Machine { network: None, ..machine.clone() },
+        ] {
+            assert_ne!(other.number(), machine.number());
+        }
+        let unknown = Machine { boot: String::new(), network: None };
+        assert_eq!((unknown.number(), unknown.network()), (0, String::new()));
+    }
+}

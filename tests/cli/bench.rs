@@ -1,0 +1,118 @@
+//! Measurements: of devices, of the queue cores, of the cache.
+
+use super::program::*;
+use serde_json::Value;
+use std::io::BufRead;
+use std::process::Stdio;
+
+#[test]
+fn a_device_is_measured_and_checked() {
+    let folder = folder();
+    let report = folder.path().join("nvme.json");
+    let text = succeeds(&[
+        "bench",
+        "nvme",
+        "--rw",
+        "randrw",
+        "--bs",
+        "4k",
+        "--iodepth",
+        "4",
+        "--runtime",
+        "200ms",
+        "--size",
+        "1M",
+        "--verify",
+        "--runs",
+        "3",
+        "--json",
+        name(&report),
+    ]);
+    mentions(&text, &["# rw randrw", "read: IOPS=", "write: IOPS=", "99.00th=[", "verified: every block", "3 runs"]);
+    let report = json(&report);
+    assert_eq!(report["command"], "bench nvme");
+    assert_eq!(report["config"]["job"]["command_bytes"], 4096);
+    let runs = report["results"]["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        assert!(run["read"]["iops"].as_f64().unwrap() > 0.0);
+        assert_eq!(run["read"]["latency"]["samples"], run["read"]["commands"]);
+        assert_eq!(run["verified"], true);
+    }
+}
+
+#[test]
+fn measurements_that_cannot_be_made_are_named() {
+    mentions(&fails(&["bench", "nvme", "--bs", "1000", "--size", "1M"]), &["1000", "512"]);
+    mentions(
+        &fails(&["bench", "nvme", "--device", "soft:mem:1M", "--size", "2M", "--bs", "4k"]),
+        &["2097152", "1048576"],
+    );
+    mentions(&fails(&["bench", "queue", "--depth", "100"]), &["100", "power of two"]);
+    mentions(&fails(&["bench", "post", "--depth", "100"]), &["100", "power of two"]);
+    mentions(&fails(&["bench", "array", "--size", "8"]), &["--size"]);
+    let media = "soft:mem:1M,media-error=read:0-2047";
+    mentions(&fails(&["bench", "nvme", "--device", media, "--runtime", "200ms"]), &["LBA", "nrecovered"]);
+}
+
+#[test]
+fn a_volume_with_arrays_is_not_measured_by_writing() {
+    let folder = folder();
+    let device = format!("soft:{}", name(&folder.path().join("edges.img")));
+    succeeds(&["graph", "bfs", "kron:8", "--source", "1", "--device", &device]);
+    let write = ["bench", "nvme", "--rw", "randwrite", "--size", "64k", "--runtime", "50ms", "--device", &device];
+    mentions(&fails(&write), &["edges.img", "--yes-destroy"]);
+    succeeds(&["bench", "nvme", "--rw", "randread", "--size", "64k", "--runtime", "50ms", "--device", &device]);
+}
+
+#[test]
+fn the_queue_core_and_the_cache_are_measured() {
+    let text = succeeds(&["bench", "queue", "--queues", "1,2", "--depth", "64", "--commands", "500", "--runs", "1"]);
+    assert_eq!(text.lines().filter(|l| !l.starts_with('#')).count(), 2, "{text}");
+    let post = ["bench", "post", "--depth", "64", "--posts", "500", "--iters", "200", "--runs", "1"];
+    for more in [&[][..], &["--inline", "--collapsed", "--blocks", "3", "--queues", "2"]] {
+        let text = succeeds(&[&post[..], more].concat());
+        let figures = text.lines().filter(|l| !l.starts_with('#')).count();
+        assert!(figures >= if more.is_empty() { 3 } else { 2 }, "{text}");
+    }
+    let text = succeeds(&["bench", "array", "--size", "1M", "--runs", "1"]);
+    mentions(&text, &["random 8 B", "sequential", "page handle", "for_each_chunk"]);
+}
+
+#[test]
+fn an_interrupt_stops_the_kernels() {
+    let mut child = command(&["bench", "nvme", "--runtime", "10m", "--size", "1M"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|l| l.unwrap().starts_with("# rw")), "it never began");
+    // SAFETY: the process is ours and has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let o = child.wait_with_output().unwrap();
+    assert_eq!(o.status.code(), Some(130));
+    assert_eq!(stderr(&o), "interrupted\n");
+}
+
+#[test]
+fn a_host_thread_rings_where_it_was_asked_to() {
+    let args = [
+        "bench",
+        "nvme",
+        "--device",
+        "soft:mem:1M",
+        "--engine",
+        "cpu",
+        "--runtime",
+        "50ms",
+        "--verify",
+        "--doorbell",
+        "cpu",
+    ];
+    let report: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json", "-"]].concat())).unwrap();
+    let path = &report["path"];
+    assert_eq!((&path["doorbell"], &path["order"]), (&"cpu".into(), &"processor".into()), "{path}");
+    assert_eq!(path["notes"], serde_json::json!(["doorbell cpu: it was asked for"]), "{path}");
+    assert_eq!(path.get("mapping"), None);
+}

@@ -1,0 +1,39 @@
+//! Devices that fail: the run ends, and says how.
+
+use super::program::*;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A search over Enron on a device with this fault; the message, and how long it took.
+fn fails_with(fault: &str, out: &Path) -> (String, Duration) {
+    let device = format!("soft:mem,{fault}");
+    let started = Instant::now();
+    let message =
+        fails(&["graph", "bfs", ENRON, "--source", "1", "--device", &device, "--deadline", "1s", "--out", name(out)]);
+    assert!(!out.exists(), "{fault} left a partial result");
+    (message, started.elapsed())
+}
+
+#[test]
+fn faults_end_the_run_and_are_named() {
+    let folder = folder();
+    let out = folder.path().join("out");
+    // The manifest and the offsets take the first 768 blocks; then come the edges.
+    let (message, _) = fails_with("media-error=read:770", &out);
+    mentions(&message, &["read of 8 block(s) at LBA 768", "nrecovered read error"]);
+    // The host's own commands, which store the edges, are few.
+    let (message, took) = fails_with("lose-completion=every:40", &out);
+    mentions(&message, &["read of ", "LBA ", "command ", "timed out"]);
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    for (fault, words) in [("fatal=after:60", "fatal"), ("disappear=after:60", "soft:mem")] {
+        let (message, took) = fails_with(fault, &out);
+        mentions(&message, &["timed out", words]);
+        assert!(took < Duration::from_secs(30), "{fault}: {took:?}");
+    }
+}
+
+#[test]
+fn a_controller_that_is_never_ready_is_named() {
+    let message = fails(&["graph", "bfs", "kron:6", "--device", "soft:mem,never-ready,ready-timeout=500ms"]);
+    mentions(&message, &["soft:mem"]);
+}

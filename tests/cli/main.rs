@@ -1,0 +1,53 @@
+//! The program as its users run it.
+#![cfg(feature = "cli")]
+
+mod bench;
+mod faults;
+mod graph;
+mod program;
+mod refusals;
+
+use program::*;
+use std::path::Path;
+use std::process::Stdio;
+
+#[test]
+fn the_headers_are_where_the_program_says() {
+    let text = succeeds(&["include-dir"]);
+    assert!(Path::new(text.trim()).join("warpbell/abi.h").is_file(), "{text}");
+}
+
+#[test]
+fn info_names_the_machine() {
+    mentions(&succeeds(&["info"]), &["warpbell ", "cpu", "image"]);
+}
+
+#[test]
+fn usage_errors_are_exit_code_2() {
+    for args in [
+        &["graph", "bfs"][..],
+        &["graph", "bfs", "kron:8", "--cache", "lots"],
+        &["graph", "bfs", "kron:8", "--engine", "tpu"],
+        &["graph", "bfs", "kron:8", "--directed", "--undirected"],
+        &["graph", "bfs", "kron:8", "--pes", "0"],
+        &["graph", "bfs", "kron:8", "--pes", "2", "--device", "soft:one.img"],
+        &["bench", "nvme", "--rw", "sideways"],
+        &["fly"],
+    ] {
+        let o = warpbell(args);
+        assert_eq!(o.status.code(), Some(2), "{args:?}");
+        assert!(stdout(&o).is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_not_an_error() {
+    let mut child = command(&["graph", "bfs", "kron:8", "--sources", "2", "-v"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let o = child.wait_with_output().unwrap();
+    assert_eq!(stderr(&o), "");
+}

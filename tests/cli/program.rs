@@ -1,0 +1,85 @@
+//! The program, run as its users run it, and what it said.
+
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+pub const ENRON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/email-enron.txt");
+/// SNAP's page for the data set, less one: see examples/data/README.md.
+pub const ENRON_VERTICES: usize = 36_691;
+pub const ENRON_LARGEST_COMPONENT: usize = 33_695;
+
+pub fn command(args: &[&str]) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    c.args(args).stdin(Stdio::null());
+    c
+}
+
+pub fn warpbell(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+pub fn stdout(o: &Output) -> String {
+    String::from_utf8(o.stdout.clone()).unwrap()
+}
+
+pub fn stderr(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+/// The output of a run that succeeds.
+pub fn succeeds(args: &[&str]) -> String {
+    let o = warpbell(args);
+    assert!(o.status.success(), "{args:?}: {}\n{}\n{}", o.status, stdout(&o), stderr(&o));
+    stdout(&o)
+}
+
+/// The message of a run that fails: exit code 1, exactly one line, nothing claimed.
+pub fn fails(args: &[&str]) -> String {
+    let o = warpbell(args);
+    let (out, err) = (stdout(&o), stderr(&o));
+    assert_eq!(o.status.code(), Some(1), "{args:?}:\n{out}\n{err}");
+    assert_eq!(err.lines().count(), 1, "{args:?}:\n{err}");
+    assert!(!out.contains("verified"), "{args:?}:\n{out}");
+    err.strip_prefix("error: ").unwrap_or_else(|| panic!("{args:?}:\n{err}")).trim_end().to_owned()
+}
+
+#[track_caller]
+pub fn mentions(message: &str, words: &[&str]) {
+    for w in words {
+        assert!(message.contains(w), "no `{w}` in: {message}");
+    }
+}
+
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+pub fn write(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[u8]>) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+pub fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// `ID VALUE` lines.
+pub fn values(path: &Path) -> HashMap<u64, String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: HashMap<_, _> = text
+        .lines()
+        .map(|l| {
+            let (id, value) = l.split_once(' ').unwrap_or_else(|| panic!("`{l}`"));
+            (id.parse().unwrap(), value.to_owned())
+        })
+        .collect();
+    assert_eq!(lines.len(), text.lines().count(), "an identifier stands twice");
+    lines
+}
+
+pub fn name(p: &Path) -> &str {
+    p.to_str().unwrap()
+}

@@ -1,0 +1,105 @@
+//! What cannot be done is refused in one line that names it.
+
+use super::program::*;
+use std::path::PathBuf;
+
+#[test]
+fn inputs_that_cannot_be_read_are_named() {
+    let folder = folder();
+    let out: PathBuf = folder.path().join("out");
+    let cases = [
+        ("nowhere.el", None, &["nowhere.el"][..]),
+        ("text.el", Some(&b"1 2\nthree 4\n"[..]), &["text.el", "line 2"]),
+        ("short.el", Some(b"1 2\n3\n"), &["short.el", "line 2"]),
+        ("empty.mtx", Some(b""), &["empty.mtx"]),
+        ("cut.mtx", Some(b"%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 2\n"), &["cut.mtx", "2"]),
+        (
+            "wide.mtx",
+            Some(b"%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 9\n"),
+            &["wide.mtx", "line 3", "9"],
+        ),
+        ("dense.mtx", Some(b"%%MatrixMarket matrix array real general\n1 1\n1.0\n"), &["dense.mtx", "array"]),
+        (
+            "huge.mtx",
+            Some(b"%%MatrixMarket matrix coordinate pattern general\n99999999999 99999999999 1\n1 2\n"),
+            &["huge.mtx"],
+        ),
+        ("cut.sg", Some(&[0, 9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]), &["cut.sg"]),
+        ("huge.sg", Some(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 3, 0, 0, 0, 0, 0, 0, 0]), &["huge.sg"]),
+        ("picture.png", Some(b"\x89PNG"), &["picture.png"]),
+    ];
+    for (file, content, words) in cases {
+        let input = match content {
+            Some(c) => write(&folder, file, c),
+            None => name(&folder.path().join(file)).to_owned(),
+        };
+        mentions(&fails(&["graph", "cc", &input, "--out", name(&out)]), words);
+        assert!(!out.exists(), "{file} left a partial result");
+    }
+    mentions(&fails(&["graph", "cc", name(folder.path())]), &[name(folder.path())]);
+    mentions(&fails(&["graph", "cc", "kron:99"]), &["99"]);
+}
+
+#[test]
+fn sources_that_do_not_exist_are_named() {
+    mentions(&fails(&["graph", "bfs", ENRON, "--source", "999999"]), &["999999"]);
+}
+
+#[test]
+fn settings_that_cannot_work_are_named() {
+    let folder = folder();
+    let file = write(&folder, "small.img", vec![0u8; 64 << 10]);
+    let small = format!("soft:{file}");
+    mentions(&fails(&["graph", "bfs", ENRON, "--source", "1", "--device", &small]), &["small.img"]);
+    mentions(&fails(&["graph", "bfs", "kron:8", "--source", "1", "--depth", "100"]), &["100", "power of two"]);
+    mentions(&fails(&["graph", "bfs", "kron:8", "--source", "1", "--page-size", "3000"]), &["3000"]);
+    mentions(&fails(&["graph", "bfs", "kron:8", "--source", "1", "--cache", "4k"]), &["cache"]);
+    mentions(&fails(&["graph", "bfs", "kron:8", "--source", "1", "--device", "floppy:a"]), &["floppy"]);
+}
+
+#[test]
+fn no_gpu_is_an_error_that_says_why() {
+    let o = warpbell(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]);
+    if o.status.success() {
+        eprintln!("SKIP: this machine has a GPU");
+        return;
+    }
+    mentions(&fails(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]), &["--engine cpu"]);
+}
+
+#[test]
+fn a_device_that_holds_something_else_is_not_overwritten() {
+    let folder = folder();
+    let precious = write(&folder, "precious.img", b"precious".repeat(2 << 20));
+    let device = format!("soft:{precious}");
+    let args = ["graph", "bfs", "kron:8", "--source", "1", "--device", &device];
+    mentions(&fails(&args), &["precious.img", "--yes-destroy"]);
+    assert!(std::fs::read(&precious).unwrap().starts_with(b"precious"));
+    let mut agreed = args.to_vec();
+    agreed.extend(["--yes-destroy", &precious]);
+    mentions(&succeeds(&agreed), &["verified (GAP rules)"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_named() {
+    mentions(
+        &fails(&["graph", "bfs", "kron:6", "--sources", "1", "--no-verify", "--out", "/nowhere/out"]),
+        &["/nowhere/out"],
+    );
+}
+
+#[test]
+fn ways_that_are_not_there_say_why() {
+    let job = |more: &[&str]| {
+        let all =
+            [&["bench", "nvme", "--device", "soft:mem:1M", "--engine", "cpu", "--runtime", "10ms"], more].concat();
+        fails(&all)
+    };
+    mentions(&job(&["--doorbell", "gpu"]), &["doorbell gpu is not available", "soft:mem:1M", "--engine gpu"]);
+    mentions(&job(&["--mapping", "gdrdrv"]), &["mapping gdrdrv is not available", "--engine gpu"]);
+    mentions(&job(&["--queue-memory", "cmb"]), &["queues cmb is not available", "CAP.CMBS is 0"]);
+    mentions(&job(&["--queue-memory", "gpu"]), &["queues gpu is not available", "--engine gpu"]);
+    let o = warpbell(&["bench", "nvme", "--mapping", "magic"]);
+    assert_eq!(o.status.code(), Some(2));
+    mentions(&stderr(&o), &["gdrdrv", "iommu-map-pa", "host"]);
+}

@@ -1,0 +1,57 @@
+// What the models of devices share: how they say that something is wrong, the words that a host keeps for its kernels, and kernels
+// on threads.
+#pragma once
+
+#include <warpbell/kernel.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace model {
+
+using namespace warpbell;
+
+[[noreturn]] inline void fail(const std::string& what) {
+  std::fprintf(stderr, "FAILED: %s\n", what.c_str());
+  std::exit(1);
+}
+inline void check(bool ok, const std::string& what) {
+  if (!ok) fail(what);
+}
+
+// Longer than anything that works takes, on a loaded machine under ThreadSanitizer too.
+constexpr uint64_t long_enough_ns = 60ull * 1000 * 1000 * 1000;
+
+// What the host of an engine keeps for its kernels.
+struct host_words {
+  explicit host_words(uint64_t deadline_ns) {
+    ctl.stop = reinterpret_cast<uint64_t>(&stop_word);
+    ctl.abort = reinterpret_cast<uint64_t>(&abort_word);
+    ctl.error_log = reinterpret_cast<uint64_t>(&log);
+    ctl.deadline_ns = deadline_ns;
+  }
+  host_words(const host_words&) = delete;
+
+  wb_control ctl = {};
+  wb_error_log log = {};
+  alignas(64) uint32_t stop_word = 0;
+  alignas(64) uint32_t abort_word = 0;
+};
+
+// Runs a kernel on `blocks` blocks of one warp, all at once.
+template <class F> void run(uint32_t blocks, F lane) {
+  struct local {
+    static void call(void* const* p) { (*static_cast<F*>(p[0]))(); }
+  };
+  void* parameters[] = {&lane};
+  std::vector<std::thread> warps;
+  for (uint32_t b = 0; b < blocks; ++b) {
+    warps.emplace_back([&, b] { cpu::run_block(&local::call, parameters, b, blocks, warp::width); });
+  }
+  for (auto& w : warps) w.join();
+}
+
+}  // namespace model
