@@ -1,180 +1,76 @@
-//! mlx5 entries as the device library builds and reads them, against those of the host: byte for byte, at each warp width.
+//! mlx5 entries as the device library builds and reads them, against those of the host and against golden bytes: byte for byte, on CPU
+//! threads at each warp width, and on a GPU where `MLX5_ENTRIES_FATBIN` names the image of `device/mlx5_entries.cu`, which is made by
+//!
+//! ```text
+//! nvcc -std=c++17 -O3 --fatbin -arch=sm_90 -I kernels/include -o mlx5_entries.fatbin tests/device/mlx5_entries.cu
+//! ```
 
 #[allow(dead_code)]
 #[path = "device/harness.rs"]
 mod harness;
+#[path = "device/image.rs"]
+mod image;
+mod mlx5 {
+    pub mod drawn;
+    pub mod engine;
+}
 #[allow(dead_code)]
 #[path = "../host/wire/mlx5/vectors.rs"]
 mod vectors;
 
+use mlx5::{drawn, engine};
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
-use std::fmt::Write;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::Path;
 use vectors::Vector;
-use warpbell::wire::mlx5::cqe::Outcome;
-use warpbell::wire::mlx5::{Completion, Failure, Syndrome, Transport, VendorSyndrome, Wqe};
+use warpbell::engine::Engine;
+use warpbell::wire::mlx5::BLOCK_BYTES;
 
 const WIDTHS: [u32; 3] = [1, 4, 32];
-const EACH: usize = 40;
 
-/// Kinds of entry, and the parameters that each has besides index, queue pair and flags. A kind before the arrow is the device
-/// library's name for an operation that the host knows by the one behind it.
-const KINDS: &[(&str, &str)] = &[
-    ("nop", ""),
-    ("write", "raddr rkey laddr lkey bytes"),
-    ("write", "raddr rkey"),
-    ("write_imm", "raddr rkey laddr lkey bytes imm"),
-    ("write_imm", "raddr rkey imm"),
-    ("read", "raddr rkey laddr lkey bytes"),
-    ("send", "laddr lkey bytes"),
-    ("send_imm", "laddr lkey bytes imm"),
-    ("send_inval", "laddr lkey bytes imm"),
-    ("inline_write", "raddr rkey inline28"),
-    ("inline_write", "raddr rkey inline256"),
-    ("inline_send", "inline44"),
-    ("fetch_add", "raddr rkey laddr lkey a"),
-    ("compare_swap", "raddr rkey laddr lkey a b"),
-    ("masked_add32", "raddr rkey laddr lkey a b"),
-    ("masked_add64", "raddr rkey laddr lkey a b"),
-    ("masked_swap32", "raddr rkey laddr lkey a b c d"),
-    ("masked_swap64", "raddr rkey laddr lkey a b c d"),
-    ("dump", "laddr lkey bytes"),
-    ("wait", "cqn number"),
-    ("dc_write", "raddr rkey laddr lkey bytes dc_key dct rlid rate_level path"),
-    ("dc_write", "raddr rkey laddr lkey bytes dc_key dct rlid rate_level path rmac tclass hops grh rgid_high rgid_low"),
-];
+/// Where the GPU's image is.
+const FATBIN: &str = "MLX5_ENTRIES_FATBIN";
 
-type Operands = fn(u64) -> [u64; 4];
-
-/// OpenSHMEM's names, and the masked operation and operands (a, b, c, d) that each must become for a value.
-const NAMED: &[(&str, &str, Operands)] = &[
-    ("add", "masked_add", |v| [v, 0, 0, 0]),
-    ("fetch", "masked_add", |_| [0, 0, 0, 0]),
-    ("xor", "masked_add", |v| [v, !0, 0, 0]),
-    ("set", "masked_swap", |v| [v, 0, !0, 0]),
-    ("and", "masked_swap", |v| [v, 0, !v, 0]),
-    ("or", "masked_swap", |v| [v, 0, v, 0]),
-];
-
-fn draw(rng: &mut SmallRng, name: &str) -> u64 {
-    let bits = match name {
-        "qpn" | "dct" | "cqn" => 24,
-        "index" | "rlid" => 16,
-        "rate_level" | "path" | "tclass" | "hops" => 8,
-        "rkey" | "lkey" | "imm" | "number" | "grh" => 32,
-        "bytes" => return rng.random_range(1..=0x7fff_ffff),
-        // Every fence and signal that there is.
-        "flags" => return rng.random_range(0..5u64) << 5 | rng.random_range(0..8u64) << 1,
-        "rmac" => 48,
-        _ => 64,
-    };
-    rng.random::<u64>() >> (64 - bits)
-}
-
-fn random(rng: &mut SmallRng, what: &str, parameters: &str) -> Vector {
-    let mut v = Vector { what: what.into(), ..Vector::default() };
-    for name in ["index", "qpn", "flags"].into_iter().chain(parameters.split_whitespace()) {
-        if let Some(most) = name.strip_prefix("inline") {
-            let length = rng.random_range(1..=most.parse().expect("a number"));
-            v.inline = (0..length).map(|_| rng.random()).collect();
-        } else {
-            v.values.insert(name.into(), draw(rng, name));
-        }
+/// The golden vectors, which the host must build too, and drawn ones.
+fn all() -> Vec<Vector> {
+    let golden: Vec<Vector> = vectors::all().collect();
+    for v in &golden {
+        let Some(built) = v.wqe() else { continue };
+        let mut literal = v.bytes.clone();
+        literal.resize(literal.len().next_multiple_of(BLOCK_BYTES), 0);
+        assert_eq!(built, literal, "{v:x?}");
     }
-    v
-}
-
-/// The line of a vector, under a name, with the bytes that the host has built.
-fn line(what: &str, v: &Vector, bytes: &[u8]) -> String {
-    let mut out = what.to_owned();
-    for (name, value) in &v.values {
-        write!(out, " {name}={value:#x}").expect("a String takes it");
-    }
-    let hex = |b: &[u8]| b.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    if !v.inline.is_empty() {
-        write!(out, " inline={}", hex(&v.inline)).expect("a String takes it");
-    }
-    out + " : " + &hex(bytes)
-}
-
-fn entries(rng: &mut SmallRng) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (what, parameters) in KINDS {
-        for _ in 0..EACH {
-            let v = random(rng, what, parameters);
-            let bytes = v.wqe().expect("an entry");
-            let transport =
-                if *what == "dc_write" { Transport::DynamicInitiator } else { Transport::ReliableConnection };
-            Wqe::parse(&bytes, transport).unwrap_or_else(|e| panic!("{v:?}: {e}"));
-            lines.push(line(what, &v, &bytes));
-        }
-    }
-    for (name, operation, operands) in NAMED {
-        for (bits, mask) in [(32, u64::from(u32::MAX)), (64, u64::MAX)] {
-            let mut v = random(rng, &format!("{operation}{bits}"), "raddr rkey laddr lkey a");
-            let value = v.get("a");
-            for (name, operand) in ["a", "b", "c", "d"].into_iter().zip(operands(value)) {
-                v.values.insert(name.into(), operand & mask);
-            }
-            let bytes = v.wqe().expect("an entry");
-            v.values.insert("a".into(), value & mask);
-            lines.push(line(&format!("{name}{bits}"), &v, &bytes));
-        }
-    }
-    let mut v = random(rng, "masked_swap32", "raddr rkey laddr lkey a b");
-    v.values.extend([("c".to_owned(), 0xffff_ffff), ("d".to_owned(), 0xffff_ffff)]);
-    let bytes = v.wqe().expect("an entry");
-    lines.push(line("cswap32", &v, &bytes));
-    lines
-}
-
-fn completions(rng: &mut SmallRng) -> Vec<String> {
-    let mut lines = Vec::new();
-    for syndrome in Syndrome::ALL.iter().map(|s| Some(*s)).chain([None]) {
-        let failure =
-            syndrome.map(|s| Failure { hardware: rng.random(), ..Failure::new(s, VendorSyndrome(rng.random())) });
-        let (outcome, kind) = match failure {
-            None => (Outcome::Done, 0),
-            Some(f) if rng.random() => (Outcome::ReceiveFailed(f), 0xe),
-            Some(f) => (Outcome::Failed(f), 0xd),
-        };
-        let (owner, opcode, qpn) = (rng.random::<bool>(), rng.random::<u8>(), draw(rng, "qpn") as u32);
-        let c =
-            Completion { qpn, user_index: 0, wqe_counter: rng.random(), opcode, bytes: 0, solicited: false, outcome };
-        let mut v = Vector::default();
-        let mut set = |name: &str, value: u64| v.values.insert(name.into(), value);
-        set("kind", kind);
-        set("opcode", opcode.into());
-        set("qpn", qpn.into());
-        set("counter", c.wqe_counter.into());
-        set("owner", owner.into());
-        if let Some(f) = failure {
-            set("syndrome", f.syndrome.0.into());
-            set("vendor", f.vendor.0.into());
-            set("hardware_type", f.hardware.0.into());
-            set("hardware", f.hardware.1.into());
-        }
-        lines.push(line("cqe", &v, &bytemuck::bytes_of(&c.to_cqe(owner))[48..]));
-    }
-    lines
-}
-
-#[test]
-fn device_entries_are_the_hosts() {
     let seed = RandomState::new().build_hasher().finish();
     println!("seed {seed}");
     let mut rng = SmallRng::seed_from_u64(seed);
-    let lines = [entries(&mut rng), completions(&mut rng)].concat().join("\n");
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let drawn = folder.path().join("drawn.txt");
-    std::fs::write(&drawn, lines).expect("a file in it");
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("host/wire/mlx5/vectors.txt");
-    let files = [golden.to_str().expect("a plain path"), drawn.to_str().expect("a plain path")];
+    [golden, drawn::entries(&mut rng), drawn::completions(&mut rng), drawn::questions(&mut rng)].concat()
+}
+
+#[test]
+fn cpu_threads_build_and_read_what_the_host_does() {
+    let vectors = all();
     for width in WIDTHS {
-        let said = harness::stress("mlx5_wire.cpp", width, false, &files);
-        assert!(said.contains("entries"), "{said}");
+        let engine = Engine::cpu_with(2, &engine::cpu_image(width), None).expect("a CPU engine");
+        let (entries, questions) = engine::check(&engine, &vectors).unwrap_or_else(|e| panic!("width {width}: {e}"));
+        println!("CPU threads, width {width}: {entries} entries, {questions} questions");
+    }
+}
+
+#[test]
+fn a_gpu_builds_and_reads_what_the_host_does() {
+    let Some(fatbin) = std::env::var_os(FATBIN) else {
+        println!("SKIP: {FATBIN} names no image of tests/device/mlx5_entries.cu");
+        return;
+    };
+    let engine = engine::gpu_engine(fatbin.as_ref());
+    let (entries, questions) = engine::check(&engine, &all()).unwrap_or_else(|e| panic!("{engine}: {e}"));
+    println!("{engine}: {entries} entries, {questions} questions");
+}
+
+#[test]
+fn rings_know_where_they_are_over_many_laps() {
+    for width in WIDTHS {
+        harness::stress("mlx5_rings.cpp", width, false, &[]);
     }
 }
 

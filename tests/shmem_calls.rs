@@ -1,6 +1,8 @@
 //! Every call of a world against a model, at every scope, with every type, on several PEs; programs of calls drawn at random;
 //! messages, waits, and how calls fail. Kernels: `device/shmem_calls.cu`.
 
+#[path = "device/image.rs"]
+mod image;
 mod shmem {
     pub mod model;
     pub mod op;

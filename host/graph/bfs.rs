@@ -40,7 +40,8 @@ impl fmt::Display for Direction {
 pub struct BfsOptions {
     /// Record parents as well as depths.
     pub parents: bool,
-    /// Go bottom-up when the frontier's edges are more than the unexplored ones over `alpha` (GAP: 15); 0 stays top-down.
+    /// Go bottom-up when the frontier's edges are more than the unexplored ones over `alpha`; 0 stays top-down. GAP has 15. Here most
+    /// vertices find their parent among the leads, which makes a bottom-up step cheaper than there.
     pub alpha: u64,
     /// Go top-down again when the frontier shrinks below the vertices over `beta` (GAP: 18), and below the number of
     /// vertices that are left: those few would read fewer lists than the frontier.
@@ -51,7 +52,7 @@ pub struct BfsOptions {
 
 impl Default for BfsOptions {
     fn default() -> Self {
-        Self { parents: true, alpha: 15, beta: 18, trace_io: false }
+        Self { parents: true, alpha: 40, beta: 18, trace_io: false }
     }
 }
 

@@ -137,6 +137,21 @@ WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_f
   tell();
 }
 
+// Links between GPUs sleep after some milliseconds without traffic (NVLink's low power mode: `nvidia-smi nvlink -gLowPwrInfo`), and each takes
+// 0.2 ms to wake once something is sent over it. Addresses are spread over all links of a pair of GPUs, so short messages would wake
+// another few of them in step after step. This wakes all at once: words a little apart, to every PE that stores reach. `area` is symmetric, and
+// nobody reads what it has there before it is written again.
+WB_FN void wake_links(const world_ref& world, uint32_t* area, uint64_t words) {
+  constexpr uint64_t apart = 64;         // 256 bytes: finer than addresses change links
+  constexpr uint64_t enough = 1u << 18;  // 1 MiB, whose bulk all links share
+  const uint64_t end = words < enough ? words : enough;
+  for (uint32_t pe = 0; pe < world.n_pes(); ++pe) {
+    uint32_t* there = pe == world.my_pe() ? nullptr : world.ptr(area, pe);
+    if (!there) continue;
+    for (uint64_t w = warp::thread_index() * apart; w < end; w += warp::thread_total() * apart) order::store_remote(there + w, 0u);
+  }
+}
+
 // The block waits until the signals of all other PEs have come to `least`.
 WB_FN void await_all(const world_ref& world, uint64_t* signals, uint64_t least) {
   for (uint32_t pe = threadIdx.x; pe < world.n_pes(); pe += blockDim.x) {

@@ -83,6 +83,8 @@ template <class Id> class partition {
   WB_FN uint32_t* own_seen() const { return lists.seen + base_ / 32; }
   WB_FN uint32_t* fresh() const { return reinterpret_cast<uint32_t*>(p_.fresh); }
   WB_FN void meet() { meetings_.meet(); }
+  // Before the first meeting of a step whose news then take the same place.
+  WB_FN void wake_links() const { graph::wake_links(world_, news() + world_.my_pe() * part_words(), part_words()); }
 
   // An own vertex was found.
   WB_FN void take(Id v, Id from) {
@@ -166,9 +168,9 @@ template <class Id> class partition {
 
   // Puts words, and a header with `message`, to everybody; waits for everybody's, and adds their news to what is seen here.
   WB_FN void tell(const uint32_t* from, uint64_t words, uint64_t message) {
-    const uint32_t me = world_.my_pe(), size = world_.n_pes(), half = p_.turn & 1;
-    uint32_t* news = reinterpret_cast<uint32_t*>(p_.news) + half * size * part_words();
-    wb_partition_header* header = reinterpret_cast<wb_partition_header*>(p_.header) + half * size;
+    const uint32_t me = world_.my_pe(), size = world_.n_pes();
+    uint32_t* news = this->news();
+    wb_partition_header* header = reinterpret_cast<wb_partition_header*>(p_.header) + half() * size;
     uint64_t* signal = reinterpret_cast<uint64_t*>(p_.news_signal);
     auto parcel_for = [&](uint32_t) { return parcel{news + me * part_words(), from, words}; };
     put_parcels(world_, &counters()->news_put, parcel_for, [&]() {
@@ -231,7 +233,7 @@ template <class Id> class partition {
     if (threadIdx.x != 0) return;
     if (order::fetch_add(&counters()->blocks_done, 1u) + 1 != gridDim.x) return;
     const wb_partition_header* header =
-        reinterpret_cast<const wb_partition_header*>(p_.header) + (p_.turn & 1) * world_.n_pes();
+        reinterpret_cast<const wb_partition_header*>(p_.header) + half() * world_.n_pes();
     wb_partition_report sums{};
     for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
       const wb_partition_header* h = header + pe;
@@ -253,6 +255,9 @@ template <class Id> class partition {
   }
 
  private:
+  // Which of the two areas for news, and headers, this step has.
+  WB_FN uint32_t half() const { return p_.turn & 1; }
+  WB_FN uint32_t* news() const { return reinterpret_cast<uint32_t*>(p_.news) + half() * world_.n_pes() * part_words(); }
   WB_FN wb_partition_counters* counters() const { return reinterpret_cast<wb_partition_counters*>(p_.counters); }
   WB_FN uint64_t* outbox_count() const { return reinterpret_cast<uint64_t*>(p_.outbox_count); }
   WB_FN claim<Id>* outbox(uint32_t pe) const { return reinterpret_cast<claim<Id>*>(p_.outbox) + pe * p_.span; }
@@ -266,6 +271,7 @@ template <class Id> class partition {
 // Everything unreached but the source, whose owner has it as its first queue.
 template <class Id> WB_FN void partition_start(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
+  g.wake_links();
   const uint32_t* isolated = reinterpret_cast<const uint32_t*>(p.isolated);
   for (uint64_t v = warp::thread_index(); v < p.span; v += warp::thread_total()) {
     g.lists.depth[v] = unreached;

@@ -4,8 +4,8 @@
 use super::op::{Kind, OWN, Op};
 use super::program::Program;
 use super::raw::Limits;
+use crate::image;
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
@@ -34,28 +34,11 @@ fn compile(width: u32) -> CpuImage {
 
 /// Compiles it to a library.
 pub fn compile_to(library: &Path, width: u32) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
-    command.args(["-xc++", "-std=c++20", "-O0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
-    command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter", "-DWB_CHECKED=1"]);
-    command.arg(format!("-DWB_WARP_WIDTH={width}")).arg("-I").arg(root.join("kernels/include"));
-    command.arg("-o").arg(library).arg(root.join("tests/device/shmem_image.cu"));
-    let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CXX to a C++20 compiler"));
-    assert!(built.status.success(), "width {width}:\n{}", String::from_utf8_lossy(&built.stderr));
+    image::compile("shmem_image.cu", width, &["-O0", "-DWB_CHECKED=1"], library);
 }
 
 fn load(library: &Path) -> CpuImage {
-    let name = CString::new(library.as_os_str().as_encoded_bytes()).expect("a path");
-    // SAFETY: loads a library that was just compiled; it is never closed, so what is in it lives as long as the program.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    assert!(!handle.is_null(), "{}", library.display());
-    // SAFETY: looks up a name in a loaded library.
-    let symbol = unsafe { libc::dlsym(handle, c"warpbell_shmem_calls".as_ptr()) };
-    assert!(!symbol.is_null(), "no image in {}", library.display());
-    // SAFETY: WB_IMAGE(warpbell_shmem_calls) in shmem_image.cu defines it as a function of this type.
-    let symbol = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(symbol) };
-    // SAFETY: WB_IMAGE's function, compiled against this crate's headers.
-    unsafe { CpuImage::from_symbol(symbol) }.expect("the same headers")
+    image::load(library, c"warpbell_shmem_calls")
 }
 
 /// Where a rank of [`between_processes`] finds the image, which is the same for all and has warps of one lane.

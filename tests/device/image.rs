@@ -1,0 +1,33 @@
+//! Kernels of this folder for CPU threads: compiled with the C++ compiler and loaded.
+
+use std::ffi::{CStr, CString, c_void};
+use std::path::Path;
+use std::process::Command;
+use warpbell::engine::CpuImage;
+
+/// Compiles a source of this folder to a library, with warps of `width` lanes.
+pub fn compile(source: &str, width: u32, options: &[&str], library: &Path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
+    command.args(["-xc++", "-std=c++20", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
+    command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter"]).args(options);
+    command.arg(format!("-DWB_WARP_WIDTH={width}")).arg("-I").arg(root.join("kernels/include"));
+    command.arg("-o").arg(library).arg(root.join("tests/device").join(source));
+    let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CXX to a C++20 compiler"));
+    assert!(built.status.success(), "{source}, width {width}:\n{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// Loads such a library; `symbol` is the name in its `WB_IMAGE`.
+pub fn load(library: &Path, symbol: &CStr) -> CpuImage {
+    let name = CString::new(library.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: loads a library that was just compiled; it is never closed, so what is in it lives as long as the program.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!handle.is_null(), "{}", library.display());
+    // SAFETY: looks up a name in a loaded library.
+    let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
+    assert!(!found.is_null(), "no image {symbol:?} in {}", library.display());
+    // SAFETY: WB_IMAGE in the library's source defines it as a function of this type.
+    let found = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_void>(found) };
+    // SAFETY: WB_IMAGE's function, compiled against this crate's headers.
+    unsafe { CpuImage::from_symbol(found) }.expect("the same headers")
+}
