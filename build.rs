@@ -31,44 +31,48 @@ fn main() {
     );
     // Cargo sets this while it compiles the build script of a package that was asked for, not of a dependency.
     let examples = option_env!("CARGO_PRIMARY_PACKAGE").is_some() && !docs;
-    if !docs {
-        // The C++ compiler goes by the ending, so the shipped image enters through a `.cpp` file that includes the sources.
-        compile_for_cpu(&root.join("kernels/cpu/image.cpp"), &include, "warpbell_cpu", true);
-        println!("cargo::rustc-cfg=cpu_image");
-    }
     if examples {
         println!("cargo::rerun-if-changed=examples/kernels");
-        // The library does not link it: examples/support/mod.rs does.
-        compile_for_cpu(&root.join("examples/kernels/image.cu"), &include, "warpbell_examples", false);
     }
     // An empty file keeps `include_bytes!` valid where there is no image.
     let examples_fatbin = out.join("examples.fatbin");
     fs::write(&examples_fatbin, []).expect("OUT_DIR is writable");
-    let mut shipped = Vec::new();
-    match nvcc {
-        Some(nvcc) => {
-            let archs = known_archs(&nvcc);
-            let mut jobs = Vec::new();
-            for source in kernel_files(&root.join("kernels")) {
-                let name = source
-                    .strip_prefix(root.join("kernels"))
-                    .expect("it is in there")
-                    .to_string_lossy()
-                    .replace('/', "-");
-                let fatbin = out.join("kernels").join(name).with_extension("fatbin");
-                shipped.push(fatbin.clone());
-                jobs.push((source, fatbin));
-            }
-            fs::create_dir_all(out.join("kernels")).expect("OUT_DIR is writable");
-            if examples {
-                jobs.push((root.join("examples/kernels/image.cu"), examples_fatbin));
-            }
-            compile_for_gpu(&nvcc, &include, &archs, jobs);
-            let archs = archs.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-            println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS={archs}");
-        }
-        None => println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS="),
+    let archs = nvcc.as_deref().map(known_archs).unwrap_or_default();
+    // The longest first: what the C++ compiler has for the processor, then what nvcc has.
+    let mut jobs: Vec<Job> = Vec::new();
+    if !docs {
+        // The C++ compiler goes by the ending, so the shipped image enters through a `.cpp` file that includes the sources.
+        let (source, include) = (root.join("kernels/cpu/image.cpp"), &include);
+        jobs.push(Box::new(move || compile_for_cpu(&source, include, "warpbell_cpu", true)));
+        println!("cargo::rustc-cfg=cpu_image");
     }
+    if examples {
+        // The library does not link it: examples/support/mod.rs does.
+        let (source, include) = (root.join("examples/kernels/image.cu"), &include);
+        jobs.push(Box::new(move || compile_for_cpu(&source, include, "warpbell_examples", false)));
+    }
+    let mut shipped = Vec::new();
+    if let Some(nvcc) = &nvcc {
+        let mut images = Vec::new();
+        for source in kernel_files(&root.join("kernels")) {
+            let name =
+                source.strip_prefix(root.join("kernels")).expect("it is in there").to_string_lossy().replace('/', "-");
+            let fatbin = out.join("kernels").join(name).with_extension("fatbin");
+            shipped.push(fatbin.clone());
+            images.push((source, fatbin));
+        }
+        fs::create_dir_all(out.join("kernels")).expect("OUT_DIR is writable");
+        if examples {
+            images.push((root.join("examples/kernels/image.cu"), examples_fatbin));
+        }
+        for (source, fatbin) in images {
+            let (include, archs) = (&include, &archs);
+            jobs.push(Box::new(move || compile_for_gpu(nvcc, &source, include, archs, &fatbin)));
+        }
+    }
+    side_by_side(jobs);
+    let archs = archs.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS={archs}");
     let list: String =
         shipped.iter().map(|f| format!("    include_bytes!({:?}),\n", f.display().to_string())).collect();
     fs::write(out.join("kernels.rs"), format!("&[\n{list}]\n")).expect("OUT_DIR is writable");
@@ -105,7 +109,12 @@ fn compile_for_cpu(source: &Path, include: &Path, name: &str, link: bool) {
         .flag_if_supported("-Wno-unused-parameter")
         // Batches are loaded and used under the same condition, which g++ loses sight of at -O3.
         .flag_if_supported("-Wno-maybe-uninitialized")
+        .debug(false)
         .cargo_metadata(link);
+    // Lines, as in `[profile.dev]`: all of `-g` would take a quarter of the compiler's time.
+    if env::var("DEBUG").is_ok_and(|d| !matches!(d.as_str(), "false" | "0" | "none")) {
+        build.flag_if_supported("-g1");
+    }
     if source.extension().is_some_and(|e| e == "cu") {
         build.flag("-xc++");
     }
@@ -148,24 +157,27 @@ fn known_archs(nvcc: &Path) -> Vec<u32> {
     wanted
 }
 
-/// Compiles sources to fat binaries, as many side by side as cargo gives jobs.
-fn compile_for_gpu(nvcc: &Path, include: &Path, archs: &[u32], jobs: Vec<(PathBuf, PathBuf)>) {
-    let workers = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1).clamp(1, jobs.len());
+type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// Compiles, as many files side by side as cargo gives jobs.
+fn side_by_side(jobs: Vec<Job<'_>>) {
+    let workers = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1).clamp(1, jobs.len().max(1));
     let next = Mutex::new(jobs.into_iter());
     std::thread::scope(|s| {
         for _ in 0..workers {
             s.spawn(|| {
                 loop {
                     let job = next.lock().expect("no thread panics with it").next();
-                    let Some((source, fatbin)) = job else { break };
-                    compile_one_for_gpu(nvcc, &source, include, archs, &fatbin);
+                    let Some(job) = job else { break };
+                    job();
                 }
             });
         }
     });
 }
 
-fn compile_one_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fatbin: &Path) {
+/// Compiles a source to a fat binary.
+fn compile_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fatbin: &Path) {
     let mut command = Command::new(nvcc);
     command.args([
         "-std=c++17",
@@ -186,6 +198,8 @@ fn compile_one_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32]
     }
     let newest = archs.iter().max().expect("not empty");
     command.arg("-gencode").arg(format!("arch=compute_{newest},code=compute_{newest}"));
+    // Two generations at a time: so the last file keeps more than one processor busy.
+    command.args(["--threads", "2"]);
     command.arg("-o").arg(fatbin).arg(source);
     let output = command.output().unwrap_or_else(|e| panic!("{} cannot be run: {e}", nvcc.display()));
     assert!(

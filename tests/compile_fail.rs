@@ -1,9 +1,87 @@
-//! What is lent to a running kernel cannot be closed, dropped or changed: the compiler refuses it.
+//! What is lent to a running kernel cannot be closed, dropped or changed: the compiler refuses it. Each program of `tests/compile_fail`
+//! is compiled against the library of this very build, and has to be refused with what the file beside it says.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether this build has the default features, and which others.
+const DEFAULT: bool = cfg!(all(feature = "cli", feature = "cuda-12080"));
+const FEATURES: &[(&str, bool)] = &[
+    ("cli", cfg!(feature = "cli") && !DEFAULT),
+    ("nvml", cfg!(feature = "nvml") && !DEFAULT),
+    ("cuda-12080", cfg!(feature = "cuda-12080") && !DEFAULT),
+    ("cuda-13000", cfg!(feature = "cuda-13000")),
+    ("cuda-toolkit", cfg!(feature = "cuda-toolkit")),
+    ("rdma", cfg!(feature = "rdma")),
+    ("require-cuda", cfg!(feature = "require-cuda")),
+    ("checked", cfg!(feature = "checked")),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The program that a variable names, or one on the path.
+fn program(variable: &str, otherwise: &str) -> Command {
+    let mut command = Command::new(std::env::var_os(variable).unwrap_or_else(|| OsString::from(otherwise)));
+    command.current_dir(root());
+    command
+}
+
+/// The library as cargo has built it for these tests; cargo says where it is.
+fn library() -> PathBuf {
+    let features: Vec<&str> = FEATURES.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
+    let mut cargo = program("CARGO", "cargo");
+    // Asked for as these tests are, so that nothing is left to build: `cargo build` leaves out what only tests depend on.
+    cargo.args(["test", "--no-run", "--test", "compile_fail", "--message-format=json"]);
+    cargo.args(["--features", &features.join(",")]);
+    if !DEFAULT {
+        cargo.arg("--no-default-features");
+    }
+    let built = cargo.output().expect("cargo, which runs these tests, can be run");
+    assert!(built.status.success(), "the library does not build:\n{}", String::from_utf8_lossy(&built.stderr));
+    let messages = String::from_utf8_lossy(&built.stdout);
+    let files = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).filter(|m| {
+        m["reason"] == "compiler-artifact"
+            && m["target"]["kind"] == serde_json::json!(["lib"])
+            && m["manifest_path"] == root().join("Cargo.toml").to_str().expect("a path")
+    });
+    let names: Vec<PathBuf> = files
+        .flat_map(|m| m["filenames"].as_array().cloned().unwrap_or_default())
+        .filter_map(|f| f.as_str().map(PathBuf::from))
+        .collect();
+    names.into_iter().find(|f| f.extension().is_some_and(|e| e == "rlib")).expect("cargo built a library")
+}
+
+/// What the compiler says about a program: one line for each error, with its place.
+fn refusal(source: &Path, library: &Path, out: &Path) -> String {
+    let dependencies = library.parent().expect("a folder");
+    let mut rustc = program("RUSTC", "rustc");
+    rustc.args(["--edition=2024", "--crate-type=bin", "--emit=metadata", "--error-format=short", "--out-dir"]).arg(out);
+    rustc.arg("--extern").arg(format!("warpbell={}", library.display()));
+    rustc.arg("-L").arg(format!("dependency={}", dependencies.display())).arg(source);
+    let done = rustc.output().expect("rustc can be run");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!done.status.success(), "{} compiles, and must not:\n{said}", source.display());
+    said.lines().filter(|l| !l.starts_with("error: aborting due to")).map(|l| format!("{l}\n")).collect()
+}
 
 #[test]
 fn lent_things_stay_until_the_run_is_over() {
-    // SAFETY: the only test of this program, before any thread is started.
-    // The crate is only checked here, so its build script can leave the kernels alone.
-    unsafe { std::env::set_var("DOCS_RS", "1") };
-    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
+    let folder = Path::new("tests/compile_fail");
+    let listed = std::fs::read_dir(root().join(folder)).expect("a folder of the package");
+    let mut sources: Vec<PathBuf> = listed.map(|e| folder.join(e.expect("a file of it").file_name())).collect();
+    sources.retain(|s| s.extension().is_some_and(|e| e == "rs"));
+    sources.sort();
+    assert!(!sources.is_empty(), "no programs in {}", folder.display());
+    let library = library();
+    let out = tempfile::tempdir().expect("a temporary folder");
+    for source in sources {
+        let expected =
+            std::fs::read_to_string(root().join(source.with_extension("stderr"))).expect("what it says is beside it");
+        let said = refusal(&source, &library, out.path());
+        assert_eq!(said, expected, "{} is refused otherwise than it should", source.display());
+        println!("{}: {}", source.display(), said.trim());
+    }
 }

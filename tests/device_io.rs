@@ -44,6 +44,13 @@ fn open(spec: &str) -> Drive {
     Drive::open(spec).unwrap_or_else(|e| panic!("{spec}: {e}"))
 }
 
+/// Random bytes, made eight at a time: one by one they would take an emulated processor longer than the transfers.
+fn noise(rng: &mut SmallRng, bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    rng.fill(&mut data[..]);
+    data
+}
+
 /// The first bytes of a namespace as they should be, filled at random and written once.
 struct Shadow {
     data: Vec<u8>,
@@ -54,7 +61,7 @@ struct Shadow {
 impl Shadow {
     fn written(queue: &mut HostQueue<'_>, ns: &Namespace, seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let data: Vec<u8> = (0..TOUCHED / 8).flat_map(|_| rng.random::<u64>().to_le_bytes()).collect();
+        let data = noise(&mut rng, TOUCHED);
         queue.write(ns, 0, &data).unwrap();
         Self { data, block: ns.block_bytes(), rng }
     }
@@ -63,9 +70,9 @@ impl Shadow {
     fn exchange(&mut self, queue: &mut HostQueue<'_>, ns: &Namespace, bytes: usize) {
         let blocks = (TOUCHED - bytes) / self.block;
         let (to, from) = (self.rng.random_range(0..=blocks), self.rng.random_range(0..=blocks));
-        let new: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| self.rng.random::<u64>().to_le_bytes()).collect();
-        queue.write(ns, to as u64, &new[..bytes]).unwrap();
-        self.data[to * self.block..to * self.block + bytes].copy_from_slice(&new[..bytes]);
+        let new = noise(&mut self.rng, bytes);
+        queue.write(ns, to as u64, &new).unwrap();
+        self.data[to * self.block..to * self.block + bytes].copy_from_slice(&new);
         let mut out = vec![0; bytes];
         queue.read(ns, from as u64, &mut out).unwrap();
         let expected = &self.data[from * self.block..from * self.block + bytes];
@@ -184,7 +191,7 @@ fn kernels_move(volume: &Volume, each: u32, seed: u64) {
     let block = volume.block_bytes();
     let blocks = (MIB / block) as u64;
     let mut rng = SmallRng::seed_from_u64(seed);
-    let data: Vec<u8> = (0..MIB / 8).flat_map(|_| rng.random::<u64>().to_le_bytes()).collect();
+    let data = noise(&mut rng, MIB);
     let (from, to) = (rng.random_range(0..blocks), 2 * blocks + rng.random_range(0..blocks));
     volume.write_blocks(from, &data).unwrap();
     let buffer = volume.allocate_data(MIB).unwrap();

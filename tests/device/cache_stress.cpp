@@ -1,5 +1,5 @@
 // The page cache and the array under many threads, against a model of their content. Compiled for several warp widths, with
-// ThreadSanitizer where it is to be had: see tests/device_cache.rs. Prints what it did; exits with 1 at the first contradiction.
+// ThreadSanitizer where it is to be had: see tests/device_stress.rs. Prints what it did; exits with 1 at the first contradiction.
 #define WB_CLAIM_BLINDLY 1  // see cache.cuh
 
 #include <atomic>

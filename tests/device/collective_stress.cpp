@@ -1,5 +1,5 @@
 // Collectives of teams under many threads, against a model. Compiled for several warp widths, with ThreadSanitizer where it is to
-// be had: see tests/device_collective.rs. Prints what it did; exits with 1 at the first contradiction.
+// be had: see tests/device_stress.rs. Prints what it did; exits with 1 at the first contradiction.
 #include <atomic>
 #include <cstdio>
 #include <chrono>
@@ -254,18 +254,30 @@ template <class T, class S> void every_count(bed& b, const world_ref& w, S, uint
   }
 }
 
+#ifdef __SANITIZE_THREAD__
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+// Where elements lie and who moves them depends on their size and on the scope, what is done with them on their type alone. So every
+// size has every scope, and every type the scope of a block; the sanitizer, which looks at places only, and 32 lanes, which are a thread
+// each, do with fewer. Each pair takes the compiler seconds.
 template <class S> void every_type(bed& b, const world_ref& w, S s, uint64_t seed, uint32_t pe) {
   every_count<uint8_t>(b, w, s, seed + 100, pe);
   every_count<float>(b, w, s, seed + 900, pe);
-  if (width == 32) return;  // a thread for each lane takes its time
-  every_count<int8_t>(b, w, s, seed + 200, pe);
-  every_count<uint16_t>(b, w, s, seed + 300, pe);
-  every_count<int16_t>(b, w, s, seed + 400, pe);
-  every_count<uint32_t>(b, w, s, seed + 500, pe);
-  every_count<int32_t>(b, w, s, seed + 600, pe);
-  every_count<uint64_t>(b, w, s, seed + 700, pe);
-  every_count<int64_t>(b, w, s, seed + 800, pe);
-  every_count<double>(b, w, s, seed + 1000, pe);
+  if constexpr (width < 32) {
+    every_count<uint64_t>(b, w, s, seed + 700, pe);
+    if constexpr (!sanitized) every_count<int16_t>(b, w, s, seed + 400, pe);
+    if constexpr (!sanitized && std::is_same_v<S, scope::block>) {
+      every_count<int8_t>(b, w, s, seed + 200, pe);
+      every_count<uint16_t>(b, w, s, seed + 300, pe);
+      every_count<uint32_t>(b, w, s, seed + 500, pe);
+      every_count<int32_t>(b, w, s, seed + 600, pe);
+      every_count<int64_t>(b, w, s, seed + 800, pe);
+      every_count<double>(b, w, s, seed + 1000, pe);
+    }
+  }
 }
 
 void model(uint32_t pes, uint32_t scale) {

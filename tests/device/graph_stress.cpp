@@ -1,5 +1,5 @@
 // The graph kernels with many threads at once, level by level as the host launches them, against serial searches. Compiled for
-// several warp widths, with ThreadSanitizer where it is to be had: see tests/device_graph.rs.
+// several warp widths, with ThreadSanitizer where it is to be had: see tests/device_stress.rs.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -23,7 +23,8 @@ fn text(output: &Output) -> String {
 
 fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
     let mut command = Command::new(compiler());
-    command.args(["-std=c++20", "-O1", "-g", "-pthread", "-Wall", "-Wextra"]);
+    // Lines are what a report of the sanitizer, or a core, has to name; all of `-g` would take a quarter of the compiler's time.
+    command.args(["-std=c++20", "-O1", "-g1", "-pthread", "-Wall", "-Wextra"]);
     command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter"]);
     command.arg(if sanitize { "-fsanitize=thread" } else { "-Werror" });
     command.arg(format!("-DWB_WARP_WIDTH={width}"));
@@ -31,14 +32,43 @@ fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
     command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
 }
 
+/// Tests of one program: `name: plain(WIDTH) ["ARGUMENTS OF A RUN", ...]`, or `sanitized(WIDTH)` for one under ThreadSanitizer. The program
+/// is compiled for the warp width and run once with each list of arguments.
+#[allow(unused_macros, reason = "each test program has a copy of this file")]
+macro_rules! stress_tests {
+    ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)+) => {
+        $(
+            #[test]
+            fn $name() {
+                let runs = [$($arguments.split_whitespace().collect()),+];
+                crate::harness::$how($source, $width, &runs);
+            }
+        )+
+    };
+}
+
+/// Compiles a program and runs it with each list of arguments.
+#[allow(dead_code, reason = "each test program has a copy of this file")]
+pub fn plain(source: &str, width: u32, runs: &[Vec<&str>]) {
+    stress_each(source, width, false, runs);
+}
+
+/// The same under ThreadSanitizer.
+#[allow(dead_code, reason = "each test program has a copy of this file")]
+pub fn sanitized(source: &str, width: u32, runs: &[Vec<&str>]) {
+    if has_sanitizer() {
+        stress_each(source, width, true, runs);
+    }
+}
+
 /// Compiles and runs a program, which must end well and say so on its last line. Answers what it printed.
-#[allow(dead_code, reason = "each test program has a copy of this file, and some run each of theirs several times")]
+#[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) -> String {
     stress_each(source, width, sanitize, &[arguments.to_vec()])
 }
 
 /// The same, run once with each list of arguments.
-pub fn stress_each(source: &str, width: u32, sanitize: bool, runs: &[Vec<&str>]) -> String {
+fn stress_each(source: &str, width: u32, sanitize: bool, runs: &[Vec<&str>]) -> String {
     let source = root().join("tests/device").join(source);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join("program");

@@ -1,5 +1,5 @@
 // Searches over a partitioned graph with many threads on every PE at once, level by level as the host launches them, against a
-// serial search. Compiled for several warp widths, with ThreadSanitizer where it is to be had: see tests/device_graph.rs.
+// serial search. Compiled for several warp widths, with ThreadSanitizer where it is to be had: see tests/device_stress.rs.
 #include <cstdio>
 #include <cstdlib>
 #include <deque>

@@ -1,6 +1,6 @@
 // The calls of a world with PEs as threads, put together by hand: messages at each scope, atomics from everywhere, waits for words that
 // come in any order, random puts and gets between barriers, and what calls refuse. Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and
-// under ThreadSanitizer: see tests/device_shmem.rs.
+// under ThreadSanitizer: see tests/device_stress.rs.
 #define WB_CHECKED 1
 
 #include <cstdio>

@@ -4,6 +4,7 @@ for what only a host can do: pull a drive, plug one in, look at the medium."""
 import ctypes
 import json
 import mmap
+import os
 import queue
 import signal
 import socket
@@ -29,6 +30,9 @@ PLUGGED = [("orderly", 16, 16), ("surprise", 17, 16), ("reset", 18, 16)]
 SPARE = ("spare", 19, 16)
 # A device with nothing but memory, in the place of a GPU's.
 PEER_SLOT, PEER_BYTES = 8, 16 * MIB
+
+# A guest's memory.
+MEMORY_MIB = 1536
 
 # How long a machine may take to say anything at all, and between two lines.
 SILENCE_S = 180
@@ -61,6 +65,8 @@ class Machine:
         self.done = None
         self.crashed = False
         self.up = False
+        # Processor time that QEMU has taken so far, in seconds.
+        self.busy_s = 0.0
         self.events = queue.Queue()
         self.replies = queue.Queue()
         self.images = {}
@@ -105,7 +111,7 @@ class Machine:
 
     def _command(self, kernel, initrd, iommu, drives, sockets):
         command = [need("qemu-system-x86_64", "qemu-system-x86")]
-        command += ["-machine", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", str(min(threads(), 4)), "-m", "1536"]
+        command += ["-machine", "q35,accel=tcg,kernel-irqchip=split", "-cpu", "max", "-smp", str(min(threads(), 4)), "-m", str(MEMORY_MIB)]
         command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
         # The slots' own hot-plug: with that of ACPI a slot cannot lose its power with the drive in it.
         command += ["-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
@@ -222,6 +228,7 @@ class Machine:
         with open(self.folder / "console.log", "wb") as record:
             while why is None and self.done is None:
                 now = time.monotonic()
+                self._look_at_clock()
                 if now > end:
                     why = f"the guest was not done within {limit} s"
                 elif now - heard > SILENCE_S:
@@ -264,7 +271,16 @@ class Machine:
         if words[:2] == ["RIG-DONE", "status"] and len(words) > 2 and words[2].isdigit():
             self.done = int(words[2])
 
+    def _look_at_clock(self):
+        """How long QEMU has kept processors busy (proc(5): `stat`, fields 14 and 15)."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            self.busy_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, IndexError):
+            pass
+
     def stop(self):
+        self._look_at_clock()
         if self.process.poll() is None:
             self.command({"execute": "quit"}, within=5)
             try:

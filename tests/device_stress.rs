@@ -1,0 +1,89 @@
+//! The device library under stress: each program of `tests/device` at each warp width, plain and under ThreadSanitizer. One file, so that
+//! programs are compiled and run side by side, as many as there are test threads.
+
+#[macro_use]
+#[path = "device/harness.rs"]
+mod harness;
+
+/// The queue core.
+mod queue {
+    stress_tests! { "queue_stress.cpp":
+        at_width_1: plain(1) [""],
+        at_width_4: plain(4) [""],
+        at_width_32: plain(32) [""],
+        under_thread_sanitizer_at_width_1: sanitized(1) [""],
+        under_thread_sanitizer_at_width_4: sanitized(4) [""],
+        under_thread_sanitizer_at_width_32: sanitized(32) [""],
+    }
+}
+
+/// Send queues of RDMA adapters.
+mod send_queue {
+    stress_tests! { "send_queue_stress.cpp":
+        at_width_1: plain(1) [""],
+        at_width_4: plain(4) [""],
+        at_width_32: plain(32) [""],
+        under_thread_sanitizer_at_width_1: sanitized(1) [""],
+        under_thread_sanitizer_at_width_4: sanitized(4) [""],
+        under_thread_sanitizer_at_width_32: sanitized(32) [""],
+    }
+}
+
+/// The page cache and the array. Arguments: how long the program goes on (lanes are threads: 32 of them are slow on two cores).
+mod cache {
+    stress_tests! { "cache_stress.cpp":
+        at_width_1: plain(1) ["8"],
+        at_width_4: plain(4) ["6"],
+        at_width_32: plain(32) ["2"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["8"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["6"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["2"],
+    }
+}
+
+/// The calls of a world. By loads and stores; over adapters with a completion ring, with flushes behind what lands, with collapsed
+/// completions; and some PEs one way, some the other.
+mod calls {
+    stress_tests! { "shmem_stress.cpp":
+        at_width_1: plain(1) ["stores", "network", "flushed", "collapsed", "both"],
+        at_width_4: plain(4) ["stores", "network", "flushed", "collapsed", "both"],
+        at_width_32: plain(32) ["stores", "network", "flushed", "collapsed", "both"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["stores", "network", "both"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["stores", "network", "both"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["stores", "network", "both"],
+    }
+}
+
+/// Collectives of teams. Arguments: by loads and stores, over adapters, or some members one way and some the other; and how long.
+mod collectives {
+    stress_tests! { "collective_stress.cpp":
+        at_width_1: plain(1) ["stores 4", "network 4", "both 4"],
+        at_width_4: plain(4) ["stores 2", "network 2", "both 2"],
+        at_width_32: plain(32) ["stores 1", "network 1", "both 1"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["stores 4", "both 4"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["stores 2", "both 2"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["stores 1", "both 1"],
+    }
+}
+
+/// The graph kernels with many threads at once. Arguments: vertices, fewer for more lanes. Width 1 without the sanitizer is what every
+/// other test of the algorithms runs.
+mod graph {
+    stress_tests! { "graph_stress.cpp":
+        at_width_4: plain(4) ["3000"],
+        at_width_32: plain(32) ["40"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["3000"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["300"],
+    }
+}
+
+/// Searches dealt out to several PEs. Arguments: vertices.
+mod partitioned {
+    stress_tests! { "partition_stress.cpp":
+        at_width_1: plain(1) ["2400"],
+        at_width_4: plain(4) ["600"],
+        at_width_32: plain(32) ["36"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["900"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["150"],
+    }
+}
