@@ -1,6 +1,7 @@
 // What a reduction does with two values: sum, prod, min, max, and, or, xor (OpenSHMEM 1.5, 9.11.8).
 //
-// Values are combined in the order of the members, on every PE alike, so that all PEs get the same bits from floating-point sums.
+// Values are combined in the order of the members, on every PE alike, so that all PEs get the same bits from floating-point sums. An
+// operation is a value with `apply`, and says whether it is `bitwise`.
 #pragma once
 
 #include <stddef.h>

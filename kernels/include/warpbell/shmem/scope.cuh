@@ -37,7 +37,7 @@ struct block {
   static WB_FN bool any(bool p) { return __syncthreads_or(p) != 0; }
 };
 
-// One of them by its number: for functions that are called, one of each for all scopes.
+// One of them by its number, for functions that are called: there is one of each for all scopes.
 struct numbered {
   uint32_t number;
 

@@ -11,7 +11,9 @@
 // On return the calling threads see what the call brought. A member that does not come within the deadline is named in the run's
 // error log, and the run fails; then the outcome is false for every thread of the scope.
 //
-// This file has who and where, sync and barrier; collective.cuh broadcast, fcollect and alltoall, reduce.cuh reduce.
+// This file has who and where, sync and barrier; collective.cuh broadcast, fcollect and alltoall, reduce.cuh reduce. Each call asks once
+// whether stores reach every member. If so, it is written out where it is made; if not, functions that are called do what it has to do
+// with others (network_team).
 #pragma once
 
 #include <warpbell/shmem/transfer.cuh>
@@ -76,8 +78,7 @@ template <class Self> class team_calls {
   // The same object in the heap of a member.
   template <class T> WB_FN T* at(T* here, uint32_t member) const { return world().there(here, world_pe(member)); }
 
-  // Whether stores reach every member. Each call asks once: if not, functions that are called do what it has to do with others
-  // (network_team).
+  // Whether stores reach every member.
   WB_FN bool all_by_stores() const {
     if constexpr (Self::has_network) return false;
     else return (world().raw().flags & WB_WORLD_LOAD_STORE) != 0;
