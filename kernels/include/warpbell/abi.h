@@ -359,6 +359,9 @@ static_assert(offsetof(wb_queue, tail_lock) % 8 == 0 && offsetof(wb_queue, tail)
               "each lock and its counter are one 64-bit word");
 static_assert(offsetof(wb_queue, ticket) == offsetof(wb_queue, credit) + 4 && offsetof(wb_send_queue, ticket) == offsetof(wb_send_queue, credit) + 4,
               "credit and ticket are one 64-bit word");
+static_assert(offsetof(wb_send_queue, head_lock) % 16 == 0 && offsetof(wb_send_queue, completed) == offsetof(wb_send_queue, head_lock) + 8 &&
+                  offsetof(wb_send_queue, failed) == offsetof(wb_send_queue, head_lock) + 12,
+              "what a poller tells is one 128-bit word");
 static_assert(offsetof(wb_queue, credit) == 128 && offsetof(wb_queue, tail_lock) == 256 && offsetof(wb_queue, head_lock) == 384,
               "wb_queue's hot words are a line apart");
 static_assert(sizeof(wb_stats) == 128, "wb_stats");

@@ -132,14 +132,16 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 
   // Takes what completions have come off the ring, unless somebody else is at it. Collective.
-  WB_FN void poll(warp::mask_t mask) const { poll_on(*this, mask, warp::is_leader(mask) && is_polled(), false, 0); }
+  WB_FN void poll(warp::mask_t mask) const {
+    if (!warp::any(mask, warp::is_leader(mask) && is_polled())) poll(mask, order::load_relaxed(&q->completed) + blocks());
+  }
 
   // Whether `end` blocks are complete, or will never be: `word` says how it ended.
   WB_FN bool is_settled(uint32_t end, uint32_t& word) const { return settles(order::load_acquire(ended()), end, word); }
 
-  // The same; with `busy` in the leader it is left to who is at it. One lane alone looks no further than it has to for `end`. Answers
-  // what has ended, for `settles`, or `not_looked`.
-  WB_FN uint64_t poll(warp::mask_t mask, bool busy, uint32_t end) const { return poll_on(*this, mask, busy, warp::count(mask) == 1, end); }
+  // The same without looking first. One lane alone looks no further than it has to for `end`. Answers what has ended, for `settles`,
+  // or `not_looked`.
+  WB_FN uint64_t poll(warp::mask_t mask, uint32_t end) const { return poll_on(*this, mask, end); }
   static constexpr uint64_t not_looked = ~0ull;  // a failure that there is not
   // Whether somebody polls.
   WB_FN bool is_polled() const { return (static_cast<uint32_t>(order::load_relaxed(head())) & 1u) != 0; }
@@ -261,15 +263,13 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     uint64_t completions;
     const uint32_t* mark;
     uint32_t log_completions, log_blocks, flags;
-    bool alone;
-    uint32_t end;
   };
 
-  static WB_FN_COLD uint64_t poll_on(send_core r, warp::mask_t mask, bool busy, bool alone, uint32_t end) {
+  static WB_FN_COLD uint64_t poll_on(send_core r, warp::mask_t mask, uint32_t end) {
     uint64_t* lock = r.head();
-    uint64_t before = 1;
-    const reader from = {r.q->completions, r.mark(0), r.q->log_completions, r.q->log_blocks, r.q->flags, alone, end};
-    if (warp::is_leader(mask) && !busy) before = order::fetch_or_acquire(lock, uint64_t{1});
+    uint64_t before = 0;
+    const reader from = {r.q->completions, r.mark(0), r.q->log_completions, r.q->log_blocks, r.q->flags};
+    if (warp::is_leader(mask)) before = order::fetch_or_acquire(lock, uint64_t{1});
     before = warp::shuffle(mask, before, warp::leader(mask));
     if (static_cast<uint32_t>(before) != 0) return not_looked;
     const uint64_t old = order::load_relaxed(r.ended());
@@ -278,7 +278,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     const bool was_failed = p.failed != 0;
     // Empty-handed, look again at once: the lock's other users only watch `completed` meanwhile.
     if ((from.flags & WB_SEND_COLLAPSED) == 0) {
-      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) look_at_ring(from, mask, p);
+      for (uint32_t looks = patient_looks; looks && p.completed == old_completed && p.failed == 0; --looks) look_at_ring(from, mask, end, p);
     } else {
       for (uint32_t looks = warp::is_leader(mask) ? patient_looks : 0; looks && p.completed == old_completed && p.failed == 0; --looks) {
         look_at_latest(from, p);
@@ -312,7 +312,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 
   // One entry a lane, as many as are new; all lanes end up with the same.
-  WB_FN static void look_at_ring(const reader& from, warp::mask_t mask, progress& p) {
+  WB_FN static void look_at_ring(const reader& from, warp::mask_t mask, uint32_t end, progress& p) {
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
     const completion_ring ring(from.completions, from.log_completions);
     for (uint32_t k = n; k == n && p.failed == 0;) {
@@ -333,7 +333,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       const warp::mask_t sent = warp::ballot(mask, fresh && tail.state().opcode() == cqe_requester);
       p.head += k;
       if (sent != 0) p.completed = ticket_of(p.completed, warp::shuffle(mask, tail.state().wqe_counter(), warp::last(sent))) + 1;
-      if (from.alone && static_cast<int32_t>(p.completed - from.end) >= 0) return;
+      if (n == 1 && static_cast<int32_t>(p.completed - end) >= 0) return;
     }
   }
 
@@ -477,7 +477,8 @@ class work_queue_ref : public send_core {
       }
       const uint32_t lane = nth_of(left, p.turns());
       const work_queue_ref one = shared(mask, lane);
-      const uint64_t found = one.poll(mask, warp::shuffle(mask, busy, lane), r.end);
+      if (warp::shuffle(mask, busy, lane)) continue;
+      const uint64_t found = one.poll(mask, r.end);
       if (waiting && q == one.q && found != not_looked) waiting = !settles(found, r.end, o.word);
     }
   }
