@@ -120,10 +120,8 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   template <class Size> WB_FN void publish_run(warp::mask_t mask, const grant& g, bool got, uint32_t ticket) const {
     using entry = typename Size::entry;
     if (has_tail(mask, g)) {
-      // The poller has to know of second blocks, from marks.
-      if constexpr (Size::has_two) {
-        if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_relaxed(mark(t), marked(t, kind)); });
-      }
+      // The poller has to know of second blocks, from marks. And a mark of 2^32 blocks ago would be taken for one of now.
+      if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_relaxed(mark(t), marked(t, kind)); });
       ring_for(mask, g.first + g.lanes * Size::blocks);
       return;
     }
