@@ -65,23 +65,20 @@ template <class First, class Second> struct chain {
   Second second;
 };
 
-// Blocks of an entry or a chain; where in it the last entry begins; and whether an entry of it has two blocks.
+// Blocks of an entry or a chain, and where in it the last entry begins.
 template <class Entry> struct extent;
 template <> struct extent<block> {
   using entry = block;
   static constexpr uint32_t blocks = 1, last = 0;
-  static constexpr bool has_two = false;
 };
 template <> struct extent<block2> {
   using entry = block2;
   static constexpr uint32_t blocks = 2, last = 0;
-  static constexpr bool has_two = true;
 };
 template <class First, class Second> struct extent<chain<First, Second>> {
   using entry = chain<First, Second>;
   static constexpr uint32_t blocks = extent<First>::blocks + extent<Second>::blocks;
   static constexpr uint32_t last = extent<First>::blocks + extent<Second>::last;
-  static constexpr bool has_two = extent<First>::has_two || extent<Second>::has_two;
 };
 
 // A block's own piece of registered memory: as kernels see it, and as work requests name it.
