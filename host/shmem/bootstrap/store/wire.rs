@@ -94,7 +94,7 @@ pub enum Message {
     Alert {
         /// Member: to whom. Store: from whom.
         rank: u32,
-        /// At most [`MAX_ALERT`].
+        /// At most 4 KiB.
         bytes: Vec<u8>,
     },
 }
