@@ -407,7 +407,7 @@ WB_EXPORT(calls_collect)
 WB_KERNEL void calls_draw(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint32_t> counter,
                           WB_PARAM warpbell::sym<uint32_t> drawn, WB_PARAM uint32_t limit) {
   using namespace warpbell;
-  for (uint32_t number; (number = world.atomic_fetch_inc(counter, 0)) < limit;) {
+  for (uint32_t number; (number = world.atomic_fetch_inc(counter, 0)) < limit && !world.has_failed();) {
     world.atomic_inc(drawn + static_cast<ptrdiff_t>(number), world.n_pes() - 1);
   }
 }

@@ -64,6 +64,9 @@ class world_base {
   WB_FN const wb_world& raw() const { return w_; }
   WB_FN const wb_control* control() const { return reinterpret_cast<const wb_control*>(w_.control); }
 
+  // Whether a call of this PE's running kernels has failed. Fetches answer 0 from then on: a loop that goes by them has to look here too.
+  WB_FN bool has_failed() const { return order::load_relaxed(reinterpret_cast<const uint32_t*>(control()->abort)) != 0; }
+
   // Where this PE's loads and stores find the same object on another PE; null where they do not reach it.
   template <class T> WB_FN T* ptr(T* at, uint32_t pe) const {
     return pe < w_.size && stores_reach(pe) ? there(at, pe) : nullptr;
