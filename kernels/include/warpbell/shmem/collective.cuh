@@ -32,7 +32,7 @@ WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint3
   if (!begins(s, WB_CALL_BROADCAST, dest, bytes, channel, root)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
   if (all_by_stores()) return broadcast_now(s, address(dest), address(source), bytes, root, channel);
-  return outcome{out_of_line(&network_team::broadcast_bytes)(world().net(), team(), s.number, address(dest), address(source), bytes,
+  return outcome{out_of_line(&network_team::broadcast_bytes)(over_network(), team(), s.number, address(dest), address(source), bytes,
                                                              root, channel)};
 }
 
@@ -66,9 +66,9 @@ WB_FN outcome team_calls<Self>::broadcast_now(S s, uint64_t dest, uint64_t sourc
   return together(s, ended);
 }
 
-WB_FN_COLD uint32_t network_team::broadcast_bytes(const wb_network* net, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
+WB_FN_COLD uint32_t network_team::broadcast_bytes(network_world world, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
                                                   uint64_t bytes, uint32_t root, uint32_t channel) {
-  return network_team(net, team).broadcast_now(scope::numbered{scope}, dest, source, bytes, root, channel).word;
+  return network_team(world, team).broadcast_now(scope::numbered{scope}, dest, source, bytes, root, channel).word;
 }
 
 template <class Self>
@@ -97,7 +97,7 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   if (!begins(s, call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
   if (all_by_stores()) return exchange_now(s, call, dest, dest_pitch, source, source_pitch, n, channel);
-  return outcome{out_of_line(&network_team::exchange_bytes)(world().net(), team(), s.number, call, address(dest),
+  return outcome{out_of_line(&network_team::exchange_bytes)(over_network(), team(), s.number, call, address(dest),
                                                             dest_pitch * sizeof(T), address(source), source_pitch * sizeof(T), bytes,
                                                             channel)};
 }
@@ -140,10 +140,10 @@ WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, s
   return together(s, ended);
 }
 
-WB_FN_COLD uint32_t network_team::exchange_bytes(const wb_network* net, wb_team team, uint32_t scope, wb_shmem_call call,
+WB_FN_COLD uint32_t network_team::exchange_bytes(network_world world, wb_team team, uint32_t scope, wb_shmem_call call,
                                                  uint64_t dest, uint64_t dest_pitch, uint64_t source, uint64_t source_pitch,
                                                  uint64_t bytes, uint32_t channel) {
-  return network_team(net, team)
+  return network_team(world, team)
       .exchange_now(scope::numbered{scope}, call, reinterpret_cast<uint8_t*>(dest), dest_pitch,
                     reinterpret_cast<const uint8_t*>(source), source_pitch, bytes, channel)
       .word;

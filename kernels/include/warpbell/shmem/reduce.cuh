@@ -74,7 +74,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
   }
   uint32_t ended = WB_DONE;
   if (here) {
-    ended = out_of_line(&network_team::distribute)(world().net(), team(), s.number, address(to), lines * sizeof(line::words), channel);
+    ended = out_of_line(&network_team::distribute)(over_network(), team(), s.number, address(to), lines * sizeof(line::words), channel);
   }
   const size_t pitch = team().scratch_bytes / sizeof(line::words);
   for (size_t l = s.rank(); l < lines && ended == WB_DONE; l += s.count()) {
@@ -197,12 +197,12 @@ WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* 
   // Both buffers of the channel, shared out anew.
   const uint64_t room = address(scratch(channel, 0, 0));
   const size_t slot = size_t{2} * team().scratch_bytes, most = slot / sizeof(T);
-  uint32_t ended = out_of_line(&network_team::meet_all)(world().net(), team(), s.number, WB_CALL_REDUCE, channel);
+  uint32_t ended = out_of_line(&network_team::meet_all)(over_network(), team(), s.number, WB_CALL_REDUCE, channel);
 #pragma unroll 1
   for (size_t begin = first; begin < last && ended == WB_DONE; begin += most) {
     const size_t count = last - begin < most ? last - begin : most;
     const uint64_t from = address(source + begin), to = address(dest + begin);
-    ended = out_of_line(&network_team::collect)(world().net(), team(), s.number, from, count * sizeof(T), channel);
+    ended = out_of_line(&network_team::collect)(over_network(), team(), s.number, from, count * sizeof(T), channel);
     if (ended != WB_DONE) break;
     for (size_t i = s.rank(); i < count; i += s.count()) {
       word sum{};
@@ -213,16 +213,16 @@ WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* 
       }
       order::store_remote(reinterpret_cast<word*>(to) + i, sum);
     }
-    ended = out_of_line(&network_team::distribute)(world().net(), team(), s.number, to, count * sizeof(T), channel);
+    ended = out_of_line(&network_team::distribute)(over_network(), team(), s.number, to, count * sizeof(T), channel);
   }
-  if (ended == WB_DONE) ended = out_of_line(&network_team::leave)(world().net(), team(), s.number, channel);
+  if (ended == WB_DONE) ended = out_of_line(&network_team::leave)(over_network(), team(), s.number, channel);
   return outcome{ended};
 }
 
 // What everybody else has of a piece, to their places in the scratch.
-WB_FN_COLD uint32_t network_team::collect(const wb_network* net, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
+WB_FN_COLD uint32_t network_team::collect(network_world world, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
                                           uint32_t channel) {
-  const network_team t(net, team);
+  const network_team t(world, team);
   const scope::numbered s{scope};
   const uint64_t room = address(t.scratch(channel, 0, 0)), slot = uint64_t{2} * team.scratch_bytes;
   uint32_t ended = WB_DONE;
@@ -233,7 +233,7 @@ WB_FN_COLD uint32_t network_team::collect(const wb_network* net, wb_team team, u
       const uint64_t there = address(t.at(reinterpret_cast<const uint8_t*>(source), m));
       transfer::odd<transfer::get_words>(to, there, bytes, s.rank(), s.count());
     } else if (k % s.count() == s.rank()) {
-      const uint32_t word = network::get(net, WB_CALL_REDUCE, to, source, bytes, pe, channel, 0, 1, false);
+      const uint32_t word = network::get(world.net(), WB_CALL_REDUCE, to, source, bytes, pe, channel, 0, 1, false);
       if (word != WB_DONE) ended = word;
     }
   }
@@ -243,9 +243,9 @@ WB_FN_COLD uint32_t network_team::collect(const wb_network* net, wb_team team, u
 }
 
 // What this PE has of the heap, to everybody else's. For the adapter's sake threads share the members, and for stores the bytes.
-WB_FN_COLD uint32_t network_team::distribute(const wb_network* net, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
+WB_FN_COLD uint32_t network_team::distribute(network_world world, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
                                              uint32_t channel) {
-  const network_team t(net, team);
+  const network_team t(world, team);
   const scope::numbered s{scope};
   uint32_t ended = WB_DONE;
   s.sync();
@@ -254,7 +254,7 @@ WB_FN_COLD uint32_t network_team::distribute(const wb_network* net, wb_team team
     if (t.world().is_near(pe)) {
       copy(s, address(t.at(reinterpret_cast<uint8_t*>(from), m)), from, bytes);
     } else if (k % s.count() == s.rank()) {
-      const uint32_t word = network::put(net, WB_CALL_REDUCE, from, from, bytes, pe, channel, 0, 1, false);
+      const uint32_t word = network::put(world.net(), WB_CALL_REDUCE, from, from, bytes, pe, channel, 0, 1, false);
       if (word != WB_DONE) ended = word;
     }
   }
@@ -262,8 +262,8 @@ WB_FN_COLD uint32_t network_team::distribute(const wb_network* net, wb_team team
 }
 
 // The end: the scratch is empty, and the results are there before any member, which may hear of it from another, goes on.
-WB_FN_COLD uint32_t network_team::leave(const wb_network* net, wb_team team, uint32_t scope, uint32_t channel) {
-  const network_team t(net, team);
+WB_FN_COLD uint32_t network_team::leave(network_world world, wb_team team, uint32_t scope, uint32_t channel) {
+  const network_team t(world, team);
   const scope::numbered s{scope};
   line::words* all = t.scratch(channel, 0, 0);
   const size_t lines = size_t{2} * team.size * (team.scratch_bytes / sizeof(line::words));

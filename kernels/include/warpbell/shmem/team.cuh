@@ -21,6 +21,29 @@
 
 namespace warpbell {
 
+// What collectives need of a world that has a network. Its waits are for memory, and end with the world's connections: `control` is that
+// of the world, and not that of the adapter's requests.
+class network_world {
+ public:
+  WB_FN network_world(const wb_network* net, const wb_control* control) : net_(net), control_(control) {}
+  WB_FN const wb_network* net() const { return net_; }
+  WB_FN const wb_control* control() const { return control_; }
+  WB_FN bool is_near(uint32_t pe) const { return network::is_near(net_, pe); }
+  template <class T> WB_FN T* there(T* here, uint32_t pe) const {
+    return reinterpret_cast<T*>(reinterpret_cast<uint64_t>(here) +
+                                (int64_t{pe} - int64_t{net_->pe}) * static_cast<int64_t>(net_->stride));
+  }
+  template <class T>
+  WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel) const {
+    return outcome{detail::raise_call_error(control(), word, static_cast<uint32_t>(call), pe, net_->pe,
+                                            reinterpret_cast<uint64_t>(at) - net_->local, bytes, channel)};
+  }
+
+ private:
+  const wb_network* net_;
+  const wb_control* control_;
+};
+
 // The calls of a team. `Self` says which team: it has `world()` and `team()`, which answer references, so that the structures stay
 // where they are (a kernel's parameters) and are not copied.
 template <class Self> class team_calls {
@@ -78,6 +101,7 @@ template <class Self> class team_calls {
   // The same object in the heap of a member.
   template <class T> WB_FN T* at(T* here, uint32_t member) const { return world().there(here, world_pe(member)); }
 
+  WB_FN network_world over_network() const { return network_world(world().net(), world().control()); }
   // Whether stores reach every member.
   WB_FN bool all_by_stores() const {
     if constexpr (Self::has_network) return false;
@@ -184,28 +208,6 @@ template <class Self> class team_calls {
   WB_FN bool fits_scratch(size_t bytes) const { return bytes <= team().scratch_bytes / 2; }
 };
 
-// What collectives need of a world that has a network.
-class network_world {
- public:
-  WB_FN explicit network_world(const wb_network* net) : net_(net) {}
-  WB_FN const wb_network* net() const { return net_; }
-  WB_FN const wb_control* control() const { return reinterpret_cast<const wb_control*>(net_->control); }
-  WB_FN bool is_near(uint32_t pe) const { return network::is_near(net_, pe); }
-  template <class T> WB_FN T* there(T* here, uint32_t pe) const {
-    return reinterpret_cast<T*>(reinterpret_cast<uint64_t>(here) +
-                                (int64_t{pe} - int64_t{net_->pe}) * static_cast<int64_t>(net_->stride));
-  }
-  template <class T>
-  WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel) const {
-    detail::raise_call_error(control(), word, static_cast<uint32_t>(call), pe, net_->pe, reinterpret_cast<uint64_t>(at) - net_->local,
-                             bytes, channel);
-    return outcome{word};
-  }
-
- private:
-  const wb_network* net_;
-};
-
 // A team not all of whose members are within reach of stores, and the functions that its calls are. They are called, and not inlined,
 // and take addresses and numbers instead of types and scopes: there is one of each in a program's way, whatever its kernels do. All
 // threads of the scope call them; `scope` is its number. They answer a word of status.h.
@@ -213,24 +215,24 @@ class network_team : public team_calls<network_team> {
  public:
   static constexpr bool has_network = true;
 
-  WB_FN network_team(const wb_network* net, const wb_team& team) : w_(net), t_(team) {}
+  WB_FN network_team(const network_world& world, const wb_team& team) : w_(world), t_(team) {}
   WB_FN const network_world& world() const { return w_; }
   WB_FN const wb_team& team() const { return t_; }
 
-  static WB_FN_COLD uint32_t meet_all(const wb_network* net, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel);
-  static WB_FN_COLD uint32_t broadcast_bytes(const wb_network* net, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
+  static WB_FN_COLD uint32_t meet_all(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel);
+  static WB_FN_COLD uint32_t broadcast_bytes(network_world world, wb_team team, uint32_t scope, uint64_t dest, uint64_t source,
                                              uint64_t bytes, uint32_t root, uint32_t channel);
   // Pitches in bytes.
-  static WB_FN_COLD uint32_t exchange_bytes(const wb_network* net, wb_team team, uint32_t scope, wb_shmem_call call, uint64_t dest,
+  static WB_FN_COLD uint32_t exchange_bytes(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint64_t dest,
                                             uint64_t dest_pitch, uint64_t source, uint64_t source_pitch, uint64_t bytes,
                                             uint32_t channel);
 
   // The steps of a reduction (reduce.cuh).
-  static WB_FN_COLD uint32_t collect(const wb_network* net, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
+  static WB_FN_COLD uint32_t collect(network_world world, wb_team team, uint32_t scope, uint64_t source, uint64_t bytes,
                                      uint32_t channel);
-  static WB_FN_COLD uint32_t distribute(const wb_network* net, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
+  static WB_FN_COLD uint32_t distribute(network_world world, wb_team team, uint32_t scope, uint64_t from, uint64_t bytes,
                                         uint32_t channel);
-  static WB_FN_COLD uint32_t leave(const wb_network* net, wb_team team, uint32_t scope, uint32_t channel);
+  static WB_FN_COLD uint32_t leave(network_world world, wb_team team, uint32_t scope, uint32_t channel);
 
  private:
   network_world w_;
@@ -297,13 +299,13 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet_no
   return together(s, word);
 }
 
-WB_FN_COLD uint32_t network_team::meet_all(const wb_network* net, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel) {
-  return network_team(net, team).meet_now(scope::numbered{scope}, call, channel).word;
+WB_FN_COLD uint32_t network_team::meet_all(network_world world, wb_team team, uint32_t scope, wb_shmem_call call, uint32_t channel) {
+  return network_team(world, team).meet_now(scope::numbered{scope}, call, channel).word;
 }
 
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(S s, wb_shmem_call call, uint32_t channel) const {
   if (all_by_stores()) return meet_now(s, call, channel);
-  return outcome{out_of_line(&network_team::meet_all)(world().net(), team(), s.number, call, channel)};
+  return outcome{out_of_line(&network_team::meet_all)(over_network(), team(), s.number, call, channel)};
 }
 
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S s, uint32_t channel) const {
