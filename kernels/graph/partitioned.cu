@@ -175,7 +175,7 @@ template <class Id> class partition {
     auto parcel_for = [&](uint32_t) { return parcel{news + me * part_words(), from, words}; };
     put_parcels(world_, &counters()->news_put, parcel_for, [&]() {
       wb_partition_header mine{};
-      const uint32_t failed = order::load_relaxed(reinterpret_cast<const uint32_t*>(world_.control()->abort));
+      const bool failed = world_.has_failed();
       mine.message = failed ? WB_PARTITION_FAILED : message;
       for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load_relaxed(&lists.tally->sum[i]);
       mine.put_bytes = order::load_relaxed(&counters()->put_bytes) +
