@@ -254,7 +254,9 @@ fn numbers_of_a_counter_are_drawn_once_each() {
             let counter = world.malloc::<u32>(1).unwrap();
             let drawn = world.malloc::<u32>(NUMBERS).unwrap();
             let args = args!(world, &counter, &drawn, NUMBERS as u32);
-            world.engine().launch("calls_draw", place.grid, args).unwrap().finish().unwrap();
+            if let Err(e) = world.engine().launch("calls_draw", place.grid, args).unwrap().finish() {
+                panic!("{n} PEs, {warps} warps of {width}, {way:?}: {e}; connections: {:#?}", world.network_failures());
+            }
             world.barrier_all().unwrap();
             if world.my_pe() == n - 1 {
                 assert_eq!(drawn.read(0, NUMBERS).unwrap(), vec![1; NUMBERS]);

@@ -31,6 +31,7 @@
 #pragma once
 
 #include <warpbell/abi.h>
+#include <warpbell/call.cuh>
 #include <warpbell/clock.cuh>
 #include <warpbell/order.cuh>
 #include <warpbell/status.h>

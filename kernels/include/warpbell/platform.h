@@ -35,18 +35,6 @@
 
 namespace warpbell {
 
-// A cold function, to be called through its address. With a plain call the GPU compiler knows which registers the callee spoils;
-// when registers are limited (__launch_bounds__) that is all of them, and the caller's values go to memory even where the call
-// is not made. Through an address it keeps to the calling convention: the callee saves what it uses.
-template <class F> WB_FN F* out_of_line(F* f) {
-#if WB_GPU
-  F* volatile address = f;
-  return address;
-#else
-  return f;
-#endif
-}
-
 // The same pointer, known to be to global memory: spares the address-space test that a generic load makes.
 template <class T> WB_FN T* global_memory(T* p) {
 #if WB_GPU && WB_DEVICE_PASS

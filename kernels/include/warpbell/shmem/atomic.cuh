@@ -102,7 +102,7 @@ class world_atomic : public world_rma {
   // What the word was if `fetches`.
   template <class Word, class T>
   WB_FN T by_network(change what, const Word* at, T value, T expected, uint32_t pe, bool fetches) const {
-    return order::bits<T>(static_cast<word_of<T>>(out_of_line(&network::atomic)(net(), WB_CALL_ATOMIC, what, address(at), bits(value), bits(expected),
+    return order::bits<T>(static_cast<word_of<T>>(call_cold<&network::atomic>(net(), WB_CALL_ATOMIC, what, address(at), bits(value), bits(expected),
                                                                    sizeof(T), pe, network::own_lane(), fetches)));
   }
 

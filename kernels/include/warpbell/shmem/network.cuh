@@ -1,6 +1,6 @@
 // What calls do with PEs that loads and stores do not reach: work requests to an RDMA adapter (mlx5.cuh).
 //
-// All of this is called, and not inlined (see `out_of_line`), and takes addresses and numbers instead of types and scopes: a world
+// All of this is called, and not inlined (see call.cuh), and takes addresses and numbers instead of types and scopes: a world
 // whose PEs all reach each other has none of it in its way, and a kernel's compiler makes few copies.
 //
 //   put      from the symmetric heap: the adapter reads it there. Up to 28 bytes of anything: inside the request. Anything else:

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include <warpbell/abi.h>
+#include <warpbell/call.cuh>
 #include <warpbell/clock.cuh>
 #include <warpbell/error.cuh>
 #include <warpbell/order.cuh>
@@ -76,7 +77,7 @@ class world_base {
   // Enters a failed call in the error log and fails the run.
   template <class T>
   WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel = 0) const {
-    return outcome{out_of_line(&detail::raise_call_error)(control(), word, static_cast<uint32_t>(call), pe, w_.pe,
+    return outcome{call_cold<&detail::raise_call_error>(control(), word, static_cast<uint32_t>(call), pe, w_.pe,
                                                           address(at) - w_.heap, bytes, channel)};
   }
 
@@ -108,7 +109,7 @@ class world_base {
                         size_t alignment = 1) const {
     const bool good = pe < w_.size && in_heap(at, bytes, alignment), able = (w_.flags & needs) == needs;
     if (good && able) return reached::by_stores;
-    return out_of_line(&detail::other_way)(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
+    return call_cold<&detail::other_way>(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
                                            S::rank() == 0, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
   }
   // The same for one value, moved by one access.

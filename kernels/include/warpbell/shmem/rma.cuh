@@ -57,7 +57,7 @@ class world_rma : public world_base {
       order::store_remote(there(d, pe), value);
     } else if (how == reached::by_network) {
       const order::detail::pair all = widened(value);
-      out_of_line(&network::put_value)(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, network::own_lane());
+      call_cold<&network::put_value>(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, network::own_lane());
     }
   }
   // Zeroes when the call is refused.
@@ -66,7 +66,7 @@ class world_rma : public world_base {
     const reached how = reaches_one(WB_CALL_GET, f, pe);
     if (how == reached::by_stores) return order::load_remote(there(f, pe));
     if (how == reached::not_at_all) return element_t<From>{};
-    return narrowed<element_t<From>>(out_of_line(&network::get_value)(net(), address(f), sizeof(*f), pe, network::own_lane()));
+    return narrowed<element_t<From>>(call_cold<&network::get_value>(net(), address(f), sizeof(*f), pe, network::own_lane()));
   }
 
   // --- elements with a distance: `n` of them, `to_stride` and `from_stride` elements apart (1 or more) -------------------
@@ -81,7 +81,7 @@ class world_rma : public world_base {
       strided<transfer::put_words, S>(there(d, pe), f, to_stride, from_stride, n);
     } else if (how == reached::by_network) {
       constexpr int64_t size = sizeof(T);
-      out_of_line(&network::put_strided)(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
+      call_cold<&network::put_strided>(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
                                          S::rank(), S::count());
     }
     S::sync();
@@ -96,7 +96,7 @@ class world_rma : public world_base {
       strided<transfer::get_words, S>(d, there(f, pe), to_stride, from_stride, n);
     } else if (how == reached::by_network) {
       constexpr int64_t size = sizeof(T);
-      out_of_line(&network::get_strided)(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
+      call_cold<&network::get_strided>(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
                                          S::rank(), S::count());
     }
     S::sync();
@@ -118,7 +118,7 @@ class world_rma : public world_base {
   // And is there now: every PE sees it, and what this thread reads after is no older.
   WB_FN outcome quiet() const {
     outcome o{};
-    if (!all_by_stores()) o.word = out_of_line(&network::quiet)(net(), WB_CALL_QUIET, network::own_lane(), 0, 1);
+    if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::own_lane(), 0, 1);
     order::fence_sc_sys();
     return o;
   }
@@ -128,7 +128,7 @@ class world_rma : public world_base {
     bool failed = false;
     S::sync();
     if (!all_by_stores()) {
-      failed = out_of_line(&network::quiet)(net(), WB_CALL_QUIET, network::all_lanes, S::rank(), S::count()) != WB_DONE;
+      failed = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::all_lanes, S::rank(), S::count()) != WB_DONE;
     }
     order::fence_sc_sys();
     return outcome{S::any(failed) ? status_word(WB_STOPPED) : static_cast<uint32_t>(WB_DONE)};
@@ -140,7 +140,7 @@ class world_rma : public world_base {
   // A fence for what goes to one PE; WB_NO_PE: to all.
   WB_FN void order_at(uint32_t pe) const {
     order::fence_release_sys();
-    if (!all_by_stores()) out_of_line(&network::settle)(net(), WB_CALL_QUIET, network::own_lane(), pe);
+    if (!all_by_stores()) call_cold<&network::settle>(net(), WB_CALL_QUIET, network::own_lane(), pe);
   }
 
   // A pointer to something that one access can move.
@@ -159,7 +159,7 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes);
     } else if (how == reached::by_network) {
-      out_of_line(&network::put)(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
+      call_cold<&network::put>(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
                                  finish);
     }
   }
@@ -169,7 +169,7 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       transfer::move<transfer::get_words>(s, address(d), address(there(f, pe)), bytes);
     } else if (how == reached::by_network) {
-      out_of_line(&network::get)(net(), WB_CALL_GET, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
+      call_cold<&network::get>(net(), WB_CALL_GET, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
                                  finish);
     }
   }

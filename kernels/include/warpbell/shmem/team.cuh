@@ -305,7 +305,7 @@ WB_FN_COLD uint32_t network_team::meet_all(network_world world, wb_team team, ui
 
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(S s, wb_shmem_call call, uint32_t channel) const {
   if (all_by_stores()) return meet_now(s, call, channel);
-  return outcome{out_of_line(&network_team::meet_all)(over_network(), team(), s.number, call, channel)};
+  return outcome{call_cold<&network_team::meet_all>(over_network(), team(), s.number, call, channel)};
 }
 
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S s, uint32_t channel) const {

@@ -4,6 +4,7 @@
 // that agree modulo 8, 4 or 2 in words of that size. Several loads of a thread are in flight before the first store.
 #pragma once
 
+#include <warpbell/call.cuh>
 #include <warpbell/order.cuh>
 #include <warpbell/shmem/scope.cuh>
 
