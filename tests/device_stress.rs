@@ -1,5 +1,5 @@
-//! The device library under stress: each program of `tests/device` at each warp width under ThreadSanitizer, and without it at the
-//! narrowest and the widest. One file, so that programs are compiled and run side by side, as many as there are test threads.
+//! The device library under stress: each program of `tests/device` at each warp width, plain and under ThreadSanitizer. One file, so that
+//! programs are compiled and run side by side, as many as there are test threads.
 
 #[macro_use]
 #[path = "device/harness.rs"]
@@ -9,6 +9,7 @@ mod harness;
 mod queue {
     stress_tests! { "queue_stress.cpp":
         at_width_1: plain(1) [""],
+        at_width_4: plain(4) [""],
         at_width_32: plain(32) [""],
         under_thread_sanitizer_at_width_1: sanitized(1) [""],
         under_thread_sanitizer_at_width_4: sanitized(4) [""],
@@ -20,6 +21,7 @@ mod queue {
 mod send_queue {
     stress_tests! { "send_queue_stress.cpp":
         at_width_1: plain(1) [""],
+        at_width_4: plain(4) [""],
         at_width_32: plain(32) [""],
         under_thread_sanitizer_at_width_1: sanitized(1) [""],
         under_thread_sanitizer_at_width_4: sanitized(4) [""],
@@ -31,6 +33,7 @@ mod send_queue {
 mod cache {
     stress_tests! { "cache_stress.cpp":
         at_width_1: plain(1) ["8"],
+        at_width_4: plain(4) ["6"],
         at_width_32: plain(32) ["2"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["8"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["6"],
@@ -43,6 +46,7 @@ mod cache {
 mod calls {
     stress_tests! { "shmem_stress.cpp":
         at_width_1: plain(1) ["stores", "network", "flushed", "collapsed", "both"],
+        at_width_4: plain(4) ["stores", "network", "flushed", "collapsed", "both"],
         at_width_32: plain(32) ["stores", "network", "flushed", "collapsed", "both"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["stores", "network", "both"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["stores", "network", "both"],
@@ -54,6 +58,7 @@ mod calls {
 mod collectives {
     stress_tests! { "collective_stress.cpp":
         at_width_1: plain(1) ["stores 4", "network 4", "both 4"],
+        at_width_4: plain(4) ["stores 2", "network 2", "both 2"],
         at_width_32: plain(32) ["stores 1", "network 1", "both 1"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["stores 4", "both 4"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["stores 2", "both 2"],
