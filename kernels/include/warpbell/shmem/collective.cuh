@@ -32,7 +32,7 @@ WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint3
   if (!begins(s, WB_CALL_BROADCAST, dest, bytes, channel, root)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
   if (all_by_stores()) return broadcast_now(s, address(dest), address(source), bytes, root, channel);
-  return outcome{call_cold<&network_team::broadcast_bytes>(over_network(), team(), s.number, address(dest), address(source), bytes,
+  return outcome{in_network<&network_team::broadcast_bytes>(over_network(), team(), s.number, address(dest), address(source), bytes,
                                                              root, channel)};
 }
 
@@ -97,7 +97,7 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   if (!begins(s, call, dest, reach, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
   if (n == 0) return outcome{};
   if (all_by_stores()) return exchange_now(s, call, dest, dest_pitch, source, source_pitch, n, channel);
-  return outcome{call_cold<&network_team::exchange_bytes>(over_network(), team(), s.number, call, address(dest),
+  return outcome{in_network<&network_team::exchange_bytes>(over_network(), team(), s.number, call, address(dest),
                                                             dest_pitch * sizeof(T), address(source), source_pitch * sizeof(T), bytes,
                                                             channel)};
 }

@@ -74,7 +74,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
   }
   uint32_t ended = WB_DONE;
   if (here) {
-    ended = call_cold<&network_team::distribute>(over_network(), team(), s.number, address(to), lines * sizeof(line::words), channel);
+    ended = in_network<&network_team::distribute>(over_network(), team(), s.number, address(to), lines * sizeof(line::words), channel);
   }
   const size_t pitch = team().scratch_bytes / sizeof(line::words);
   for (size_t l = s.rank(); l < lines && ended == WB_DONE; l += s.count()) {
@@ -197,12 +197,12 @@ WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* 
   // Both buffers of the channel, shared out anew.
   const uint64_t room = address(scratch(channel, 0, 0));
   const size_t slot = size_t{2} * team().scratch_bytes, most = slot / sizeof(T);
-  uint32_t ended = call_cold<&network_team::meet_all>(over_network(), team(), s.number, WB_CALL_REDUCE, channel);
+  uint32_t ended = in_network<&network_team::meet_all>(over_network(), team(), s.number, WB_CALL_REDUCE, channel);
 #pragma unroll 1
   for (size_t begin = first; begin < last && ended == WB_DONE; begin += most) {
     const size_t count = last - begin < most ? last - begin : most;
     const uint64_t from = address(source + begin), to = address(dest + begin);
-    ended = call_cold<&network_team::collect>(over_network(), team(), s.number, from, count * sizeof(T), channel);
+    ended = in_network<&network_team::collect>(over_network(), team(), s.number, from, count * sizeof(T), channel);
     if (ended != WB_DONE) break;
     for (size_t i = s.rank(); i < count; i += s.count()) {
       word sum{};
@@ -213,9 +213,9 @@ WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* 
       }
       order::store_remote(reinterpret_cast<word*>(to) + i, sum);
     }
-    ended = call_cold<&network_team::distribute>(over_network(), team(), s.number, to, count * sizeof(T), channel);
+    ended = in_network<&network_team::distribute>(over_network(), team(), s.number, to, count * sizeof(T), channel);
   }
-  if (ended == WB_DONE) ended = call_cold<&network_team::leave>(over_network(), team(), s.number, channel);
+  if (ended == WB_DONE) ended = in_network<&network_team::leave>(over_network(), team(), s.number, channel);
   return outcome{ended};
 }
 

@@ -108,6 +108,12 @@ template <class Self> class team_calls {
     else return (world().raw().flags & WB_WORLD_LOAD_STORE) != 0;
   }
 
+  // Calls a function of network teams: through its address, and plainly where one of them calls another (call.cuh).
+  template <auto f, class... A> WB_FN static uint32_t in_network(A... a) {
+    if constexpr (Self::has_network) return f(a...);
+    else return call_cold<f>(a...);
+  }
+
   // Whether a call may begin. Of the threads that make it, the first enters the error.
   template <class S, class T>
   WB_FN bool begins(S s, wb_shmem_call call, const T* address, size_t bytes, uint32_t channel, uint32_t other = 0) const {
@@ -305,7 +311,7 @@ WB_FN_COLD uint32_t network_team::meet_all(network_world world, wb_team team, ui
 
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(S s, wb_shmem_call call, uint32_t channel) const {
   if (all_by_stores()) return meet_now(s, call, channel);
-  return outcome{call_cold<&network_team::meet_all>(over_network(), team(), s.number, call, channel)};
+  return outcome{in_network<&network_team::meet_all>(over_network(), team(), s.number, call, channel)};
 }
 
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S s, uint32_t channel) const {
