@@ -58,18 +58,10 @@ template <class R, class... A, R (*f)(A...)> struct cold_call<f> {
     return x.result;
   }
 };
-template <class... A, void (*f)(A...)> struct cold_call<f> {
-  WB_FN_COLD static void enter(void* at) { static_cast<const arguments<A...>*>(at)->template apply<f>(); }
-  WB_FN static void call(A... a) {
-    arguments<A...> given = arguments<A...>::of(a...);
-    void (*volatile address)(void*) = &enter;
-    address(&given);
-  }
-};
 
 }  // namespace detail
 
-// `call_cold<f>(arguments)`: one type for all.
+// `call_cold<f>(arguments)`: one type for all. For functions that answer something.
 #if WB_GPU
 template <auto f, class... A> WB_FN auto call_cold(A... a) { return detail::cold_call<f>::call(a...); }
 #else

@@ -33,7 +33,7 @@ WB_FN outcome team_calls<Self>::broadcast(S s, To to, From from, size_t n, uint3
   if (n == 0) return outcome{};
   if (all_by_stores()) return broadcast_now(s, address(dest), address(source), bytes, root, channel);
   return outcome{in_network<&network_team::broadcast_bytes>(over_network(), team(), s.number, address(dest), address(source), bytes,
-                                                             root, channel)};
+                                                            root, channel)};
 }
 
 template <class Self>
@@ -98,8 +98,8 @@ WB_FN outcome team_calls<Self>::exchange(S s, wb_shmem_call call, To to, size_t 
   if (n == 0) return outcome{};
   if (all_by_stores()) return exchange_now(s, call, dest, dest_pitch, source, source_pitch, n, channel);
   return outcome{in_network<&network_team::exchange_bytes>(over_network(), team(), s.number, call, address(dest),
-                                                            dest_pitch * sizeof(T), address(source), source_pitch * sizeof(T), bytes,
-                                                            channel)};
+                                                           dest_pitch * sizeof(T), address(source), source_pitch * sizeof(T), bytes,
+                                                           channel)};
 }
 
 template <class Self>

@@ -78,7 +78,7 @@ class world_base {
   template <class T>
   WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel = 0) const {
     return outcome{call_cold<&detail::raise_call_error>(control(), word, static_cast<uint32_t>(call), pe, w_.pe,
-                                                          address(at) - w_.heap, bytes, channel)};
+                                                        address(at) - w_.heap, bytes, channel)};
   }
 
  protected:
@@ -110,7 +110,7 @@ class world_base {
     const bool good = pe < w_.size && in_heap(at, bytes, alignment), able = (w_.flags & needs) == needs;
     if (good && able) return reached::by_stores;
     return call_cold<&detail::other_way>(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
-                                           S::rank() == 0, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
+                                         S::rank() == 0, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
   }
   // The same for one value, moved by one access.
   template <class T>

@@ -82,7 +82,7 @@ class world_rma : public world_base {
     } else if (how == reached::by_network) {
       constexpr int64_t size = sizeof(T);
       call_cold<&network::put_strided>(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
-                                         S::rank(), S::count());
+                                       S::rank(), S::count());
     }
     S::sync();
   }
@@ -97,7 +97,7 @@ class world_rma : public world_base {
     } else if (how == reached::by_network) {
       constexpr int64_t size = sizeof(T);
       call_cold<&network::get_strided>(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
-                                         S::rank(), S::count());
+                                       S::rank(), S::count());
     }
     S::sync();
   }
@@ -160,7 +160,7 @@ class world_rma : public world_base {
       transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes);
     } else if (how == reached::by_network) {
       call_cold<&network::put>(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
-                                 finish);
+                               finish);
     }
   }
   template <class S, class T> WB_FN void get_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
@@ -170,7 +170,7 @@ class world_rma : public world_base {
       transfer::move<transfer::get_words>(s, address(d), address(there(f, pe)), bytes);
     } else if (how == reached::by_network) {
       call_cold<&network::get>(net(), WB_CALL_GET, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
-                                 finish);
+                               finish);
     }
   }
 
