@@ -122,6 +122,14 @@ fn both_directions_at_once_and_every_atomic_operation() {
 }
 
 #[test]
+fn messages_go_round_in_a_window_that_the_head_names() {
+    let text = succeeds(&["put_bw", "-b", "24", "-e", "96", "--window", "1000", "-n", "50", "--raw", "--runs", "1"]);
+    assert!(text.contains("put_bw  window 1000 B"), "{text}");
+    // 50 messages of 24 bytes go round in 41 places.
+    assert_eq!(lines(&text).len(), 3, "{text}");
+}
+
+#[test]
 fn what_cannot_be_is_said() {
     for (args, words) in [
         (&["put_bandwidth"][..], &["put_bandwidth", "put_bw", "all"][..]),
@@ -134,6 +142,9 @@ fn what_cannot_be_is_said() {
         (&["reduce", "-b", "6", "-e", "6"], &["reduce", "4 bytes", "6 bytes"]),
         (&["put_bw", "-c", "5000"], &["4,096"]),
         (&["put_bw", "--pes", "0"], &["--pes"]),
+        (&["put_latency", "--window", "1M"], &["put_latency", "--window"]),
+        (&["put_bw", "--window", "18446744073709551615"], &["no symmetric heap", "ask for less"]),
+        (&["alltoall", "-b", "9223372036854775808", "-e", "9223372036854775808"], &["no symmetric heap"]),
     ] {
         let message = fails(args);
         for w in words {

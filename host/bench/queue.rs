@@ -230,15 +230,16 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
             blocks_of(setting.queues, CONTROLLER_WARPS, width),
             args!(&queues.queues, setting.queues, &stop, limit_ns, &served, &progress),
         )?;
-        let run = engine.launch(
+        // The controller has to be told also when there is nobody to serve.
+        let submitters = engine.launch(
             "wb_bench_queue",
             blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width),
             args!(&queues.queues, setting.queues, engine.control_address(), setting.commands_each, &submitted),
-        )?;
-        let elapsed = run.finish_within(LIMIT);
+        );
+        let ended = submitters.map(|run| run.finish_within(LIMIT));
         stop.set(0, 1u32)?;
         controller.finish_within(LIMIT)?;
-        let elapsed = elapsed?.elapsed;
+        let elapsed = ended??.elapsed;
 
         let total = check(&setting, commands, &served, &submitted, warps)?;
         per_doorbell = commands as f64 / total.doorbells.max(1) as f64;

@@ -37,7 +37,8 @@ pub fn measured(
     }
     let consent = Consent::to_destroy(&args.yes_destroy);
     let striped = if args.replicate { 1 } else { specs.len() as u64 };
-    let each = bytes.div_ceil(striped).next_multiple_of(args.stripe_chunk.0.max(1));
+    // So many that no whole number of chunks is as many are refused by what they are asked of.
+    let each = bytes.div_ceil(striped).checked_next_multiple_of(args.stripe_chunk.0.max(1)).unwrap_or(u64::MAX);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
     let volume = build(args, engine, drives, transfer)?;
     if args.yes_destroy.is_empty() && volume.manifest().is_ok_and(|m| !m.entries().is_empty()) {

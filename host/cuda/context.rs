@@ -4,6 +4,7 @@ use super::copy::Copier;
 use super::device::{self, DeviceInfo};
 use super::driver::{CUcontext, CUdevice, CUdeviceptr, Driver, call};
 use super::error::CudaError;
+use super::virtual_memory::Mapped;
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -41,11 +42,11 @@ pub(super) enum Garbage {
     Pinned(*mut c_void),
     /// A handle of physical memory; the memory itself goes with its last mapping.
     Physical(u64),
-    /// Reserved addresses, and what is mapped in them: address and bytes of each.
+    /// Reserved addresses, and what is mapped in them.
     Range {
         base: CUdeviceptr,
         bytes: usize,
-        mapped: Vec<(CUdeviceptr, usize)>,
+        mapped: Vec<Mapped>,
     },
     /// With what owns the host memory: it must outlive the registration.
     Registered {
@@ -180,8 +181,8 @@ impl Context {
         self.free_if_idle(runs);
     }
 
-    /// Frees under the lock, because a kernel that started meanwhile would be waited for; drops the owners of registered memory
-    /// after it, because they may own memory of this context themselves.
+    /// Frees under the lock, because a kernel that started meanwhile would be waited for; drops the owners of registered
+    /// and of mapped memory after it, because they may own memory of this context themselves.
     fn free_if_idle(&self, mut runs: MutexGuard<'_, Runs>) {
         if runs.active > 0 || runs.garbage.is_empty() {
             return;
@@ -202,7 +203,7 @@ impl Context {
                     Garbage::Physical(handle) => call!(self.driver, cuMemRelease(*handle), what),
                     Garbage::Range { base, bytes, mapped } => mapped
                         .iter()
-                        .try_for_each(|(at, n)| call!(self.driver, cuMemUnmap(*at, *n), what))
+                        .try_for_each(|m| call!(self.driver, cuMemUnmap(m.at, m.memory.len()), what))
                         .and_then(|()| call!(self.driver, cuMemAddressFree(*base, *bytes), what)),
                     Garbage::Registered { base, .. } => call!(self.driver, cuMemHostUnregister(*base), what),
                 }

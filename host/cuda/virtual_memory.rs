@@ -236,6 +236,16 @@ impl Drop for PhysicalMemory {
     }
 }
 
+/// Memory that is mapped into a range, and where.
+///
+/// The driver would keep the memory for as long as it is mapped, but not the context of the GPU that has it: when the last PE of a
+/// GPU lets go of it, that context closes, also while a peer still has the memory mapped. So the mapping holds it.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    pub(super) at: CUdeviceptr,
+    pub(super) memory: Arc<PhysicalMemory>,
+}
+
 /// A range of addresses of one GPU, and what is mapped into it.
 ///
 /// Dropped while kernels run, it is unmapped when the last of them has ended.
@@ -244,7 +254,7 @@ pub struct AddressRange {
     context: Arc<Context>,
     base: CUdeviceptr,
     bytes: usize,
-    mapped: Vec<(CUdeviceptr, usize)>,
+    mapped: Vec<Mapped>,
 }
 
 impl AddressRange {
@@ -266,7 +276,7 @@ impl AddressRange {
 
     /// Maps all of `memory` at `offset` from the beginning, for loads, stores and atomics of this range's GPU. Both are multiples of
     /// the granularity.
-    pub fn map(&mut self, offset: usize, memory: &PhysicalMemory) -> Result<(), CudaError> {
+    pub fn map(&mut self, offset: usize, memory: &Arc<PhysicalMemory>) -> Result<(), CudaError> {
         const WHAT: &str = "mapping a peer's GPU memory";
         let (driver, at, bytes) = (self.context.driver(), self.base + offset as u64, memory.bytes);
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
@@ -276,7 +286,7 @@ impl AddressRange {
         let _current = self.context.current()?;
         // SAFETY: addresses of this reservation, in bounds; the driver refuses those that are mapped already.
         unsafe { call!(driver, cuMemMap(at, bytes, 0, memory.handle, 0), WHAT) }?;
-        self.mapped.push((at, bytes));
+        self.mapped.push(Mapped { at, memory: memory.clone() });
         let access =
             Access { location: Location { kind: LOCATION_DEVICE, id: self.context.device() }, flags: READ_WRITE };
         // SAFETY: the range that was just mapped, and one description.
@@ -340,7 +350,7 @@ mod tests {
             return;
         }
         let granularity = PhysicalMemory::granularity(&context, Sharing::Host).unwrap();
-        let mine = PhysicalMemory::create(&context, granularity, Sharing::Host).unwrap();
+        let mine = Arc::new(PhysicalMemory::create(&context, granularity, Sharing::Host).unwrap());
         let mut range = AddressRange::reserve(&context, 2 * granularity, granularity).unwrap();
         range.map(0, &mine).unwrap();
         assert!(range.map(0, &mine).is_err(), "mapped twice");
@@ -348,13 +358,40 @@ mod tests {
         // The same memory a second time, as a process that gets the descriptor sees it.
         let fd = mine.export_descriptor().unwrap();
         let again = PhysicalMemory::import_descriptor(&context, std::os::fd::AsFd::as_fd(&fd), granularity).unwrap();
-        range.map(granularity, &again).unwrap();
-        drop((fd, again, mine));
+        range.map(granularity, &Arc::new(again)).unwrap();
+        drop((fd, mine));
         let (first, second) = (range.address(), range.address() + granularity as u64);
         context.fill(first, granularity, 0).unwrap();
         context.copy_to_device(first + 5, b"heap").unwrap();
         let mut back = [0; 4];
         context.copy_to_host(second + 5, &mut back).unwrap();
         assert_eq!(&back, b"heap");
+    }
+
+    /// Needs two GPUs that reach each other.
+    #[test]
+    fn the_context_of_a_peer_stays_open_while_its_memory_is_mapped() {
+        let (Ok(context), Ok(peer)) = (Context::open(0), Context::open(1)) else { return };
+        let reached = crate::cuda::peer_link(0, 1).is_ok_and(|link| link.access);
+        if !reached || !peer.info().virtual_memory.descriptors {
+            return;
+        }
+        let granularity = PhysicalMemory::granularity(&peer, Sharing::Host).unwrap();
+        let theirs = Arc::new(PhysicalMemory::create(&peer, granularity, Sharing::Host).unwrap());
+        let mut range = AddressRange::reserve(&context, granularity, granularity).unwrap();
+        range.map(0, &theirs).unwrap();
+        // Only the mapping has it from here, and with it the context.
+        let watched = Arc::downgrade(&theirs);
+        drop((theirs, peer));
+        assert!(watched.upgrade().is_some());
+        context.copy_to_device(range.address(), b"heap").unwrap();
+        let mut back = [0; 4];
+        context.copy_to_host(range.address(), &mut back).unwrap();
+        assert_eq!(&back, b"heap");
+        drop(range);
+        // At once, but for kernels of other tests that still run on the GPU.
+        if !context.has_runs() {
+            assert!(watched.upgrade().is_none());
+        }
     }
 }

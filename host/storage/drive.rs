@@ -101,7 +101,8 @@ impl DriveSpec {
     /// named in `consent`.
     pub fn create(&self, bytes: u64, consent: &Consent) -> Result<Drive, StorageError> {
         let bytes = bytes.max(1).checked_next_multiple_of(ARRAY_ALIGN);
-        let bytes = bytes.ok_or_else(|| StorageError::Option("a device of more than 2^64 bytes".to_owned()))?;
+        let bytes =
+            bytes.ok_or_else(|| StorageError::Option("a device of more than 2^64 bytes; ask for less".to_owned()))?;
         let mut scheme = self.scheme.clone();
         let chosen = self.nsid.unwrap_or(1) as usize - 1;
         let mut new = None;

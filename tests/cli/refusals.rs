@@ -58,6 +58,14 @@ fn settings_that_cannot_work_are_named() {
 }
 
 #[test]
+fn numbers_that_fit_nowhere_are_named() {
+    let most = u64::MAX.to_string();
+    mentions(&fails(&["bench", "nvme", "--device", "soft:mem", "--size", &most]), &["2^64"]);
+    mentions(&fails(&["bench", "queue", "--commands", "64", "--submitters", "20000"]), &["20000", "4,096"]);
+    mentions(&fails(&["bench", "array", "--size", &most]), &["2^64"]);
+}
+
+#[test]
 fn no_gpu_is_an_error_that_says_why() {
     let o = warpbell(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]);
     if o.status.success() {

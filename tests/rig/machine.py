@@ -119,7 +119,10 @@ class Machine:
             command += ["-chardev", f"socket,id={name},fd={sockets[name].fileno()}", "-serial", f"chardev:{name}"]
         command += ["-chardev", f"socket,id=qmp,fd={sockets['qmp'].fileno()}", "-mon", "chardev=qmp,mode=control"]
         command += ["-kernel", str(kernel), "-initrd", str(initrd)]
-        words = f"console=ttyS0 panic=-1 no_timer_check tsc_early_khz={counter_khz()} quiet {'intel_iommu=on' if iommu else ''}"
+        # The counter is the host's, so it needs no watching: a kernel that finds it unstable patches its scheduler while it runs, and the
+        # emulator may run another processor into the breakpoint that the patch leaves there for a moment.
+        clock = f"no_timer_check tsc_early_khz={counter_khz()} tsc=reliable"
+        words = f"console=ttyS0 panic=-1 {clock} quiet {'intel_iommu=on' if iommu else ''}"
         command += ["-append", words.rstrip()]
         if iommu:
             # First of all devices: those before it would not be behind it.

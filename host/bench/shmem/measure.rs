@@ -70,7 +70,7 @@ impl<'a> ShmemBench<'a> {
         let this = Self {
             world,
             source: world.malloc(most.source as usize)?,
-            target: world.malloc((most.target + GUARD) as usize)?,
+            target: world.malloc(most.target.saturating_add(GUARD) as usize)?,
             flag: world.malloc(FLAGS)?,
             wrong: engine.allocate(Place::Device, size_of::<u64>())?,
             gate: engine.allocate(Place::Device, GATE_BYTES)?,
@@ -263,13 +263,13 @@ impl<'a> ShmemBench<'a> {
         match test {
             Test::GetBw | Test::GetLatency => {
                 if active {
-                    filled = bytes;
+                    filled = shape.written();
                     self.count(target, 0, filled, source_of((me + 1) % pes))?;
                 }
             }
             Test::PutBw | Test::PutLatency | Test::PutSignalPingPong => {
                 if let Some(sender) = self.sender() {
-                    filled = bytes;
+                    filled = shape.written();
                     self.count(target, 0, filled, source_of(sender))?;
                 }
             }
@@ -444,6 +444,26 @@ mod tests {
         assert_eq!(wrong_after_a_change(&setting(Test::Alltoall), 12, 20), 1);
         assert_eq!(wrong_after_a_change(&setting(Test::Fcollect), 12, 20), 1);
         assert_eq!(wrong_after_a_change(&setting(Test::Reduce), 12, 8), 1);
+    }
+
+    #[test]
+    fn messages_go_round_in_a_window() {
+        for test in [Test::PutBw, Test::GetBw] {
+            // Of eight places, seven are used.
+            let of_eight = Setting { window_bytes: Some(850), iterations: Some(7), raw: true, ..setting(test) };
+            on_two(|world| {
+                let mut bench = ShmemBench::new(world, of_eight.clone()).unwrap();
+                assert_eq!(bench.measure(100).unwrap().wrong(), 0);
+            });
+            // Over seven places they come round.
+            let of_seven = Setting { window_bytes: Some(700), ..setting(test) };
+            on_two(|world| {
+                assert_eq!(ShmemBench::new(world, of_seven.clone()).unwrap().measure(100).unwrap().wrong(), 0)
+            });
+            let wrong_at = |at| wrong_after_a_change(&of_eight, 100, at);
+            // Of gets, PE 1 has no part in it; a change anywhere is still one.
+            assert_eq!([wrong_at(0), wrong_at(650), wrong_at(750)], [1, 1, 1]);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::setting::{Setting, Shape};
 use super::test::{Family, Test};
 use crate::bench::report::Spread;
+use crate::units::Bytes;
 use serde::Serialize;
 use std::fmt;
 
@@ -88,8 +89,9 @@ pub fn head(setting: &Setting, shape: &Shape, pes: usize) -> String {
         Test::Reduce => format!("  op sum  {}", setting.reduced()),
         _ => String::new(),
     };
+    let window = setting.window_bytes.map_or_else(String::new, |bytes| format!("  window {}", Bytes(bytes)));
     let mut text = format!(
-        "# {test}{op}  scope {}  threads per CTA {}  {who}\n#{:>10}{:>6}{:>12}{:>12}{:>10}{:>10}",
+        "# {test}{op}{window}  scope {}  threads per CTA {}  {who}\n#{:>10}{:>6}{:>12}{:>12}{:>10}{:>10}",
         shape.scope, shape.threads, "size(B)", "CTAs", "ops", "time(us)", "GB/s", "Mops/s"
     );
     if test.is_sampled() {

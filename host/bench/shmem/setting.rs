@@ -31,7 +31,8 @@ pub struct Setting {
     pub op: AtomicOp,
     /// What single elements are; all that there are if `None`.
     pub datatype: Option<Datatype>,
-    /// Bytes of each PE's heap that single elements are spread over.
+    /// Bytes of each PE's heap that single elements are spread over, and that messages of a bandwidth test go round in (`None`: each
+    /// goes to where the one before it went).
     pub window_bytes: Option<u64>,
     /// Every PE puts to, or gets from, the next one; otherwise PE 0 alone.
     pub bidirectional: bool,
@@ -122,13 +123,18 @@ pub struct Shape {
     pub iterations: u32,
     /// Operations before it.
     pub warmup: u32,
-    /// Elements of the window; 0 where there is none.
+    /// Elements of the window, or messages; 0 where there is none.
     pub elements: u64,
 }
 
 impl Shape {
     pub(super) fn grid(&self) -> Grid {
         Grid { blocks: self.blocks, threads: self.threads }
+    }
+
+    /// Bytes that messages are put to, or got from: warm-up and timing both begin at the window's first place.
+    pub(super) fn written(&self) -> u64 {
+        self.bytes * self.elements.min(self.warmup.max(self.iterations).into()).max(1)
     }
 
     /// Threads of the grid.
@@ -175,7 +181,7 @@ impl Setting {
         if !test.has_scopes() {
             self.scope = None;
         }
-        if test.family() != Family::Rate {
+        if !test.has_window() {
             self.window_bytes = None;
         }
         if !test.has_blocks() {
@@ -227,8 +233,8 @@ impl Setting {
     }
 
     pub(super) fn spans(&self, shape: &Shape, pes: usize) -> Spans {
-        let one = (shape.elements * shape.bytes).max(shape.bytes);
-        let all = one * pes as u64;
+        let one = shape.elements.saturating_mul(shape.bytes).max(shape.bytes);
+        let all = one.saturating_mul(pes as u64);
         match self.test {
             Test::Alltoall => Spans { source: all, target: all },
             Test::Fcollect => Spans { source: one, target: all },
@@ -255,8 +261,8 @@ impl Setting {
         if self.raw && test == Test::AtomicRate && self.op as u32 > AtomicOp::FetchAdd as u32 {
             return refuse("--raw with this operation", "by hand there are inc, add, fetch_inc and fetch_add");
         }
-        if test.family() != Family::Rate && self.window_bytes.is_some() {
-            return refuse("--window", "it is for the rates of single elements");
+        if !test.has_window() && self.window_bytes.is_some() {
+            return refuse("--window", "it is for bandwidths and for the rates of single elements");
         }
         if !test.has_blocks() && self.blocks.is_some_and(|n| n != 1) {
             return refuse("more than one block", "one operation is measured after the other");
@@ -302,18 +308,24 @@ impl Setting {
     /// What the heap of each PE has to hold.
     pub fn heap_bytes(&self, engine: &Engine, pes: usize) -> usize {
         let most = self.sizes(engine).into_iter().max().unwrap_or(0);
-        let window = if self.test.family() == Family::Rate { self.window(engine) } else { 0 };
+        let window = match self.test.family() {
+            Family::Rate => self.window(engine),
+            _ => self.window_bytes.unwrap_or(0),
+        };
+        // Whoever asks for more than there is hears it from the heap: numbers that fit nowhere stay where they are.
+        let (most, window, pes) = (u128::from(most), u128::from(window), pes as u128);
         // Source and target. A window is rounded up to the threads' number, and has an element for each.
-        let one = most.max(window + window / 4 + HEAP_SLACK * u64::from(window > 0));
-        let all = one * pes as u64;
+        let one = most.max(window + window / 4 + u128::from(HEAP_SLACK) * u128::from(window > 0));
+        let all = one * pes;
         let data = match self.test {
             Test::Alltoall => 2 * all,
             Test::Fcollect => one + all,
             _ => 2 * one,
         };
-        let data = data + 2 * GUARD;
-        let bytes = (data + HEAP_SLACK + pes as u64 * HEAP_SLACK_PER_PE).next_multiple_of(2 << 20) as usize;
-        bytes.max(suited(engine).least_heap)
+        let data = data + 2 * u128::from(GUARD);
+        let bytes = data + u128::from(HEAP_SLACK) + pes * u128::from(HEAP_SLACK_PER_PE);
+        let bytes = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(2 << 20));
+        bytes.unwrap_or(usize::MAX).max(suited(engine).least_heap)
     }
 
     fn window(&self, engine: &Engine) -> u64 {
@@ -379,6 +391,8 @@ impl Setting {
             // Drawn from 32 random bits; side by side each thread has as many.
             let each = (elements / shape.all_threads()).max(1);
             shape.elements = if self.test == Test::PRate { each * shape.all_threads() } else { elements.min(1 << 32) };
+        } else if let Some(window) = self.window_bytes {
+            shape.elements = (window / bytes.max(1)).max(1);
         }
         Ok(shape)
     }
@@ -421,7 +435,7 @@ mod tests {
             Setting { scope: Some(Scope::Block), ..new(Test::PRate) },
             Setting { bidirectional: true, ..new(Test::Barrier) },
             Setting { raw: true, ..new(Test::Barrier) },
-            Setting { window_bytes: Some(1), ..new(Test::PutBw) },
+            Setting { window_bytes: Some(1), ..new(Test::PutLatency) },
             Setting { datatype: Some(Datatype::Uint64), ..new(Test::PutBw) },
             Setting { datatype: Some(Datatype::Float), ..new(Test::GRate) },
             Setting { blocks: Some(65), ..new(Test::Broadcast) },
@@ -447,10 +461,29 @@ mod tests {
     }
 
     #[test]
-    fn the_heap_holds_what_is_measured() {
+    fn sizes_that_no_heap_has_are_no_panic() {
         let engine = Engine::cpu().unwrap();
         for test in Test::ALL {
-            let setting = Setting { max_bytes: test.has_sizes().then_some(3 << 20), ..Setting::new(*test) };
+            let most = Some(u64::MAX - 7);
+            let given = Setting { min_bytes: most, max_bytes: most, window_bytes: most, ..Setting::new(*test) };
+            let setting = given.without_what_does_not_apply(*test);
+            let heap = setting.heap_bytes(&engine, 1 << 20);
+            for bytes in setting.sizes(&engine) {
+                let shape = setting.shape(&engine, 1, "", bytes).unwrap();
+                assert!(heap as u64 >= setting.spans(&shape, 8).target, "{test}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_heap_holds_what_is_measured() {
+        let engine = Engine::cpu().unwrap();
+        let plain = Test::ALL.iter().map(|test| Setting::new(*test));
+        let windows =
+            [1, 3 << 20, 50 << 20].map(|window| Setting { window_bytes: Some(window), ..Setting::new(Test::GetBw) });
+        for setting in plain.chain(windows) {
+            let test = setting.test;
+            let setting = Setting { max_bytes: test.has_sizes().then_some(3 << 20), ..setting };
             let heap = setting.heap_bytes(&engine, 4) as u64;
             for bytes in setting.sizes(&engine) {
                 let shape = setting.shape(&engine, 1, "", bytes).unwrap();

@@ -147,6 +147,11 @@ impl Test {
         !matches!(self.family(), Family::Meeting | Family::Collective)
     }
 
+    /// Whether what is moved is spread over a window.
+    pub fn has_window(self) -> bool {
+        matches!(self.family(), Family::Bandwidth | Family::Rate)
+    }
+
     /// Whether one operation is measured after the other, so that there are percentiles.
     pub fn is_sampled(self) -> bool {
         !matches!(self.family(), Family::Bandwidth | Family::Rate)

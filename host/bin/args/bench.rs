@@ -155,7 +155,8 @@ pub struct ShmemArgs {
     /// Rates: uint32 or uint64 [default: both]; reduce: float or uint64 [default: float]
     #[arg(short = 'd', long, value_name = "TYPE")]
     pub datatype: Option<Datatype>,
-    /// Rates: bytes of each heap that elements are spread over [default: 256M on gpu, 1M on cpu]
+    /// Rates: bytes of each heap that elements are spread over [default: 256M on gpu, 1M on cpu]; bandwidth: that messages go round
+    /// in [default: each goes where the last one went]
     #[arg(long, value_name = "SIZE")]
     pub window: Option<Bytes>,
     /// Bandwidth and rates: every PE to the next one at the same time, instead of PE 0 to PE 1

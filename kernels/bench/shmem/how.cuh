@@ -65,7 +65,9 @@ struct by_hand {
       for (uint32_t k = 0; k < ahead; ++k) d[i + k * step] = v[k];
     }
     for (; i < quads; i += step) d[i] = load(s + i);
-    for (uint64_t j = quads * sizeof(quad) + S::rank(); j < n; j += step) to[j] = from[j];
+    if (n % sizeof(quad) != 0) {
+      for (uint64_t j = quads * sizeof(quad) + S::rank(); j < n; j += step) to[j] = from[j];
+    }
     order::keep();
   }
   template <class S> static WB_FN void put(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {

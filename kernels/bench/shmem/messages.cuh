@@ -44,16 +44,25 @@ template <bool Put, class How, class S> WB_FN void move(S s, const world_ref& w,
   }
 }
 
-// Message after message, in parts; complete at the end.
+// Message after message, in parts; complete at the end. Each goes to the next place of the window, if there is one.
 template <bool Put, class How, class S> WB_FN void bandwidth(S s, const world_ref& w, const test& t) {
   const part p = part::of(s, t.bytes);
-  const uint32_t all = t.warmup + t.iterations;
-  for (uint32_t i = 0; i < all; ++i) {
-    if (i == t.warmup) {
+  const uint64_t round = t.bytes * (t.elements == 0 ? 1 : t.elements);
+  // Nothing but messages in the inner loop, which is compiled once for warm-up and timing.
+#pragma unroll 1
+  for (uint32_t timed = 0; timed < 2; ++timed) {
+    if (timed) {
       w.quiet();
       begin(w, t);
     }
-    if (p.bytes != 0) move<Put, How>(s, w, t, p);
+    const uint32_t messages = p.bytes == 0 ? 0 : timed ? t.iterations : t.warmup;
+    uint64_t place = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < messages; ++i) {
+      move<Put, How>(s, w, t, part{p.first + place, p.bytes});
+      place += t.bytes;
+      if (place == round) place = 0;
+    }
   }
   end(w, t);
 }

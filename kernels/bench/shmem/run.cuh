@@ -17,7 +17,7 @@ struct test {
   uint64_t gate;        // gate_words
   uint64_t sums;        // u64[threads]: what each thread got; or 0
   uint64_t bytes;       // of a message
-  uint64_t elements;    // of a window; for p a multiple of the number of threads
+  uint64_t elements;    // of a window, or messages; for p a multiple of the number of threads; 0: no window
   uint64_t turn;        // counters that live longer than a run begin here
   uint64_t seed;
   uint64_t before;      // the pattern that the target held

@@ -9,9 +9,18 @@
 // of `x = a; if (p) x = b;` the first half is lost. So the functions of a world, of which one kernel of a file uses these and the next one
 // those, are all called through functions of one type (`call_cold`): who reaches one reaches all. `.ci/whole_and_alone.py` looks for
 // what is spoilt. Calls of one type must not be nested: the compiler takes that for a recursion, and cannot tell how much stack it needs.
+// A checked build for CPU threads ends when they are.
 #pragma once
 
 #include <warpbell/platform.h>
+
+#if !WB_GPU && defined(WB_CHECKED) && WB_CHECKED
+#include <stdio.h>
+#include <stdlib.h>
+#define WB_CHECKS_NESTING 1
+#else
+#define WB_CHECKS_NESTING 0
+#endif
 
 namespace warpbell {
 
@@ -64,6 +73,34 @@ template <class R, class... A, R (*f)(A...)> struct cold_call<f> {
 // `call_cold<f>(arguments)`: one type for all. For functions that answer something.
 #if WB_GPU
 template <auto f, class... A> WB_FN auto call_cold(A... a) { return detail::cold_call<f>::call(a...); }
+#elif WB_CHECKS_NESTING
+namespace detail {
+
+// This thread is in a function that was called so.
+class in_cold_call {
+ public:
+  in_cold_call() {
+    if (inside()) {
+      fputs("warpbell: call_cold within call_cold: on a GPU the kernel would have too little stack\n", stderr);
+      abort();
+    }
+    inside() = true;
+  }
+  ~in_cold_call() { inside() = false; }
+
+ private:
+  static bool& inside() {
+    static thread_local bool is_inside = false;
+    return is_inside;
+  }
+};
+
+}  // namespace detail
+
+template <auto f, class... A> WB_FN auto call_cold(A... a) {
+  const detail::in_cold_call once;
+  return f(a...);
+}
 #else
 template <auto f, class... A> WB_FN auto call_cold(A... a) { return f(a...); }
 #endif

@@ -19,6 +19,9 @@
 #include "../../cpu/shim.h"
 #endif
 
+// What is nearly always so, and must not cost a jump.
+#define WB_LIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 1))
+
 // Defined to 1 while nvcc compiles for the device (and always on the CPU engine): guards bodies with device intrinsics.
 #if defined(__CUDA_ARCH__) || !WB_GPU
 #define WB_DEVICE_PASS 1

@@ -102,15 +102,24 @@ class world_base {
     return (w_.flags & WB_WORLD_LOAD_STORE) || (w_.network != 0 && network::is_near(net(), pe));
   }
 
-  // By which way a call on `bytes` of another PE goes ahead, if it may. The one place that knows which PEs loads and stores reach. Of the
-  // threads that make the call together, the first enters the error.
+  // Whether loads and stores (or atomics) of this world do a call on `bytes` of another PE, and it may go ahead.
+  template <class T> WB_FN bool stores_do(uint32_t needs, const T* at, size_t bytes, uint32_t pe, size_t alignment = 1) const {
+    return (pe < w_.size) & ((w_.flags & needs) == needs) && in_heap(at, bytes, alignment);
+  }
+  // By which way it goes where they do not. Of the threads that make the call together, the first enters the error.
+  template <class S = scope::thread, class T>
+  WB_FN reached other_way(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
+                          size_t alignment = 1) const {
+    const bool good = pe < w_.size && in_heap(at, bytes, alignment), able = (w_.flags & needs) == needs;
+    return call_cold<&detail::other_way>(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
+                                         S::rank() == 0, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
+  }
+  // Both: the one place that knows which PEs loads and stores reach.
   template <class S = scope::thread, class T>
   WB_FN reached reaches(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
                         size_t alignment = 1) const {
-    const bool good = pe < w_.size && in_heap(at, bytes, alignment), able = (w_.flags & needs) == needs;
-    if (good && able) return reached::by_stores;
-    return call_cold<&detail::other_way>(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
-                                         S::rank() == 0, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
+    if (stores_do(needs, at, bytes, pe, alignment)) return reached::by_stores;
+    return other_way<S>(call, at, bytes, pe, needs, alignment);
   }
   // The same for one value, moved by one access.
   template <class T>

@@ -155,9 +155,20 @@ class world_rma : public world_base {
   // With `finish`, the source may be used again; or the data is there.
   template <class S, class T> WB_FN void put_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
     const size_t bytes = bytes_of(n, sizeof(T));
-    const reached how = reaches<S>(WB_CALL_PUT, d, bytes, pe);
+    const uint64_t ends = address(d) | address(f);
+    const bool direct = stores_do(WB_WORLD_LOAD_STORE, d, bytes, pe);
+    // One test for what decides the message rate, here and in `get_bytes`: a function for both that answers the way costs another jump.
+    if (WB_LIKELY(direct & transfer::one_each<S>(bytes, ends))) {
+      transfer::one<transfer::put_words, S, order::detail::pair>(address(there(d, pe)), address(f), bytes);
+      return;
+    }
+    if (direct) {
+      transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes, ends);
+      return;
+    }
+    const reached how = other_way<S>(WB_CALL_PUT, d, bytes, pe);
     if (how == reached::by_stores) {
-      transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes);
+      out_of_line(&transfer::odd<transfer::put_words>)(address(there(d, pe)), address(f), bytes, S::rank(), S::count());
     } else if (how == reached::by_network) {
       call_cold<&network::put>(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
                                finish);
@@ -165,9 +176,19 @@ class world_rma : public world_base {
   }
   template <class S, class T> WB_FN void get_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
     const size_t bytes = bytes_of(n, sizeof(T));
-    const reached how = reaches<S>(WB_CALL_GET, f, bytes, pe);
+    const uint64_t ends = address(d) | address(f);
+    const bool direct = stores_do(WB_WORLD_LOAD_STORE, f, bytes, pe);
+    if (WB_LIKELY(direct & transfer::one_each<S>(bytes, ends))) {
+      transfer::one<transfer::get_words, S, order::detail::pair>(address(d), address(there(f, pe)), bytes);
+      return;
+    }
+    if (direct) {
+      transfer::move<transfer::get_words>(s, address(d), address(there(f, pe)), bytes, ends);
+      return;
+    }
+    const reached how = other_way<S>(WB_CALL_GET, f, bytes, pe);
     if (how == reached::by_stores) {
-      transfer::move<transfer::get_words>(s, address(d), address(there(f, pe)), bytes);
+      out_of_line(&transfer::odd<transfer::get_words>)(address(d), address(there(f, pe)), bytes, S::rank(), S::count());
     } else if (how == reached::by_network) {
       call_cold<&network::get>(net(), WB_CALL_GET, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(),
                                finish);

@@ -162,7 +162,7 @@ template <class Self> class team_calls {
     if constexpr (Self::has_network) {
       transfer::odd<transfer::put_words>(to, from, bytes, s.rank(), s.count());
     } else {
-      transfer::move<transfer::put_words>(s, to, from, bytes);
+      transfer::move<transfer::put_words>(s, to, from, bytes, to | from);
     }
   }
   // What was sent in the channel need not stay any longer, and what was asked for is there, once all threads of the scope have

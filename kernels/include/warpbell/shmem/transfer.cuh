@@ -11,15 +11,18 @@
 namespace warpbell {
 namespace transfer {
 
-constexpr uint32_t inline_words = WB_GPU ? 4 : 1;
-constexpr uint32_t in_flight = WB_GPU ? 8 : 1;  // loads of a thread: what hides a trip over NVLink
+constexpr uint32_t in_flight = WB_GPU ? 8 : 1;     // loads of a thread: what hides a trip over NVLink
+constexpr uint32_t inline_words = WB_GPU ? 4 : 1;  // and where a copy is not worth a call
 
 // Which end is the remote one.
 struct put_words {
+  // So many times `inline_words` are not worth a call: the registers that it saves wait in line with the stores.
+  static constexpr uint32_t inline_turns = 8;
   template <class T> static WB_FN T load(const T* p) { return *p; }
   template <class T> static WB_FN void store(T* p, const T& v) { order::store_remote(p, v); }
 };
 struct get_words {
+  static constexpr uint32_t inline_turns = 1;
   template <class T> static WB_FN T load(const T* p) { return order::load_remote(p); }
   template <class T> static WB_FN void store(T* p, const T& v) { *p = v; }
 };
@@ -83,31 +86,46 @@ template <class How> WB_FN_COLD void odd(uint64_t to, uint64_t from, size_t byte
   one_by_one<How, uint8_t>(to + body, from + body, bytes - body, rank, step);
 }
 
-// Up to `turn` words for each thread, which is not worth a call.
-template <class How, class Scope, class Word, uint32_t turn> WB_FN void brief(uint64_t to, uint64_t from, size_t bytes) {
-  const ptrdiff_t left = static_cast<ptrdiff_t>(bytes / sizeof(Word)) - Scope::rank();
-  few<How, turn>(reinterpret_cast<Word*>(to) + Scope::rank(), reinterpret_cast<const Word*>(from) + Scope::rank(), left,
-                 Scope::count());
+// Whether a copy is one 16-byte word for each thread of the scope, or none. `ends` has the low bits of both ends: whoever calls in a
+// loop knows them without the address in another PE's heap, which has to be worked out.
+template <class Scope> WB_FN bool one_each(size_t bytes, uint64_t ends) {
+  return (((ends | bytes) & 15) == 0) & (bytes <= size_t{Scope::count()} * 16);
+}
+template <class How, class Scope, class Word> WB_FN void one(uint64_t to, uint64_t from, size_t bytes) {
+  const uint32_t i = Scope::rank();
+  if (i < bytes / sizeof(Word)) {
+    How::store(reinterpret_cast<Word*>(to) + i, How::load(reinterpret_cast<const Word*>(from) + i));
+  }
 }
 
 // Moves `bytes`; all threads of the scope share them. Ends without a sync. Short ones, which decide the message rate, are moved here;
 // what is long or odd by a function of its own.
-template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t from, size_t bytes) {
+template <class How, class Scope> WB_FN void move(Scope, uint64_t to, uint64_t from, size_t bytes, uint64_t ends) {
   using word = order::detail::pair;
-  const uint64_t ends = to | from | bytes;
   const size_t threads = Scope::count();
-  if ((ends & 15) == 0) {
-    if (bytes <= threads * sizeof(word)) {
-      brief<How, Scope, word, 1>(to, from, bytes);
-    } else if (bytes <= threads * sizeof(word) * inline_words) {
-      brief<How, Scope, word, inline_words>(to, from, bytes);
+  ends |= bytes;
+  if (one_each<Scope>(bytes, ends)) {
+    one<How, Scope, word>(to, from, bytes);
+  } else if ((ends & 15) == 0) {
+    if (bytes <= threads * sizeof(word) * inline_words * How::inline_turns) {
+      const uint32_t step = Scope::count();
+      word* d = reinterpret_cast<word*>(to) + Scope::rank();
+      const word* s = reinterpret_cast<const word*>(from) + Scope::rank();
+      ptrdiff_t left = static_cast<ptrdiff_t>(bytes / sizeof(word)) - Scope::rank();
+#pragma unroll 1
+      do {
+        few<How, inline_words>(d, s, left, step);
+        d += inline_words * step;
+        s += inline_words * step;
+        left -= inline_words * step;
+      } while (How::inline_turns > 1 && left > 0);
     } else {
       out_of_line(&words<How, word>)(to, from, bytes / sizeof(word), Scope::rank(), Scope::count());
     }
   } else if ((ends & 7) == 0 && bytes <= threads * sizeof(uint64_t)) {
-    brief<How, Scope, uint64_t, 1>(to, from, bytes);
+    one<How, Scope, uint64_t>(to, from, bytes);
   } else if ((ends & 3) == 0 && bytes <= threads * sizeof(uint32_t)) {
-    brief<How, Scope, uint32_t, 1>(to, from, bytes);
+    one<How, Scope, uint32_t>(to, from, bytes);
   } else {
     out_of_line(&odd<How>)(to, from, bytes, Scope::rank(), Scope::count());
   }
