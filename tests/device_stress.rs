@@ -87,3 +87,13 @@ mod partitioned {
         under_thread_sanitizer_at_width_4: sanitized(4) ["150"],
     }
 }
+
+/// Programs that hang are ended, and what they had said is kept.
+#[test]
+fn a_program_that_hangs_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut hangs = std::process::Command::new("sh");
+    hangs.args(["-c", "echo so far, so good; exec sleep 3600"]);
+    let said = harness::output_within(std::time::Duration::from_secs(3), &mut hangs, folder.path()).unwrap_err();
+    assert_eq!(said, "so far, so good\n");
+}

@@ -2,8 +2,14 @@
 //! runs them.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// What one run of a program may take. The longest take half a minute where nothing else runs; lanes that wait for each other in two
+/// places would do so for ever.
+const LIMIT: Duration = Duration::from_secs(600);
 
 fn compiler() -> OsString {
     if let Some(cxx) = std::env::var_os("CXX") {
@@ -80,13 +86,38 @@ fn stress_each(source: &str, width: u32, sanitize: bool, runs: &[Vec<&str>]) -> 
 fn run(source: &Path, program: &Path, width: u32, sanitize: bool, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env("TSAN_OPTIONS", "halt_on_error=1 exitcode=66");
-    let ran = command.output().expect("the program starts");
     let how = if sanitize { " under ThreadSanitizer" } else { "" };
+    let which = format!("{} {arguments:?} at width {width}{how}", source.display());
+    let ran = output_within(LIMIT, &mut command, program.parent().expect("the program's folder"));
+    let ran =
+        ran.unwrap_or_else(|said| panic!("{which} was not over after {LIMIT:?} and was ended; it had said:\n{said}"));
     let said = text(&ran);
-    assert!(ran.status.success(), "{} {arguments:?} at width {width}{how}: {}\n{said}", source.display(), ran.status);
+    assert!(ran.status.success(), "{which}: {}\n{said}", ran.status);
     let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(printed.lines().last().is_some_and(|l| l.ends_with(": ok")), "it did not come to its end:\n{said}");
     printed
+}
+
+/// Runs a program to its end; if that does not come in time, ends it and answers what it had said. Files in `folder` take what it says, so
+/// that it never waits for a reader.
+pub fn output_within(limit: Duration, command: &mut Command, folder: &Path) -> Result<Output, String> {
+    let files = [folder.join("stdout"), folder.join("stderr")];
+    let [out, err] = files.each_ref().map(|f| Stdio::from(File::create(f).expect("a file in the temporary folder")));
+    let mut child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().expect("the program starts");
+    let end = Instant::now() + limit;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            break Some(status);
+        }
+        if Instant::now() >= end {
+            child.kill().and_then(|()| child.wait()).expect("a child of ours");
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let [stdout, stderr] = files.map(|f| std::fs::read(f).expect("what the program said"));
+    let ran = Output { status: status.unwrap_or_default(), stdout, stderr };
+    status.is_some().then_some(ran.clone()).ok_or_else(|| text(&ran))
 }
 
 /// Whether programs can be built and run with ThreadSanitizer here. Without it a test is skipped with a line that says why, unless

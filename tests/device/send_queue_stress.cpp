@@ -267,7 +267,8 @@ void laps(const options& base, uint32_t blocks) {
     lane_memory& m = st.mine();
     const lanes l{warp::full(), true};
     uint64_t sum = 0;
-    while (order::load_relaxed(&q.q->ticket) - o.first_ticket < blocks) {
+    // Lanes must go on together, and each sees the ticket at another moment: one that has read the end speaks for all.
+    for (bool over = false; !over; over = warp::any(warp::full(), order::load_relaxed(&q.q->ticket) - o.first_ticket >= blocks)) {
       request rq;
       for (uint32_t i = 0; i < 8; ++i) {
         const uint64_t v = r.g() >> 8;
@@ -289,8 +290,6 @@ void laps(const options& base, uint32_t blocks) {
           check(order::load_acquire(&m.word64) == v, "an earlier request was carried out after a later one");
         }
       }
-      // Lanes must go on together.
-      if (warp::any(warp::full(), order::load_relaxed(&q.q->ticket) - o.first_ticket >= blocks)) break;
     }
     check(order::load_acquire(&m.signal) == sum, "a signal was lost or doubled");
     posted += 1;
