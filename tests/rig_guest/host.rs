@@ -44,6 +44,12 @@ pub fn qmp(command: &str, arguments: Value) -> Value {
     ask(&format!("qmp {}", json!({ "execute": command, "arguments": arguments }))).unwrap()
 }
 
+/// Whether QEMU has a device of this name plugged in.
+pub fn has_device(id: &str) -> bool {
+    let devices = qmp("qom-list", json!({ "path": "/machine/peripheral" }));
+    devices.as_array().unwrap().iter().any(|d| d["name"] == id)
+}
+
 /// Waits for an event about a device.
 pub fn event(name: &str, device: &str, within: Duration) -> Result<Value, String> {
     ask(&format!("event {name} {device} {}", within.as_secs_f64()))
