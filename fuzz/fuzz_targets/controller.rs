@@ -1,5 +1,5 @@
 //! Arbitrary bytes as a controller: its registers, its completions and its data, against the driver. `cargo test` runs the same
-//! with fewer inputs. Queues that such a controller does not delete are leaked on purpose: `-- -detect_leaks=0`.
+//! with fewer inputs. Queues that such a controller does not delete are leaked on purpose: run it with `ASAN_OPTIONS=detect_leaks=0`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
