@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 const NUMBER: u32 = 0x12_3456;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug)]
 struct Pair(Arc<QueueMemory>);

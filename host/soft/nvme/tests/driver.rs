@@ -10,7 +10,7 @@ use warpbell::wire::nvme::{Cap, CqEntry, SqEntry, Status, admin, cc, csts, regis
 
 pub const PAGE: usize = 4096;
 /// Far longer than anything here takes; only a hang reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits for something that must happen.
 pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
