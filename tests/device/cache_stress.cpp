@@ -1,7 +1,5 @@
 // The page cache and the array under many threads, against a model of their content. Compiled for several warp widths, with
 // ThreadSanitizer where it is to be had: see tests/device_stress.rs. Prints what it did; exits with 1 at the first contradiction.
-#define WB_CLAIM_BLINDLY 1  // see cache.cuh
-
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -9,8 +7,14 @@
 #include <functional>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
+// See cache.cuh.
+#define WB_CLAIM_BLINDLY cross_claim
+namespace {
+void cross_claim();
+}
 #include <warpbell/array.cuh>
 
 #include "../../kernels/cache.cu"
@@ -25,6 +29,13 @@ constexpr uint32_t width = warp::width;
 constexpr uint32_t page_bytes = 512;
 constexpr uint32_t per_page = page_bytes / 8;
 constexpr uint32_t value_shift = 24;  // an element is its index above, and a changing part below
+
+// What this thread does next between the CAS of a tag and the look at the pins; others may go on if it is nothing.
+thread_local std::function<void()> crossing;
+void cross_claim() {
+  if (!crossing) return cpu::yield();
+  std::exchange(crossing, nullptr)();
+}
 
 // Which volume blocks the controller fails (all commands that touch them), and whether it swallows commands.
 std::atomic<uint64_t> bad_from{0}, bad_to{0};
@@ -211,6 +222,39 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
               (unsigned long long)b.total(&wb_stats::retries));
 }
 
+// Who had the page pinned, changes it and lets go while the frame is being taken away: it stays the page's, dirty.
+void changed_while_claimed() {
+  bed b(1, 8, 40, 60);
+  const wb_cache& c = b.cache;
+  model::run(1, [&] {
+    if (warp::lane() != 0) return;
+    uint32_t way = 0;
+    CHECK(pin_page(&c, 1, 3, false, false, way) == WB_DONE);
+    const uint32_t entry = frames::entry(c, 0, way);
+    uint64_t tag = order::load_acquire(frames::tag(c, entry));
+    const uint64_t before = tag;
+    const auto change = [&] {
+      frames::mark(c, entry, WB_TAG_DIRTY);
+      frames::unpin(c, entry, 1);
+    };
+    CHECK(frames::try_lock(c, 0));
+    crossing = change;
+    CHECK(!frames::claim(c, entry, tag));
+    frames::unlock(c, 0);
+    CHECK(order::load_acquire(frames::tag(c, entry)) == (before | WB_TAG_DIRTY));
+    // A write of it is begun all the same, and is not the last one.
+    CHECK(pin_page(&c, 1, 3, true, false, way) == WB_DONE);
+    CHECK(frames::try_lock(c, 0));
+    tag = order::load_acquire(frames::tag(c, entry));
+    crossing = change;
+    CHECK(frames::begin_write(c, entry, tag));
+    frames::unlock(c, 0);
+    CHECK((order::load_acquire(frames::tag(c, entry)) & (WB_TAG_WRITING | WB_TAG_DIRTY)) == (WB_TAG_WRITING | WB_TAG_DIRTY));
+  });
+  b.no_pins();
+  std::printf("changed while claimed: ok\n");
+}
+
 // A page that cannot be read fails the run with its block, is poison, and is read again by the next run.
 void bad_page() {
   bed b(1, 8, 40, 60);
@@ -361,6 +405,7 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const uint32_t scale = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 10;
   outside();
+  changed_while_claimed();
   bad_page();
   bad_write();
   all_pinned();

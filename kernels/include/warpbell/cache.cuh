@@ -5,7 +5,8 @@
 //   from            to                who                                   how
 //   any idle        claimed           the set lock's holder, pins == 0      CAS, version + 1, state 0
 //   claimed         FILLING           the same                              store, `fill` and the pin stored before
-//   claimed         what it was       the same, when pins turned out > 0    CAS, keeping a DIRTY that came meanwhile
+//   claimed         what it was       the same, when pins turned out > 0,   CAS, keeping that DIRTY
+//                                     or DIRTY came meanwhile
 //   FILLING         VALID|REFERENCED  whoever finishes the read             exchange, in the volume
 //   FILLING         FAILED            the same, when the read failed        the error is raised by the settling
 //   VALID|DIRTY     VALID|WRITING     the set lock's holder, pins == 0      CAS, version + 1; DIRTY again when pins > 0
@@ -16,7 +17,9 @@
 // * A hit is optimistic and has no atomics: tag (acquire), data, tag again. Claiming bumps the version before the first new
 //   byte is written, so data of another page, or of half a page, is never taken for the page's.
 // * A pin is one atomic add, then one CAS that looks at the tag; eviction is one CAS of the tag, then one atomic look at the
-//   pins. One of the two sees the other. A pin can be taken on a FILLING frame: who waits for a page keeps it.
+//   pins. One of the two sees the other. A pin can be taken on a FILLING frame: who waits for a page keeps it. Who has pinned the
+//   frame before the eviction's CAS may have changed it and let go before the look at the pins: the tag is DIRTY then, so that is
+//   looked at once more.
 // * DIRTY is set while pinned and before the data changes; a write-back clears it first and gives way to any pin. So either
 //   the write carries the change, or the tag is DIRTY again.
 // * The set lock is a try-lock, held for the choice of a frame only, never while waiting, and never across lanes that wait
@@ -189,6 +192,13 @@ WB_FN bool looks_idle(const wb_cache& c, uint32_t entry) {
 #endif
 }
 
+// Between the CAS of the tag and the look at the pins. Stress tests call there what they name the macro.
+WB_FN void cross() {
+#if defined(WB_CLAIM_BLINDLY)
+  WB_CLAIM_BLINDLY();
+#endif
+}
+
 // The four functions below need the set's lock.
 
 // Takes an idle frame away from whatever it held: nobody finds it, nobody can pin it. `t` becomes the claimed tag.
@@ -196,8 +206,11 @@ WB_FN bool claim(const wb_cache& c, uint32_t entry, uint64_t& t) {
   if (!looks_idle(c, entry)) return false;
   uint64_t claimed = tags::advance(t, 0);
   if (order::compare_exchange(tag(c, entry), t, claimed) != t) return false;
-  if (order::fetch_add(pins(c, entry), 0u) != 0) {
-    uint64_t now = claimed;
+  cross();
+  const bool pinned = order::fetch_add(pins(c, entry), 0u) != 0;
+  // Nobody can pin it now, so without pins the tag stays as it is.
+  uint64_t now = order::load_acquire(tag(c, entry));
+  if (pinned || now != claimed) {
     while (true) {
       const uint64_t was = order::compare_exchange(tag(c, entry), now, t | (now & WB_TAG_DIRTY));
       if (was == now) return false;
@@ -216,6 +229,7 @@ WB_FN bool begin_write(const wb_cache& c, uint32_t entry, uint64_t& t) {
   uint64_t writing = tags::advance(t, (t & tags::state_mask & ~clear) | WB_TAG_WRITING);
   order::store_relaxed(fill(c, entry), tags::pending(writing));
   if (order::compare_exchange(tag(c, entry), t, writing) != t) return false;
+  cross();
   if (order::fetch_add(pins(c, entry), 0u) != 0) {
     uint64_t now = writing;
     while (true) {
