@@ -38,11 +38,13 @@ fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
     command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
 }
 
-/// Tests of one program: `name: plain(WIDTH) ["ARGUMENTS OF A RUN", ...]`, or `sanitized(WIDTH)` for one under ThreadSanitizer. The program
-/// is compiled for the warp width and run once with each list of arguments.
+/// Defines the tests of one program: `name: plain(WIDTH) ["ARGUMENTS OF A RUN", ...]`, or `sanitized(WIDTH)` for one under ThreadSanitizer.
+/// Each test compiles the program for the warp width and runs it once with each list of arguments. Tests behind `long:` take minutes
+/// together; they run when they are asked for.
 #[allow(unused_macros, reason = "each test program has a copy of this file")]
 macro_rules! stress_tests {
-    ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)+) => {
+    ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)+
+     $(; long: $($long:ident: $long_how:ident($long_width:literal) [$($long_arguments:literal),+],)+)?) => {
         $(
             #[test]
             fn $name() {
@@ -50,6 +52,14 @@ macro_rules! stress_tests {
                 crate::harness::$how($source, $width, &runs);
             }
         )+
+        $($(
+            #[test]
+            #[ignore = "takes minutes with the others like it: .ci/run stress"]
+            fn $long() {
+                let runs = [$($long_arguments.split_whitespace().collect()),+];
+                crate::harness::$long_how($source, $long_width, &runs);
+            }
+        )+)?
     };
 }
 
