@@ -4,6 +4,8 @@
 #[macro_use]
 #[path = "device/harness.rs"]
 mod harness;
+#[path = "common/tree.rs"]
+mod tree;
 
 /// The queue core.
 mod queue {
