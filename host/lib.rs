@@ -46,6 +46,9 @@ pub mod shmem;
 pub mod soft;
 pub mod storage;
 mod this_host;
+#[cfg(test)]
+#[path = "../tests/common/tree.rs"]
+mod tree;
 pub mod units;
 pub mod wire;
 

@@ -1,11 +1,14 @@
 //! `warpbell bench rdma` as its users run it, on CPU engines over the software NIC.
 #![cfg(feature = "cli")]
 
+#[path = "common/tree.rs"]
+mod tree;
+
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
 fn warpbell() -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    let mut c = Command::new(tree::program());
     for variable in ["WARPBELL_TRANSPORT", "WARPBELL_SOFT_NIC", "WARPBELL_SECRET", "WARPBELL_SECRET_FILE"] {
         c.env_remove(variable);
     }
@@ -111,9 +114,11 @@ fn the_report_has_what_the_table_has() {
 #[test]
 fn two_processes_measure_with_each_other() {
     let args = ["write_lat", "-n", "50", "-s", "64"];
-    let program = env!("CARGO_BIN_EXE_warpbell");
+    let program = tree::program();
     let o = warpbell()
-        .args(["run", "-n", "2", "--no-prefix", "--", program, "bench", "rdma"])
+        .args(["run", "-n", "2", "--no-prefix", "--"])
+        .arg(program)
+        .args(["bench", "rdma"])
         .args(args)
         .args(SMALL)
         .output()

@@ -14,6 +14,8 @@ mod mlx5 {
     pub mod drawn;
     pub mod engine;
 }
+#[path = "common/tree.rs"]
+mod tree;
 #[allow(dead_code)]
 #[path = "../host/wire/mlx5/vectors.rs"]
 mod vectors;

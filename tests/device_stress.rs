@@ -5,6 +5,8 @@
 #[macro_use]
 #[path = "device/harness.rs"]
 mod harness;
+#[path = "common/tree.rs"]
+mod tree;
 
 /// The queue core.
 mod queue {

@@ -9,11 +9,12 @@
 mod hosts;
 #[path = "namespaces/ranks.rs"]
 mod ranks;
+#[path = "common/tree.rs"]
+mod tree;
 
 use hosts::Hosts;
 use ranks::{Rank, start, start_program};
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -256,12 +257,6 @@ fn a_network_that_loses_everything_is_a_named_failure() {
     fail(ranks);
 }
 
-/// Where the command is: beside this program's build, or on the path.
-fn warpbell() -> PathBuf {
-    let built = PathBuf::from(env!("CARGO_BIN_EXE_warpbell"));
-    if built.exists() { built } else { PathBuf::from("warpbell") }
-}
-
 #[test]
 fn benchmarks_between_two_hosts_find_nothing_wrong() {
     let _alone = alone();
@@ -275,7 +270,7 @@ fn benchmarks_between_two_hosts_find_nothing_wrong() {
         ("barrier", &[]),
         ("reduce", &SIZES),
     ] {
-        let ranks = start_program(&hosts, &warpbell(), |command| {
+        let ranks = start_program(&hosts, &tree::program(), |command| {
             command.args([
                 "bench",
                 "shmem",

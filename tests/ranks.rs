@@ -1,6 +1,9 @@
 //! Ranks that meet, do not come, or are gone, as threads and as processes: what the others see of it.
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
+#[path = "common/tree.rs"]
+mod tree;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -217,7 +220,7 @@ fn under_run(role: &str, size: usize) -> Child {
 }
 
 fn under_run_with(role: &str, size: usize, more: &[(&str, &str)]) -> Child {
-    let mut c = command(env!("CARGO_BIN_EXE_warpbell"));
+    let mut c = command(tree::program());
     c.args(["run", "-n", &size.to_string(), "--"]).arg(std::env::current_exe().unwrap());
     c.args(["--exact", "a_rank", "--nocapture"]).envs(more.iter().copied());
     start(c, role)

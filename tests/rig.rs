@@ -1,7 +1,9 @@
 //! The virtual machine rig as one test, for those who want it in `cargo test`; `tests/rig/run` is the same with the output as it
 //! comes. The other tests here that need the machine skip themselves outside of it.
 
-use std::path::Path;
+#[path = "common/tree.rs"]
+mod tree;
+
 use std::process::Command;
 
 #[test]
@@ -12,7 +14,7 @@ fn all_passes_in_the_virtual_machine() {
         );
         return;
     }
-    let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rig/run");
+    let run = tree::root().join("tests/rig/run");
     let status = Command::new(&run).status().unwrap_or_else(|e| panic!("{}: {e}", run.display()));
     assert!(status.success(), "{}: {status}", run.display());
 }

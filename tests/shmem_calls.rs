@@ -10,6 +10,8 @@ mod shmem {
     pub mod program;
     pub mod raw;
 }
+#[path = "common/tree.rs"]
+mod tree;
 
 use proptest::prelude::*;
 use rand::rngs::SmallRng;

@@ -6,6 +6,8 @@ mod faults;
 mod graph;
 mod program;
 mod refusals;
+#[path = "../common/tree.rs"]
+mod tree;
 
 use program::*;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Compiles stress programs of this folder against the device headers with the C++ compiler, plain and under ThreadSanitizer, and
 //! runs them.
 
+use crate::tree::root;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
@@ -17,10 +18,6 @@ fn compiler() -> OsString {
     }
     let works = |c: &str| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success());
     ["c++", "g++", "clang++"].into_iter().find(|c| works(c)).unwrap_or("c++").into()
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn text(output: &Output) -> String {

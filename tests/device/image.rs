@@ -7,7 +7,7 @@ use warpbell::engine::CpuImage;
 
 /// Compiles a source of this folder to a library, with warps of `width` lanes.
 pub fn compile(source: &str, width: u32, options: &[&str], library: &Path) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = crate::tree::root();
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
     command.args(["-xc++", "-std=c++20", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
     command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter"]).args(options);

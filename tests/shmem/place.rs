@@ -4,7 +4,7 @@
 use super::op::{Kind, OWN, Op};
 use super::program::Program;
 use super::raw::Limits;
-use crate::image;
+use crate::{image, tree};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
@@ -53,7 +53,7 @@ pub fn between_processes(n: usize, test: &str, transport: &str) -> String {
         folder
     });
     let this = std::env::current_exe().expect("this program has a name");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    let mut command = Command::new(tree::program());
     command.args(["run", "--timeout", "120s", "-n", &n.to_string(), "--"]).arg(this);
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(LIBRARY, folder.path().join("calls.so"));
     command.env("WARPBELL_TRANSPORT", transport);

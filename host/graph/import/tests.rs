@@ -45,7 +45,7 @@ fn message(result: Result<Loaded, ImportError>) -> String {
 
 #[test]
 fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/email-enron.txt");
+    let path = crate::tree::root().join("examples/data/email-enron.txt");
     let Loaded { csr, summary } = load(&path, &LoadOptions::default()).unwrap();
     let text = fs::read_to_string(&path).unwrap();
     let lines = text.lines().filter(|l| !l.starts_with('#')).count() as u64;
