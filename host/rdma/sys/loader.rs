@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_library_that_is_absent_is_named_with_the_loaders_reason_and_the_package() {
         let absent = shared("libibverbs-absent.so.1", Verbs::from_library::<Library>);
-        let e = absent.get().err().expect("there is no such library");
+        let e = absent.get().expect_err("there is no such library");
         assert!(matches!(e, RdmaError::Library { library: "libibverbs-absent.so.1", .. }), "{e:?}");
         let said = e.to_string();
         for word in ["libibverbs-absent.so.1: it cannot be loaded", "No such file", "libibverbs1", "rdma-core (Fedora"]
@@ -133,7 +133,7 @@ mod tests {
     fn a_function_that_is_missing_is_named_with_the_version_that_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let name = compiled(folder.path());
-        let e = shared(name, Verbs::from_library::<Library>).get().err().expect("it has one function alone");
+        let e = shared(name, Verbs::from_library::<Library>).get().expect_err("it has one function alone");
         assert!(matches!(e, RdmaError::Library { .. }), "{e:?}");
         let said = e.to_string();
         for word in [name, "undefined symbol: ibv_", "install rdma-core 28 or later: libibverbs1"] {
