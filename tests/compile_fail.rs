@@ -17,7 +17,6 @@ const FEATURES: &[(&str, bool)] = &[
     ("cuda-12080", cfg!(feature = "cuda-12080") && !DEFAULT),
     ("cuda-13000", cfg!(feature = "cuda-13000")),
     ("cuda-toolkit", cfg!(feature = "cuda-toolkit")),
-    ("rdma", cfg!(feature = "rdma")),
     ("require-cuda", cfg!(feature = "require-cuda")),
     ("checked", cfg!(feature = "checked")),
 ];
