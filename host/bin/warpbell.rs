@@ -6,6 +6,7 @@ mod device;
 mod doctor;
 mod engine;
 mod graph;
+mod headers;
 mod info;
 mod interrupt;
 mod nvme;
@@ -18,7 +19,7 @@ mod world;
 use args::{Cli, Command};
 use clap::Parser;
 use interrupt::Interrupt;
-use output::{Failure, say};
+use output::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -36,6 +37,6 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Run(args) => run::run(&args, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),
+        Command::IncludeDir => headers::run(),
     }
 }

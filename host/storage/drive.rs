@@ -370,7 +370,7 @@ mod tests {
             }
             Err(e) => {
                 assert!(e.to_string().contains("no QEMU"), "{e}");
-                eprintln!("skipped: {e}");
+                println!("SKIP: {e}");
             }
         }
     }

@@ -216,7 +216,7 @@ fn qemu() -> bool {
         .any(|d| d.join("qemu-system-x86_64").is_file());
     if !here {
         assert!(std::env::var_os("WARPBELL_REQUIRE_QEMU").is_none(), "qemu-system-x86_64 is not installed");
-        eprintln!("SKIP: qemu-system-x86_64 is not installed");
+        println!("SKIP: qemu-system-x86_64 is not installed");
     }
     here
 }

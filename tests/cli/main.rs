@@ -20,8 +20,25 @@ fn the_headers_are_where_the_program_says() {
 }
 
 #[test]
+fn an_installed_program_names_the_headers_beside_it() {
+    let folder = folder();
+    let [bin, headers] = ["bin", "include/warpbell"].map(|name| folder.path().join(name));
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::create_dir_all(&headers).unwrap();
+    std::fs::copy(tree::file("kernels/include/warpbell/abi.h"), headers.join("abi.h")).unwrap();
+    let program = bin.join("warpbell");
+    std::fs::copy(tree::program(), &program).unwrap();
+    let o = std::process::Command::new(&program).arg("include-dir").output().unwrap();
+    let named = Path::new(stdout(&o).trim()).canonicalize().unwrap();
+    assert_eq!(named, folder.path().join("include").canonicalize().unwrap());
+}
+
+#[test]
 fn info_names_the_machine() {
     mentions(&succeeds(&["info"]), &["warpbell ", "cpu", "image"]);
+    // As `build.rs` compiles the image for CPU threads.
+    let checked = cfg!(any(debug_assertions, feature = "checked"));
+    assert_eq!(succeeds(&["info"]).contains("checked calls"), checked);
 }
 
 #[test]

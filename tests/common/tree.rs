@@ -11,9 +11,13 @@ const MARK: &str = "kernels/include/warpbell/abi.h";
 /// Returns the folder with `kernels/`, `tests/` and `examples/`: cargo's, or the nearest one above this program.
 pub fn root() -> PathBuf {
     let cargo = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    let above =
-        || std::env::current_exe().ok()?.ancestors().skip(1).find(|f| f.join(MARK).is_file()).map(Path::to_owned);
-    cargo.or_else(above).unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
+    let this = || above(&std::env::current_exe().ok()?);
+    cargo.or_else(this).unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
+}
+
+/// Returns the nearest folder above a program that is the root of a tree.
+pub fn above(program: &Path) -> Option<PathBuf> {
+    program.ancestors().skip(1).find(|f| f.join(MARK).is_file()).map(Path::to_owned)
 }
 
 /// Returns a file or folder of the tree, as text for a command line.

@@ -1,7 +1,7 @@
 //! Kernels of this folder for CPU threads: compiled with the C++ compiler and loaded.
 
 use std::ffi::{CStr, CString, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use warpbell::engine::CpuImage;
 
@@ -15,6 +15,25 @@ pub fn compile(source: &str, width: u32, options: &[&str], library: &Path) {
     command.arg("-o").arg(library).arg(root.join("tests/device").join(source));
     let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CXX to a C++20 compiler"));
     assert!(built.status.success(), "{source}, width {width}:\n{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// Returns the file that a variable names and its content: the image for GPUs that nvcc has made of a source of this folder.
+pub fn gpu_image(variable: &str, source: &str, defines: &[&str]) -> (PathBuf, Vec<u8>) {
+    let make = nvcc_command(source, defines);
+    let named = std::env::var_os(variable);
+    let path = PathBuf::from(named.unwrap_or_else(|| panic!("{variable} names no image; make one with `{make}`")));
+    let image =
+        std::fs::read(&path).unwrap_or_else(|e| panic!("{variable}: {}: {e}; make it with `{make}`", path.display()));
+    (path, image)
+}
+
+/// Returns the command that makes such an image for this machine's GPUs, to be run in the tree's root.
+pub fn nvcc_command(source: &str, defines: &[&str]) -> String {
+    let defines: String = defines.iter().map(|d| format!("{d} ")).collect();
+    format!(
+        "nvcc -std=c++17 -O3 --fatbin -arch=native {defines}-I kernels/include -o {} tests/device/{source}",
+        source.replace(".cu", ".fatbin")
+    )
 }
 
 /// Loads such a library; `symbol` is the name in its `WB_IMAGE`.

@@ -14,28 +14,25 @@ fn refused(transport: &str, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn mlx5_says_why_it_is_not_available() {
-    if !setting::inside() {
-        return;
-    }
+    setting::inside();
     let said = refused("mlx5", &[]);
     assert!(said.contains("mlx5 adapter: ") && said.contains(DEVICE), "{said}");
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_device_without_reliable_connections_of_its_own_is_refused() {
-    if !setting::inside() {
-        return;
-    }
+    setting::inside();
     let said = refused("verbs", &[("WARPBELL_RDMA_DEVICE", IWARP)]);
     assert!(said.contains("verbs adapter: ") && said.contains(IWARP) && said.contains("iWARP"), "{said}");
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_device_that_is_not_there_is_named() {
-    if !setting::inside() {
-        return;
-    }
+    setting::inside();
     let said = refused("verbs", &[("WARPBELL_RDMA_DEVICE", "mlx5_7")]);
     assert!(said.contains("mlx5_7") && said.contains(DEVICE), "{said}");
 }
@@ -85,10 +82,9 @@ fn a_library_that_is_absent_is_named_with_its_package() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn the_doctor_knows_the_device() {
-    if !setting::inside() {
-        return;
-    }
+    setting::inside();
     let done = setting::run(&mut warpbell(&["doctor"]));
     assert!(done.out.contains(DEVICE));
 }
