@@ -4,8 +4,10 @@
 mod bench;
 mod faults;
 mod graph;
+mod outputs;
 mod program;
 mod refusals;
+mod stored;
 
 use program::*;
 use std::path::Path;
