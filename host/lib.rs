@@ -19,6 +19,7 @@
 //! | [`cuda`] | the CUDA driver calls that are used, as `Result`s |
 //! | [`pci`] | PCI functions: addresses, properties, users, drivers |
 //! | [`wire`] | bytes that a device reads or writes |
+//! | [`destination`] | files that results are written to; stands on nothing |
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
 //! | `this_host` | which host this is, by which addresses it is reached, and whether another process is on it; stands on nothing |
@@ -33,6 +34,7 @@ extern crate self as warpbell;
 
 pub mod bench;
 pub mod cuda;
+pub mod destination;
 pub mod doctor;
 pub mod engine;
 pub mod graph;

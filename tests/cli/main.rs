@@ -4,8 +4,10 @@
 mod bench;
 mod faults;
 mod graph;
+mod outputs;
 mod program;
 mod refusals;
+mod stored;
 #[path = "../common/tree.rs"]
 mod tree;
 
