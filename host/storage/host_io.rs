@@ -187,8 +187,9 @@ impl Volume {
         device: usize,
         use_it: impl FnOnce(&mut HostQueue<'_>, &crate::nvme::Namespace) -> Result<T, NvmeError>,
     ) -> Result<T, StorageError> {
-        let (namespace, file) = match &*lock(&self.0.drives[device]) {
-            drive => (drive.namespace().clone(), drive.file().map(PathBuf::from)),
+        let (namespace, file) = {
+            let drive = lock(&self.0.drives[device]);
+            (drive.namespace().clone(), drive.file().map(PathBuf::from))
         };
         let told = |outcome: Result<T, NvmeError>| outcome.map_err(|e| no_space(e, file));
         let deadline = *lock(&self.0.host.deadline);
