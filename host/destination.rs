@@ -42,7 +42,7 @@ pub enum DestinationError {
     Kind {
         /// Path.
         path: PathBuf,
-        /// What it is.
+        /// Words for its kind.
         what: &'static str,
     },
     /// A link to another folder.
@@ -50,7 +50,7 @@ pub enum DestinationError {
     Link {
         /// The link.
         path: PathBuf,
-        /// Where it leads.
+        /// Path that it leads to.
         target: PathBuf,
     },
     /// The file that other lines of this process go to.
@@ -68,7 +68,7 @@ pub enum DestinationError {
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
-        /// What is written through stays written as far as it came.
+        /// True if a part may stay behind: of a pipe, a device or a descriptor.
         left: bool,
     },
 }

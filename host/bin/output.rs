@@ -69,7 +69,7 @@ impl Text {
         Ok(Self::beside_results(report, None)?.0)
     }
 
-    /// The same beside results that `--out` asks for, too.
+    /// Lines beside such a report and the results that `--out` asks for. Both files are checked, and must differ.
     pub fn beside_results(report: &ReportArgs, out: Option<&Path>) -> Result<(Self, Option<Output>), Failure> {
         let report = report.json.as_deref().map(Destination::open).transpose()?;
         let out = out.map(Output::create).transpose()?;

@@ -48,7 +48,7 @@ pub enum GraphError {
     Occupied {
         /// The file, or the device as it was named: what a [`Consent`](crate::storage::Consent) has to name.
         device: PathBuf,
-        /// What it holds, in words.
+        /// Words for its contents.
         holds: String,
     },
     /// What was read is not the edge list that was placed.
