@@ -3,6 +3,7 @@
 //! JSON keys carry their units: `_bytes`, `_ns`, `_per_s`. `schema` grows by one when a key changes its meaning or goes away.
 
 use crate::engine::Engine;
+use crate::processors;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
@@ -99,6 +100,8 @@ pub struct Environment {
     pub image_archs: &'static str,
     /// Processor cores that this process may use.
     pub cores: usize,
+    /// Processors that the program counts on: `cores`, or what `WARPBELL_PROCESSORS` says instead.
+    pub processors: usize,
     /// `linux` and so on.
     pub os: &'static str,
     /// `x86_64` and so on.
@@ -120,7 +123,8 @@ impl Environment {
             warp_width: info.warp_width,
             gpu: info.gpu,
             image_archs: env!("WARPBELL_IMAGE_ARCHS"),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            cores: processors::of_system(),
+            processors: processors::count(),
             os: std::env::consts::OS,
             arch: std::env::consts::ARCH,
             debug_build: cfg!(debug_assertions),

@@ -9,6 +9,7 @@ use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
 use warpbell::memory::Space;
 use warpbell::pci::{NvmeFunction, nvme_functions};
+use warpbell::processors;
 use warpbell::shmem::bootstrap::Launched;
 use warpbell::shmem::{TransportFacts, transports};
 use warpbell::units::Bytes;
@@ -18,7 +19,10 @@ struct Info {
     schema: u32,
     command: &'static str,
     version: &'static str,
+    /// That the system gives this process.
     cores: usize,
+    /// That the program counts on.
+    processors: usize,
     cpu_warp_width: Option<u32>,
     image_archs: Vec<&'static str>,
     gpus: Vec<Gpu>,
@@ -136,7 +140,15 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     }
     say!("warpbell {}", info.version)?;
     match info.cpu_warp_width {
-        Some(width) => say!("engine cpu     {} threads, warp width {width}", info.cores)?,
+        Some(width) if info.processors == info.cores => {
+            say!("engine cpu     {} threads, warp width {width}", info.processors)?
+        }
+        Some(width) => say!(
+            "engine cpu     {} threads ({} is set; the system gives {} processors), warp width {width}",
+            info.processors,
+            processors::VARIABLE,
+            info.cores
+        )?,
         None => say!("engine cpu     no: built without the CPU image")?,
     }
     if let Some(reason) = &info.no_gpu {
@@ -204,7 +216,8 @@ fn gather() -> Info {
         schema: SCHEMA,
         command: "info",
         version: env!("CARGO_PKG_VERSION"),
-        cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        cores: processors::of_system(),
+        processors: processors::count(),
         cpu_warp_width: Engine::cpu().ok().map(|e| e.info().warp_width),
         image_archs: env!("WARPBELL_IMAGE_ARCHS").split_whitespace().collect(),
         gpus,
