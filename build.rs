@@ -172,8 +172,8 @@ fn cpu_unit(source: &Path, include: &Path, out: &Path) -> Unit {
         .define("WB_WARP_WIDTH", "1")
         .define("WB_CHECKED", if checked_calls() { "1" } else { "0" })
         .opt_level(if env::var("PROFILE").as_deref() == Ok("release") { 3 } else { 1 })
+        // `#pragma unroll` is a word of nvcc and clang; g++ says that it ignores it.
         .flag_if_supported("-Wno-unknown-pragmas")
-        .flag_if_supported("-Wno-unused-parameter")
         // Batches are loaded and used under the same condition, which g++ loses sight of at -O3.
         .flag_if_supported("-Wno-maybe-uninitialized")
         .debug(false);

@@ -23,6 +23,7 @@
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
 //! | `this_host` | which host this is, by which addresses it is reached, and whether another process is on it; stands on nothing |
+//! | [`processors`] | how many processors the program counts on; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.
@@ -42,6 +43,7 @@ mod handshake;
 pub mod memory;
 pub mod nvme;
 pub mod pci;
+pub mod processors;
 mod random;
 pub mod rdma;
 pub mod shmem;

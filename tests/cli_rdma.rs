@@ -132,8 +132,11 @@ fn two_processes_measure_with_each_other() {
 
 #[test]
 fn a_server_and_a_client_as_with_perftest() {
-    // A port that is free now.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    // No other program gets the port while a socket that does not listen is bound to it.
+    let reserved = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    reserved.set_reuse_address(true).unwrap();
+    reserved.bind(&std::net::SocketAddr::from(([0, 0, 0, 0], 0)).into()).unwrap();
+    let port = reserved.local_addr().unwrap().as_socket().unwrap().port().to_string();
     let side = |more: &[&str]| {
         let mut c = warpbell();
         c.env("WARPBELL_SECRET", "of this test alone, and long enough for it");

@@ -62,6 +62,7 @@ mod calls {
         under_thread_sanitizer_at_width_1: sanitized(1) ["stores", "network", "both"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["stores", "network", "both"],
         under_thread_sanitizer_at_width_32: sanitized(32) ["stores", "network", "both"],
+        refusals_without_undefined_behaviour: defined(1) ["stores refused", "network refused", "both refused"],
     }
 }
 

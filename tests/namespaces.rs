@@ -5,6 +5,7 @@
 //! `WARPBELL_REQUIRE_NETEM` make that an error.
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
+mod children;
 #[path = "namespaces/hosts.rs"]
 mod hosts;
 #[path = "namespaces/ranks.rs"]
@@ -153,8 +154,8 @@ fn go_on(rank: &mut Rank, turns: u64) {
 fn end_well(mut ranks: [Rank; 2]) {
     ranks[0].tell("enough");
     for rank in ranks {
-        let (well, text) = rank.finish(LONG);
-        assert!(well && text.contains("all turns were right"), "{text}");
+        let (ended, text) = rank.finish(LONG);
+        assert!(ended.success() && text.contains("all turns were right"), "{text}");
     }
 }
 
@@ -201,8 +202,8 @@ fn a_pulled_cable_is_a_named_failure() {
     hosts.pull();
     // They end by themselves, as soon as nothing was heard of the other for half a minute.
     for rank in fail(ranks) {
-        let (well, text) = rank.finish(LONG);
-        assert!(!well, "{text}");
+        let (ended, text) = rank.finish(LONG);
+        assert!(!ended.success(), "{text}");
     }
 }
 
@@ -212,9 +213,9 @@ fn a_killed_rank_is_named_by_the_other_host() {
     let Some(hosts) = Hosts::joined() else { return };
     let [zero, mut one] = under_way(&hosts, LONG);
     one.kill();
-    let (well, text) = zero.finish(LONG);
+    let (ended, text) = zero.finish(LONG);
     let failed = text.lines().find(|l| l.contains("failed: ")).unwrap_or_else(|| panic!("no failure:\n{text}"));
-    assert!(!well && (failed.contains("rank 1") || failed.contains("PE 1")), "{failed}");
+    assert!(!ended.success() && (failed.contains("rank 1") || failed.contains("PE 1")), "{failed}");
 }
 
 #[test]
@@ -291,8 +292,8 @@ fn benchmarks_between_two_hosts_find_nothing_wrong() {
         });
         let mut text = String::new();
         for rank in ranks {
-            let (well, said) = rank.finish(LONG);
-            assert!(well, "{test}: {said}");
+            let (ended, said) = rank.finish(LONG);
+            assert!(ended.success(), "{test}: {said}");
             text += &said;
         }
         println!("{text}");

@@ -4,6 +4,7 @@
 
 use crate::destination::{Destination, DestinationError};
 use crate::engine::Engine;
+use crate::processors;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -69,6 +70,8 @@ pub struct Environment {
     pub image_archs: &'static str,
     /// Processor cores that this process may use.
     pub cores: usize,
+    /// Processors that the program counts on: `cores`, or what `WARPBELL_PROCESSORS` says instead.
+    pub processors: usize,
     /// `linux` and so on.
     pub os: &'static str,
     /// `x86_64` and so on.
@@ -90,7 +93,8 @@ impl Environment {
             warp_width: info.warp_width,
             gpu: info.gpu,
             image_archs: env!("WARPBELL_IMAGE_ARCHS"),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            cores: processors::of_system(),
+            processors: processors::count(),
             os: std::env::consts::OS,
             arch: std::env::consts::ARCH,
             debug_build: cfg!(debug_assertions),

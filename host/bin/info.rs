@@ -9,6 +9,7 @@ use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
 use warpbell::memory::Space;
 use warpbell::pci::{NvmeFunction, nvme_functions};
+use warpbell::processors;
 use warpbell::shmem::bootstrap::Launched;
 use warpbell::shmem::{TransportFacts, transports};
 use warpbell::units::Bytes;
@@ -18,7 +19,10 @@ struct Info {
     schema: u32,
     command: &'static str,
     version: &'static str,
+    /// That the system gives this process.
     cores: usize,
+    /// That the program counts on.
+    processors: usize,
     cpu_warp_width: Option<u32>,
     /// True if calls of a world check their addresses on CPU threads, and on GPUs.
     cpu_checked: bool,
@@ -140,7 +144,12 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     say!("warpbell {}", info.version)?;
     match info.cpu_warp_width {
         Some(width) => {
-            say!("engine cpu     {} threads, warp width {width}{}", info.cores, checks(info.cpu_checked))?;
+            let set = if info.processors == info.cores {
+                String::new()
+            } else {
+                format!(" ({} is set; the system gives {} processors)", processors::VARIABLE, info.cores)
+            };
+            say!("engine cpu     {} threads{set}, warp width {width}{}", info.processors, checks(info.cpu_checked))?;
         }
         None => say!("engine cpu     no: built without the CPU image")?,
     }
@@ -218,7 +227,8 @@ fn gather() -> Info {
         schema: SCHEMA,
         command: "info",
         version: env!("CARGO_PKG_VERSION"),
-        cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+        cores: processors::of_system(),
+        processors: processors::count(),
         cpu_warp_width: cpu.as_ref().map(Engine::warp_width),
         cpu_checked: cpu.is_some_and(|e| e.is_checked()),
         gpu_checked: cfg!(feature = "checked") && !warpbell::engine::IMAGE_ARCHS.is_empty(),

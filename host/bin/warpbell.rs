@@ -21,6 +21,7 @@ use clap::Parser;
 use interrupt::Interrupt;
 use output::Failure;
 use std::process::ExitCode;
+use warpbell::processors;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -30,6 +31,10 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
+    // Rayon counts the system's processors by itself.
+    if let Some(threads) = processors::replaced().map_err(|e| Failure::Usage(e.to_string()))? {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    }
     match command {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),

@@ -125,8 +125,8 @@ pub(super) struct CpuEngine {
 
 impl CpuEngine {
     pub(super) fn new(threads: usize, image: &CpuImage, note: Option<String>) -> Result<Self, EngineError> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Ok(Self { image: *image, threads: if threads == 0 { cores } else { threads }, note })
+        let processors = crate::processors::checked()?;
+        Ok(Self { image: *image, threads: if threads == 0 { processors } else { threads }, note })
     }
 
     pub(super) fn threads(&self) -> usize {

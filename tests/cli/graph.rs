@@ -1,5 +1,6 @@
 //! Graph algorithms: their results are right, and say where the edges came from.
 
+use super::children::Meeting;
 use super::program::*;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -245,27 +246,29 @@ fn a_graph_dealt_out_to_pes_gives_the_same_distances() {
     assert!(path("part-0.img").is_file() && path("part-1.img").is_file());
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[test]
 fn ranks_search_together() {
     let folder = folder();
     let out = folder.path().join("out");
-    let store = format!("127.0.0.1:{}", free_port());
+    let meeting = Meeting::new();
     let rank = |rank: &str| {
-        command(&["graph", "bfs", "kron:9", "--source", "5", "--edges", "gpu", "--engine", "cpu", "--out", name(&out)])
-            .envs([("WARPBELL_RANK", rank), ("WARPBELL_SIZE", "2"), ("WARPBELL_STORE", &store)])
-            .env("WARPBELL_SECRET", "a secret of this test alone")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+        let mut c = command(
+            &[
+                &["graph", "bfs", "kron:9", "--source", "5", "--edges", "gpu", "--engine", "cpu", "--out"][..],
+                &[name(&out)],
+            ]
+            .concat(),
+        );
+        c.envs([("WARPBELL_RANK", rank), ("WARPBELL_SIZE", "2"), ("WARPBELL_STORE", &meeting.store())]);
+        c.env("WARPBELL_SECRET", "a secret of this test alone").stdout(Stdio::piped()).stderr(Stdio::piped());
+        if rank == "0" {
+            meeting.hand_to(&mut c);
+        }
+        c.spawn().unwrap()
     };
     let said: Vec<Output> = ["0", "1"].map(rank).into_iter().map(|c| c.wait_with_output().unwrap()).collect();
-    assert!(said.iter().all(|o| o.status.success()), "{}{}", stderr(&said[0]), stderr(&said[1]));
+    let all = || said.iter().map(|o| format!("{}:\n{}{}", o.status, stdout(o), stderr(o))).collect::<String>();
+    assert!(said.iter().all(|o| o.status.success()), "{}", all());
     mentions(&stdout(&said[0]), &["PEs 2", "exchanged", "verified (GAP rules)"]);
     assert!(stdout(&said[1]).is_empty(), "one of them speaks");
     let alone = folder.path().join("alone");

@@ -2,6 +2,8 @@
 #![cfg(feature = "cli")]
 
 mod bench;
+#[path = "../children/mod.rs"]
+mod children;
 mod faults;
 mod graph;
 mod outputs;
@@ -41,6 +43,22 @@ fn info_names_the_machine() {
     // As `build.rs` compiles the image for CPU threads.
     let checked = cfg!(any(debug_assertions, feature = "checked"));
     assert_eq!(succeeds(&["info"]).contains("checked calls"), checked);
+}
+
+#[test]
+fn the_number_of_processors_can_be_replaced() {
+    let info = |processors: &str, args: &[&str]| {
+        command(&[&["info"], args].concat()).env("WARPBELL_PROCESSORS", processors).output().unwrap()
+    };
+    let o = info("7", &[]);
+    mentions(&stdout(&o), &["engine cpu     7 threads (WARPBELL_PROCESSORS is set; the system gives "]);
+    let report: serde_json::Value = serde_json::from_slice(&info("7", &["--json", "-"]).stdout).unwrap();
+    assert_eq!(report["processors"], 7);
+    for bad in ["0", "1025", "many", ""] {
+        let o = info(bad, &[]);
+        assert_eq!((o.status.code(), &*stdout(&o)), (Some(2), ""), "`{bad}`");
+        mentions(&stderr(&o), &[&format!("WARPBELL_PROCESSORS is `{bad}`"), "from 1 to 1024"]);
+    }
 }
 
 #[test]
