@@ -48,7 +48,9 @@ fn mend(step: TrialStep, why: &str) -> Option<String> {
                 "chmod 666 /dev/infiniband/uverbs*, or give a container --device /dev/infiniband"
             }
             TrialStep::Open if has("ib_uverbs") => "modprobe ib_uverbs, or give a container --device /dev/infiniband",
-            TrialStep::Open if has("ibverbs-providers") => "apt install libibverbs1 ibverbs-providers (dnf install libibverbs)",
+            TrialStep::Open if has("ibverbs-providers") => {
+                "apt install libibverbs1 ibverbs-providers (dnf install libibverbs)"
+            }
             TrialStep::HostMemory if has("locked") => {
                 "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
             }
@@ -88,6 +90,8 @@ mod tests {
         };
         mended(TrialStep::Open, "opening mlx5_0: Permission denied (os error 13)", Status::Fail, "chmod 666");
         mended(TrialStep::Open, "the kernel has no RDMA: modprobe ib_uverbs", Status::Fail, "modprobe ib_uverbs");
+        let absent = "libibverbs.so.1: it cannot be loaded; install libibverbs1 and ibverbs-providers (Debian, Ubuntu)";
+        mended(TrialStep::Open, absent, Status::Fail, "apt install libibverbs1");
         mended(TrialStep::HostMemory, "more than may be locked", Status::Fail, "memlock");
         mended(TrialStep::GpuMemory, "GPU memory: no dma-buf", Status::Warn, "nvidia_peermem");
         mended(TrialStep::Devx, "libmlx5.so.1 cannot be loaded", Status::Warn, "ibverbs-providers");

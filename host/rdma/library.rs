@@ -1,10 +1,9 @@
 //! Where libibverbs is, found by its name and not loaded.
 
+use super::sys::{LIBIBVERBS, LIBMLX5};
 use crate::pci::Sysfs;
 use serde::Serialize;
 
-/// The name that programs link.
-const NAME: &str = "libibverbs.so.1";
 /// Where the loader looks when nothing else is said, on the distributions that are in use.
 const FOLDERS: [&str; 8] = [
     "/usr/lib/x86_64-linux-gnu",
@@ -41,10 +40,10 @@ impl VerbsLibrary {
             folders.extend(text.lines().map(str::trim).filter(|l| l.starts_with('/')).map(str::to_owned));
         }
         folders.extend(FOLDERS.map(str::to_owned));
-        let folder = folders.into_iter().find(|f| sysfs.exists(format!("{f}/{NAME}")))?;
-        let path = format!("{folder}/{NAME}");
-        let target = sysfs.link_name(&path).unwrap_or_else(|| NAME.to_owned());
-        Some(Self { rdma_core: version(&target), has_mlx5: sysfs.exists(format!("{folder}/libmlx5.so.1")), path })
+        let folder = folders.into_iter().find(|f| sysfs.exists(format!("{f}/{LIBIBVERBS}")))?;
+        let path = format!("{folder}/{LIBIBVERBS}");
+        let target = sysfs.link_name(&path).unwrap_or_else(|| LIBIBVERBS.to_owned());
+        Some(Self { rdma_core: version(&target), has_mlx5: sysfs.exists(format!("{folder}/{LIBMLX5}")), path })
     }
 }
 

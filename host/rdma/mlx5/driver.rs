@@ -61,6 +61,7 @@ impl Nic {
             unsafe { library.mlx5dv_open_device(device, &mut attr) }
         });
         let context = context.map_err(|e| match supported {
+            _ if matches!(e, RdmaError::Library { .. }) => e,
             true => unavailable(format!(
                 "{e}; if the device opens without DevX (`ibv_devinfo -d {name}`), its firmware or this process's rights forbid commands: a \
                  container needs /dev/infiniband and CAP_NET_RAW, virtual functions UCTX_EN"

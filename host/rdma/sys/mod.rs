@@ -18,13 +18,17 @@ use libloading::Library;
 use loader::Shared;
 use std::fmt;
 
+/// Name of libibverbs, whose interface is the same in all versions of rdma-core.
+pub(super) const LIBIBVERBS: &str = "libibverbs.so.1";
+/// Name of NVIDIA's provider, whose own functions `mlx5dv.h` declares.
+pub(super) const LIBMLX5: &str = "libmlx5.so.1";
+
 // SAFETY: the functions are declared as in the library's own header.
-static VERBS: Shared<Verbs> = unsafe { Shared::new("libibverbs.so.1", 28, Verbs::from_library::<Library>) };
+static VERBS: Shared<Verbs> = unsafe { Shared::new(LIBIBVERBS, 28, Verbs::from_library::<Library>) };
 // SAFETY: as above.
-static DMA_BUF: Shared<VerbsDmaBuf> =
-    unsafe { Shared::new("libibverbs.so.1", 34, VerbsDmaBuf::from_library::<Library>) };
+static DMA_BUF: Shared<VerbsDmaBuf> = unsafe { Shared::new(LIBIBVERBS, 34, VerbsDmaBuf::from_library::<Library>) };
 // SAFETY: as above.
-static MLX5: Shared<Mlx5dv> = unsafe { Shared::new("libmlx5.so.1", 44, Mlx5dv::from_library::<Library>) };
+static MLX5: Shared<Mlx5dv> = unsafe { Shared::new(LIBMLX5, 44, Mlx5dv::from_library::<Library>) };
 
 impl fmt::Debug for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
