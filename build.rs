@@ -105,7 +105,7 @@ fn kernel_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// One file to compile. Beside the output, `.d` lists what the source includes and `.command` says how it was compiled.
+/// One file to compile. Beside the output, `.d` lists what the source includes, and `.command` says how and since when it was compiled.
 struct Unit {
     command: Command,
     compiler: PathBuf,
@@ -125,17 +125,17 @@ impl Unit {
         self.output.with_extension("command")
     }
 
-    /// Returns false if the output is newer than the compiler and every file it was made of, and was made by this command.
+    /// Returns false if this command made the output, after the last change of the compiler and of every file that went into it.
     fn is_stale(&self) -> bool {
         let fresh = || {
-            let made = modified(&self.output)?;
+            let made = modified(&self.record())?;
             let same = fs::read_to_string(self.record()).ok()? == format!("{:?}", self.command);
             let sources = fs::read_to_string(self.output.with_extension("d")).ok()?;
             let (_, sources) = sources.split_once(" :").or_else(|| sources.split_once(':'))?;
             let older = |file: &Path| modified(file).is_some_and(|m| m <= made);
             // Files whose names hold spaces come out as names that do not exist: compiled each time, never too seldom.
             let files = sources.split_whitespace().filter(|w| *w != "\\").map(Path::new);
-            Some(same && older(&self.compiler) && files.into_iter().all(older))
+            Some(same && self.output.is_file() && older(&self.compiler) && files.into_iter().all(older))
         };
         !fresh().unwrap_or(false)
     }
@@ -143,6 +143,9 @@ impl Unit {
     fn compile(mut self, tokens: &Tokens) {
         let described = format!("{:?}", self.command);
         fs::remove_file(self.record()).ok();
+        // Written first, so that a file that changes meanwhile is newer.
+        let started = self.output.with_extension("started");
+        fs::write(&started, &described).expect("OUT_DIR is writable");
         // So the last file keeps more than one processor busy, if cargo gives another.
         let second = if self.forks { tokens.try_one() } else { None };
         if second.is_some() {
@@ -155,7 +158,7 @@ impl Unit {
             String::from_utf8_lossy(&done.stdout),
             String::from_utf8_lossy(&done.stderr)
         );
-        fs::write(self.record(), described).expect("OUT_DIR is writable");
+        fs::rename(started, self.record()).expect("OUT_DIR is writable");
     }
 }
 
