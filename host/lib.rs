@@ -21,7 +21,8 @@
 //! | [`wire`] | bytes that a device reads or writes |
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
-//! | `this_host` | which host this is, by which addresses it is reached, and whether another process is on it; stands on nothing |
+//! | `this_host` | which host this is, by which addresses it is reached, what memory it has free, and whether another process is on it; stands on nothing |
+//! | [`suggest`] | the word that somebody may have meant; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.
@@ -45,6 +46,7 @@ pub mod rdma;
 pub mod shmem;
 pub mod soft;
 pub mod storage;
+pub mod suggest;
 mod this_host;
 pub mod units;
 pub mod wire;
