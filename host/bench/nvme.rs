@@ -143,7 +143,7 @@ const ONE: &str = "wb_nvme_bench_one";
 const MANY: &str = "wb_nvme_bench_many";
 /// Bytes that are written between two looks at how far a fill is.
 const FILL_PART: u64 = 64 << 20;
-/// How long a part may take, beyond what a slow device needs.
+/// Time that a part may take, beyond the needs of a slow device.
 const FILL_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Beyond the runtime: what the last commands may take.
 const GRACE: Duration = Duration::from_secs(30);
@@ -407,7 +407,8 @@ impl<'a> NvmeBench<'a> {
     }
 }
 
-/// What is read must have been written: for a check, and because memory that nobody has written takes no time to read.
+/// Returns true if blocks must be written before they are read: for a check, and because memory that nobody has written takes no
+/// time to read.
 fn needs_fill(volume: &Volume, job: &NvmeJob) -> bool {
     job.read_percent > 0 && (job.verify || volume.is_in_memory())
 }

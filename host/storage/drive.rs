@@ -110,7 +110,7 @@ impl DriveSpec {
         Ok(())
     }
 
-    /// What it consists of that only one device can have, and each in words.
+    /// Returns the parts that only one device can have, each with its description.
     fn identities(&self) -> Vec<(Identity, String)> {
         if let Scheme::Nvme(spec) = &self.scheme {
             let nsid = self.nsid.unwrap_or(1);
@@ -213,7 +213,7 @@ impl DriveSpec {
     }
 }
 
-/// What tells a device from others.
+/// A part of a device that no other device can have.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
     /// A file that exists: the file system's device, and the inode.

@@ -33,7 +33,7 @@ pub enum StorageError {
     Missing {
         /// Which.
         path: PathBuf,
-        /// What is missing, and how to create it.
+        /// The part that is missing, and the command that creates it.
         reason: String,
     },
     /// A word where another was expected.

@@ -1,14 +1,14 @@
-//! What somebody may have meant by a device that has another name here.
+//! Devices by names that they do not have here, and their names here.
 
 use crate::pci::{Bdf, Sysfs, nvme_nodes};
 use crate::suggest::hint;
 use std::path::Path;
 
-/// What can stand before the colon, and what follows it.
+/// The kinds that can stand before the colon, and their forms.
 const SCHEMES: &str = "soft:mem[:SIZE], soft:FILE, qtest:FILE or nvme:ADDRESS, each with options after commas";
 const KINDS: [&str; 3] = ["soft", "qtest", "nvme"];
 
-/// Why a device without a colon is none, and what to write.
+/// Returns the reason why a device without a colon is none, with the device to write.
 pub(super) fn without_kind(sysfs: &Sysfs, text: &str) -> String {
     if let Some(node) = Node::read(text) {
         return node.is_the_kernels(sysfs, text);
@@ -20,7 +20,7 @@ pub(super) fn without_kind(sysfs: &Sysfs, text: &str) -> String {
     }
 }
 
-/// Why a device of another kind is none, and what to write.
+/// Returns the reason why a device of another kind is none, with the device to write.
 pub(super) fn unknown_kind(kind: &str, text: &str) -> String {
     let none = format!("there is no kind of device `{kind}`");
     let name = text.split(',').next().unwrap_or(text);
@@ -33,7 +33,7 @@ pub(super) fn unknown_kind(kind: &str, text: &str) -> String {
     }
 }
 
-/// Why the name of a namespace names no controller, if it is one.
+/// Returns the reason why `name` names no controller, if it is the name of a namespace.
 pub(super) fn namespace(sysfs: &Sysfs, name: &str) -> Option<String> {
     let node = Node::read(name).filter(|n| n.namespace)?;
     let controller = node.controller(sysfs).map_or_else(|| "ADDRESS".to_owned(), |b| b.to_string());
@@ -50,7 +50,7 @@ struct Node<'a> {
     namespace: bool,
 }
 
-/// `text` behind `letter` and digits, and those digits.
+/// Returns `text` behind `letter` and digits, and those digits.
 fn number(text: &str, letter: char) -> Option<(&str, &str)> {
     let text = text.strip_prefix(letter)?;
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -69,7 +69,7 @@ impl<'a> Node<'a> {
         whole.then(|| Self { name: &name[..name.len() - rest.len()], namespace: true })
     }
 
-    /// Its controller's address. With multipath the number of a namespace is that of its subsystem, which may have one controller.
+    /// Returns its controller's address. With multipath the number of a namespace is that of its subsystem, which may have one controller.
     fn controller(&self, sysfs: &Sysfs) -> Option<Bdf> {
         let nodes = nvme_nodes(sysfs);
         let address = |name: &str| nodes.iter().find(|n| n.name == name)?.bdf;
@@ -89,7 +89,7 @@ impl<'a> Node<'a> {
         told.or_else(|| Some(self.name.rsplit_once('n')?.1.to_owned())).unwrap_or_default()
     }
 
-    /// Why it is no device here: the kernel's driver has it.
+    /// Returns the reason why it is no device here, with the command that takes it from the kernel's driver.
     fn is_the_kernels(&self, sysfs: &Sysfs, text: &str) -> String {
         let nsid = if self.namespace { self.nsid(sysfs) } else { "1".to_owned() };
         let option = if nsid == "1" { String::new() } else { format!(",nsid={nsid}") };

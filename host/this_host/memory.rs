@@ -1,4 +1,4 @@
-//! How much memory is free, so that work that cannot fit is refused before anything is allocated for it.
+//! The memory that is free, so that work that cannot fit is refused before anything is allocated for it.
 
 use std::fs;
 

@@ -37,9 +37,9 @@ pub enum SpecError {
     NotAName {
         /// As it was written.
         name: String,
-        /// What it looks like.
+        /// A description of its look, as in `names no file`.
         looks: String,
-        /// What may have been meant.
+        /// The end of the message, with the word that may have been meant.
         meant: String,
     },
     /// A key that has no meaning together with the rest.
