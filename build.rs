@@ -1,19 +1,25 @@
 //! Compiles `kernels/` twice: with nvcc, when there is one, to a fat binary for each file, which are embedded; always with the C++
 //! compiler as C++20 for the CPU engine. `examples/kernels/` likewise, for the examples alone, and only where somebody works on this
 //! crate itself. docs/device-library.md shows the same steps for a crate that brings its own kernels.
+//!
+//! A file is compiled again only if its command, its compiler, or a file that it includes has changed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::{env, fs};
+use std::time::{Duration, SystemTime};
+use std::{env, fs, thread};
 
 /// GPU generations that get machine code; the newest also gets PTX, which later GPUs compile when they load it.
 const DEFAULT_ARCHS: &[u32] = &[80, 90, 100];
 
 fn main() {
+    // SAFETY: the first thing that this program does, so no descriptor that cargo handed over has been closed or reused.
+    let tokens = Tokens(unsafe { jobserver::Client::from_env() });
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=kernels");
-    for v in ["NVCC", "CUDA_HOME", "CUDA_PATH", "PATH", "WARPBELL_CUDA_ARCHS", "DOCS_RS"] {
+    // PATH is not among them: the compilers that were found on it are watched instead.
+    for v in ["NVCC", "CUDA_HOME", "CUDA_PATH", "WARPBELL_CUDA_ARCHS", "DOCS_RS"] {
         println!("cargo::rerun-if-env-changed={v}");
     }
     println!("cargo::rustc-check-cfg=cfg(cpu_image)");
@@ -36,41 +42,44 @@ fn main() {
     }
     // An empty file keeps `include_bytes!` valid where there is no image.
     let examples_fatbin = out.join("examples.fatbin");
-    fs::write(&examples_fatbin, []).expect("OUT_DIR is writable");
+    if nvcc.is_none() || !examples {
+        fs::write(&examples_fatbin, []).expect("OUT_DIR is writable");
+        fs::remove_file(examples_fatbin.with_extension("command")).ok();
+    }
     let archs = nvcc.as_deref().map(known_archs).unwrap_or_default();
     // The longest first: what the C++ compiler has for the processor, then what nvcc has.
-    let mut jobs: Vec<Job> = Vec::new();
+    let mut units: Vec<Unit> = Vec::new();
     if !docs {
         // The C++ compiler goes by the ending, so the shipped image enters through a `.cpp` file that includes the sources.
-        let (source, include) = (root.join("kernels/cpu/image.cpp"), &include);
-        jobs.push(Box::new(move || compile_for_cpu(&source, include, "warpbell_cpu", true)));
+        units.push(cpu_unit(&root.join("kernels/cpu/image.cpp"), &include, &out));
         println!("cargo::rustc-cfg=cpu_image");
     }
     if examples {
-        // The library does not link it: examples/support/mod.rs does.
-        let (source, include) = (root.join("examples/kernels/image.cu"), &include);
-        jobs.push(Box::new(move || compile_for_cpu(&source, include, "warpbell_examples", false)));
+        units.push(cpu_unit(&root.join("examples/kernels/image.cu"), &include, &out.join("examples")));
     }
     let mut shipped = Vec::new();
     if let Some(nvcc) = &nvcc {
-        let mut images = Vec::new();
+        println!("cargo::rerun-if-changed={}", nvcc.display());
         for source in kernel_files(&root.join("kernels")) {
             let name =
                 source.strip_prefix(root.join("kernels")).expect("it is in there").to_string_lossy().replace('/', "-");
             let fatbin = out.join("kernels").join(name).with_extension("fatbin");
             shipped.push(fatbin.clone());
-            images.push((source, fatbin));
+            units.push(gpu_unit(nvcc, &source, &include, &archs, fatbin));
         }
-        fs::create_dir_all(out.join("kernels")).expect("OUT_DIR is writable");
         if examples {
-            images.push((root.join("examples/kernels/image.cu"), examples_fatbin));
-        }
-        for (source, fatbin) in images {
-            let (include, archs) = (&include, &archs);
-            jobs.push(Box::new(move || compile_for_gpu(nvcc, &source, include, archs, &fatbin)));
+            units.push(gpu_unit(nvcc, &root.join("examples/kernels/image.cu"), &include, &archs, examples_fatbin));
         }
     }
-    side_by_side(jobs);
+    units.retain(Unit::is_stale);
+    side_by_side(&tokens, units);
+    if !docs {
+        archive(&out.join("image.o"), "warpbell_cpu", true);
+    }
+    if examples {
+        // The library does not link it: examples/support/mod.rs does.
+        archive(&out.join("examples/image.o"), "warpbell_examples", false);
+    }
     let archs = archs.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
     println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS={archs}");
     let list: String =
@@ -96,7 +105,65 @@ fn kernel_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn compile_for_cpu(source: &Path, include: &Path, name: &str, link: bool) {
+/// One file to compile. Beside the output, `.d` lists what the source includes and `.command` says how it was compiled.
+struct Unit {
+    command: Command,
+    compiler: PathBuf,
+    output: PathBuf,
+    /// nvcc: a second generation may be compiled at the same time.
+    forks: bool,
+}
+
+impl Unit {
+    fn new(mut command: Command, compiler: PathBuf, source: &Path, output: PathBuf) -> Self {
+        fs::create_dir_all(output.parent().expect("a file in OUT_DIR")).expect("OUT_DIR is writable");
+        command.arg("-MD").arg("-MF").arg(output.with_extension("d")).arg("-o").arg(&output).arg(source);
+        Self { command, compiler, output, forks: false }
+    }
+
+    fn record(&self) -> PathBuf {
+        self.output.with_extension("command")
+    }
+
+    /// Returns false if the output is newer than the compiler and every file it was made of, and was made by this command.
+    fn is_stale(&self) -> bool {
+        let fresh = || {
+            let made = modified(&self.output)?;
+            let same = fs::read_to_string(self.record()).ok()? == format!("{:?}", self.command);
+            let sources = fs::read_to_string(self.output.with_extension("d")).ok()?;
+            let (_, sources) = sources.split_once(" :").or_else(|| sources.split_once(':'))?;
+            let older = |file: &Path| modified(file).is_some_and(|m| m <= made);
+            // Files whose names hold spaces come out as names that do not exist: compiled each time, never too seldom.
+            let files = sources.split_whitespace().filter(|w| *w != "\\").map(Path::new);
+            Some(same && older(&self.compiler) && files.into_iter().all(older))
+        };
+        !fresh().unwrap_or(false)
+    }
+
+    fn compile(mut self, tokens: &Tokens) {
+        let described = format!("{:?}", self.command);
+        fs::remove_file(self.record()).ok();
+        // So the last file keeps more than one processor busy, if cargo gives another.
+        let second = if self.forks { tokens.try_one() } else { None };
+        if second.is_some() {
+            self.command.args(["--threads", "2"]);
+        }
+        let done = self.command.output().unwrap_or_else(|e| panic!("{} cannot be run: {e}", self.compiler.display()));
+        assert!(
+            done.status.success(),
+            "{described} failed:\n{}{}",
+            String::from_utf8_lossy(&done.stdout),
+            String::from_utf8_lossy(&done.stderr)
+        );
+        fs::write(self.record(), described).expect("OUT_DIR is writable");
+    }
+}
+
+fn modified(file: &Path) -> Option<SystemTime> {
+    fs::metadata(file).and_then(|m| m.modified()).ok()
+}
+
+fn cpu_unit(source: &Path, include: &Path, out: &Path) -> Unit {
     let mut build = cc::Build::new();
     build
         .cpp(true)
@@ -105,23 +172,57 @@ fn compile_for_cpu(source: &Path, include: &Path, name: &str, link: bool) {
         .define("WB_WARP_WIDTH", "1")
         .define("WB_CHECKED", if checked_calls() { "1" } else { "0" })
         .opt_level(if env::var("PROFILE").as_deref() == Ok("release") { 3 } else { 1 })
+        // `#pragma unroll` is a word of nvcc and clang; g++ says that it ignores it.
         .flag_if_supported("-Wno-unknown-pragmas")
-        .flag_if_supported("-Wno-unused-parameter")
         // Batches are loaded and used under the same condition, which g++ loses sight of at -O3.
         .flag_if_supported("-Wno-maybe-uninitialized")
-        .debug(false)
-        .cargo_metadata(link);
+        .debug(false);
     // Lines, as in `[profile.dev]`: all of `-g` would take a quarter of the compiler's time.
     if env::var("DEBUG").is_ok_and(|d| !matches!(d.as_str(), "false" | "0" | "none")) {
         build.flag_if_supported("-g1");
     }
+    let compiler = build.get_compiler();
+    let mut command = compiler.to_command();
     if source.extension().is_some_and(|e| e == "cu") {
-        build.flag("-xc++");
+        command.arg("-xc++");
     }
-    build.file(source).compile(name);
+    command.arg("-c");
+    let program = on_path(compiler.path());
+    println!("cargo::rerun-if-changed={}", program.display());
+    Unit::new(command, program, source, out.join("image.o"))
 }
 
-/// Whether a world's calls look at their addresses: wherever feature `checked` is on, and on CPU threads in a debug build.
+/// Makes a static library of an object. Only one that is `linked` becomes part of this package's library.
+fn archive(object: &Path, name: &str, linked: bool) {
+    cc::Build::new().cpp(true).object(object).cargo_metadata(linked).compile(name);
+}
+
+/// Compiles a source to a fat binary.
+fn gpu_unit(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fatbin: PathBuf) -> Unit {
+    let mut command = Command::new(nvcc);
+    command.args([
+        "-std=c++17",
+        "-O3",
+        "-lineinfo",
+        "--fatbin",
+        "-Xfatbin",
+        "-compress-all",
+        "-Werror",
+        "all-warnings",
+    ]);
+    command.arg("-I").arg(include);
+    if checked_everywhere() {
+        command.arg("-DWB_CHECKED=1");
+    }
+    for a in archs {
+        command.arg("-gencode").arg(format!("arch=compute_{a},code=sm_{a}"));
+    }
+    let newest = archs.iter().max().expect("not empty");
+    command.arg("-gencode").arg(format!("arch=compute_{newest},code=compute_{newest}"));
+    Unit { forks: true, ..Unit::new(command, nvcc.to_owned(), source, fatbin) }
+}
+
+/// Returns true if a world's calls check their addresses: with feature `checked`, and on CPU threads in a debug build.
 fn checked_calls() -> bool {
     checked_everywhere() || env::var("PROFILE").as_deref() == Ok("debug")
 }
@@ -130,12 +231,16 @@ fn checked_everywhere() -> bool {
     env::var_os("CARGO_FEATURE_CHECKED").is_some()
 }
 
+/// The file that a program's name stands for.
+fn on_path(program: &Path) -> PathBuf {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file()).unwrap_or_else(|| program.to_owned())
+}
+
 fn find_nvcc() -> Option<PathBuf> {
     let named = env::var_os("NVCC").map(PathBuf::from);
     let homes = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(|h| PathBuf::from(h).join("bin/nvcc"));
-    let path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&path).map(|d| d.join("nvcc")).collect::<Vec<_>>();
-    named.into_iter().chain(homes).chain(on_path).find(|p| p.is_file())
+    named.into_iter().chain(homes).chain([on_path(Path::new("nvcc"))]).find(|p| p.is_file())
 }
 
 /// The generations to compile for, as in 80, 90, 100.
@@ -157,57 +262,37 @@ fn known_archs(nvcc: &Path) -> Vec<u32> {
     wanted
 }
 
-type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
+/// Cargo's permission to keep processors busy beyond the one that a build script has anyway.
+struct Tokens(Option<jobserver::Client>);
 
-/// Compiles, as many files side by side as cargo gives jobs.
-fn side_by_side(jobs: Vec<Job<'_>>) {
-    let workers = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1).clamp(1, jobs.len().max(1));
-    let next = Mutex::new(jobs.into_iter());
-    std::thread::scope(|s| {
-        for _ in 0..workers {
-            s.spawn(|| {
-                loop {
-                    let job = next.lock().expect("no thread panics with it").next();
-                    let Some(job) = job else { break };
-                    job();
-                }
-            });
-        }
-    });
+impl Tokens {
+    /// Returns a token if one is free at once. A jobserver that cannot say so gives none: the build is slower, and never too wide.
+    fn try_one(&self) -> Option<jobserver::Acquired> {
+        self.0.as_ref()?.try_acquire().ok().flatten()
+    }
 }
 
-/// Compiles a source to a fat binary.
-fn compile_for_gpu(nvcc: &Path, source: &Path, include: &Path, archs: &[u32], fatbin: &Path) {
-    let mut command = Command::new(nvcc);
-    command.args([
-        "-std=c++17",
-        "-O3",
-        "-lineinfo",
-        "--fatbin",
-        "-Xfatbin",
-        "-compress-all",
-        "-Werror",
-        "all-warnings",
-    ]);
-    command.arg("-I").arg(include);
-    if checked_everywhere() {
-        command.arg("-DWB_CHECKED=1");
-    }
-    for a in archs {
-        command.arg("-gencode").arg(format!("arch=compute_{a},code=sm_{a}"));
-    }
-    let newest = archs.iter().max().expect("not empty");
-    command.arg("-gencode").arg(format!("arch=compute_{newest},code=compute_{newest}"));
-    // Two generations at a time: so the last file keeps more than one processor busy.
-    command.args(["--threads", "2"]);
-    command.arg("-o").arg(fatbin).arg(source);
-    let output = command.output().unwrap_or_else(|e| panic!("{} cannot be run: {e}", nvcc.display()));
-    assert!(
-        output.status.success(),
-        "{} failed on {}:\n{}{}",
-        nvcc.display(),
-        source.display(),
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+/// Compiles, as many files at a time as cargo gives tokens, and one more.
+fn side_by_side(tokens: &Tokens, units: Vec<Unit>) {
+    let next = Mutex::new(units.into_iter());
+    let take = || next.lock().expect("no thread panics with it").next();
+    thread::scope(|s| {
+        s.spawn(|| {
+            while next.lock().expect("no thread panics with it").len() > 0 {
+                let Some(token) = tokens.try_one() else {
+                    thread::sleep(Duration::from_millis(20));
+                    continue;
+                };
+                s.spawn(|| {
+                    let _held = token;
+                    while let Some(unit) = take() {
+                        unit.compile(tokens);
+                    }
+                });
+            }
+        });
+        while let Some(unit) = take() {
+            unit.compile(tokens);
+        }
+    });
 }

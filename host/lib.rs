@@ -19,10 +19,12 @@
 //! | [`cuda`] | the CUDA driver calls that are used, as `Result`s |
 //! | [`pci`] | PCI functions: addresses, properties, users, drivers |
 //! | [`wire`] | bytes that a device reads or writes |
+//! | [`destination`] | files that results are written to; stands on nothing |
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
 //! | `this_host` | which host this is, by which addresses it is reached, what memory it has free, and whether another process is on it; stands on nothing |
 //! | [`suggest`] | the word that somebody may have meant; stands on nothing |
+//! | [`processors`] | how many processors the program counts on; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.
@@ -34,6 +36,7 @@ extern crate self as warpbell;
 
 pub mod bench;
 pub mod cuda;
+pub mod destination;
 pub mod doctor;
 pub mod engine;
 pub mod graph;
@@ -41,6 +44,7 @@ mod handshake;
 pub mod memory;
 pub mod nvme;
 pub mod pci;
+pub mod processors;
 mod random;
 pub mod rdma;
 pub mod shmem;
@@ -48,6 +52,9 @@ pub mod soft;
 pub mod storage;
 pub mod suggest;
 mod this_host;
+#[cfg(test)]
+#[path = "../tests/common/tree.rs"]
+mod tree;
 pub mod units;
 pub mod wire;
 

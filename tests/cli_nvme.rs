@@ -1,13 +1,16 @@
 //! `warpbell nvme` as people and scripts use it, on the software controller and on QEMU's.
 #![cfg(feature = "cli")]
 
+#[path = "common/tree.rs"]
+mod tree;
+
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
 fn warpbell(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    let mut command = Command::new(tree::program());
     command.arg("nvme").args(args).env_remove("RUST_LOG");
     command.output().unwrap()
 }

@@ -1,11 +1,14 @@
 //! `warpbell bench rdma` as its users run it, on CPU engines over the software NIC.
 #![cfg(feature = "cli")]
 
+#[path = "common/tree.rs"]
+mod tree;
+
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
 fn warpbell() -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    let mut c = Command::new(tree::program());
     for variable in ["WARPBELL_TRANSPORT", "WARPBELL_SOFT_NIC", "WARPBELL_SECRET", "WARPBELL_SECRET_FILE"] {
         c.env_remove(variable);
     }
@@ -111,9 +114,11 @@ fn the_report_has_what_the_table_has() {
 #[test]
 fn two_processes_measure_with_each_other() {
     let args = ["write_lat", "-n", "50", "-s", "64"];
-    let program = env!("CARGO_BIN_EXE_warpbell");
+    let program = tree::program();
     let o = warpbell()
-        .args(["run", "-n", "2", "--no-prefix", "--", program, "bench", "rdma"])
+        .args(["run", "-n", "2", "--no-prefix", "--"])
+        .arg(program)
+        .args(["bench", "rdma"])
         .args(args)
         .args(SMALL)
         .output()
@@ -127,8 +132,11 @@ fn two_processes_measure_with_each_other() {
 
 #[test]
 fn a_server_and_a_client_as_with_perftest() {
-    // A port that is free now.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    // No other program gets the port while a socket that does not listen is bound to it.
+    let reserved = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    reserved.set_reuse_address(true).unwrap();
+    reserved.bind(&std::net::SocketAddr::from(([0, 0, 0, 0], 0)).into()).unwrap();
+    let port = reserved.local_addr().unwrap().as_socket().unwrap().port().to_string();
     let side = |more: &[&str]| {
         let mut c = warpbell();
         c.env("WARPBELL_SECRET", "of this test alone, and long enough for it");

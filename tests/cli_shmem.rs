@@ -1,11 +1,14 @@
 //! `warpbell bench shmem` as its users run it, on CPU engines.
 #![cfg(feature = "cli")]
 
+#[path = "common/tree.rs"]
+mod tree;
+
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
 fn bench(args: &[&str]) -> Output {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    let mut c = Command::new(tree::program());
     c.args(["bench", "shmem"]).args(args).args(["--engine", "cpu"]).stdin(Stdio::null()).output().unwrap()
 }
 

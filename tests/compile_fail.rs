@@ -1,9 +1,13 @@
 //! What is lent to a running kernel cannot be closed, dropped or changed: the compiler refuses it. Each program of `tests/compile_fail`
 //! is compiled against the library of this very build, and has to be refused with what the file beside it says.
 
+#[path = "common/tree.rs"]
+mod tree;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tree::root;
 
 /// Whether this build has the default features, and which others.
 const DEFAULT: bool = cfg!(all(feature = "cli", feature = "cuda-12080"));
@@ -13,14 +17,9 @@ const FEATURES: &[(&str, bool)] = &[
     ("cuda-12080", cfg!(feature = "cuda-12080") && !DEFAULT),
     ("cuda-13000", cfg!(feature = "cuda-13000")),
     ("cuda-toolkit", cfg!(feature = "cuda-toolkit")),
-    ("rdma", cfg!(feature = "rdma")),
     ("require-cuda", cfg!(feature = "require-cuda")),
     ("checked", cfg!(feature = "checked")),
 ];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// The program that a variable names, or one on the path.
 fn program(variable: &str, otherwise: &str) -> Command {

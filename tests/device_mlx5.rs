@@ -1,9 +1,5 @@
 //! mlx5 entries as the device library builds and reads them, against those of the host and against golden bytes: byte for byte, on CPU
-//! threads at each warp width, and on a GPU where `MLX5_ENTRIES_FATBIN` names the image of `device/mlx5_entries.cu`, which is made by
-//!
-//! ```text
-//! nvcc -std=c++17 -O3 --fatbin -arch=sm_90 -I kernels/include -o mlx5_entries.fatbin tests/device/mlx5_entries.cu
-//! ```
+//! threads at each warp width, and on a GPU with the image of `device/mlx5_entries.cu` that `MLX5_ENTRIES_FATBIN` names.
 
 #[allow(dead_code)]
 #[path = "device/harness.rs"]
@@ -14,6 +10,8 @@ mod mlx5 {
     pub mod drawn;
     pub mod engine;
 }
+#[path = "common/tree.rs"]
+mod tree;
 #[allow(dead_code)]
 #[path = "../host/wire/mlx5/vectors.rs"]
 mod vectors;
@@ -57,12 +55,10 @@ fn cpu_threads_build_and_read_what_the_host_does() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn a_gpu_builds_and_reads_what_the_host_does() {
-    let Some(fatbin) = std::env::var_os(FATBIN) else {
-        println!("SKIP: {FATBIN} names no image of tests/device/mlx5_entries.cu");
-        return;
-    };
-    let engine = engine::gpu_engine(fatbin.as_ref());
+    let (_, fatbin) = image::gpu_image(FATBIN, "mlx5_entries.cu", &[]);
+    let engine = engine::gpu_engine(&fatbin);
     let (entries, questions) = engine::check(&engine, &all()).unwrap_or_else(|e| panic!("{engine}: {e}"));
     println!("{engine}: {entries} entries, {questions} questions");
 }

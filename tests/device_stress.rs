@@ -1,18 +1,22 @@
-//! The device library under stress: each program of `tests/device` at each warp width, plain and under ThreadSanitizer. One file, so that
-//! programs are compiled and run side by side, as many as there are test threads.
+//! The device library under stress: each program of `tests/device` at warp width 4, plain and under ThreadSanitizer; and, where the
+//! long tests are asked for, at each width and for longer. One file, so that programs are compiled and run side by side, as many as there
+//! are test threads.
 
 #[macro_use]
 #[path = "device/harness.rs"]
 mod harness;
+#[path = "common/tree.rs"]
+mod tree;
 
 /// The queue core.
 mod queue {
     stress_tests! { "queue_stress.cpp":
-        at_width_1: plain(1) [""],
         at_width_4: plain(4) [""],
+        under_thread_sanitizer_at_width_4: sanitized(4) [""],
+        ; long:
+        at_width_1: plain(1) [""],
         at_width_32: plain(32) [""],
         under_thread_sanitizer_at_width_1: sanitized(1) [""],
-        under_thread_sanitizer_at_width_4: sanitized(4) [""],
         under_thread_sanitizer_at_width_32: sanitized(32) [""],
     }
 }
@@ -20,11 +24,12 @@ mod queue {
 /// Send queues of RDMA adapters.
 mod send_queue {
     stress_tests! { "send_queue_stress.cpp":
-        at_width_1: plain(1) [""],
         at_width_4: plain(4) [""],
+        under_thread_sanitizer_at_width_4: sanitized(4) [""],
+        ; long:
+        at_width_1: plain(1) [""],
         at_width_32: plain(32) [""],
         under_thread_sanitizer_at_width_1: sanitized(1) [""],
-        under_thread_sanitizer_at_width_4: sanitized(4) [""],
         under_thread_sanitizer_at_width_32: sanitized(32) [""],
     }
 }
@@ -32,6 +37,9 @@ mod send_queue {
 /// The page cache and the array. Arguments: how long the program goes on (lanes are threads: 32 of them are slow on two cores).
 mod cache {
     stress_tests! { "cache_stress.cpp":
+        briefly_at_width_4: plain(4) ["1"],
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
+        ; long:
         at_width_1: plain(1) ["8"],
         at_width_4: plain(4) ["6"],
         at_width_32: plain(32) ["2"],
@@ -45,18 +53,25 @@ mod cache {
 /// completions; and some PEs one way, some the other.
 mod calls {
     stress_tests! { "shmem_stress.cpp":
+        briefly_at_width_4: plain(4) ["stores", "collapsed"],
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["both"],
+        ; long:
         at_width_1: plain(1) ["stores", "network", "flushed", "collapsed", "both"],
         at_width_4: plain(4) ["stores", "network", "flushed", "collapsed", "both"],
         at_width_32: plain(32) ["stores", "network", "flushed", "collapsed", "both"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["stores", "network", "both"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["stores", "network", "both"],
         under_thread_sanitizer_at_width_32: sanitized(32) ["stores", "network", "both"],
+        refusals_without_undefined_behaviour: defined(1) ["stores refused", "network refused", "both refused"],
     }
 }
 
 /// Collectives of teams. Arguments: by loads and stores, over adapters, or some members one way and some the other; and how long.
 mod collectives {
     stress_tests! { "collective_stress.cpp":
+        briefly_at_width_4: plain(4) ["stores 1", "network 1"],
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["both 1"],
+        ; long:
         at_width_1: plain(1) ["stores 4", "network 4", "both 4"],
         at_width_4: plain(4) ["stores 2", "network 2", "both 2"],
         at_width_32: plain(32) ["stores 1", "network 1", "both 1"],
@@ -70,6 +85,9 @@ mod collectives {
 /// other test of the algorithms runs.
 mod graph {
     stress_tests! { "graph_stress.cpp":
+        briefly_at_width_4: plain(4) ["300"],
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["100"],
+        ; long:
         at_width_4: plain(4) ["3000"],
         at_width_32: plain(32) ["40"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["3000"],
@@ -80,6 +98,9 @@ mod graph {
 /// Searches dealt out to several PEs. Arguments: vertices.
 mod partitioned {
     stress_tests! { "partition_stress.cpp":
+        briefly_at_width_4: plain(4) ["150"],
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["60"],
+        ; long:
         at_width_1: plain(1) ["2400"],
         at_width_4: plain(4) ["600"],
         at_width_32: plain(32) ["36"],

@@ -5,6 +5,9 @@
 #[allow(dead_code)]
 mod recorded;
 
+#[path = "common/tree.rs"]
+mod tree;
+
 use recorded::{Device, Recorded};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -24,7 +27,7 @@ fn machine() -> Recorded {
 }
 
 fn doctor(tree: &Recorded, args: &[&str]) -> Output {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    let mut c = Command::new(tree::program());
     c.arg("doctor").arg("--root").arg(tree.root()).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
@@ -116,7 +119,7 @@ fn other_words_are_a_usage_error() {
 
 #[test]
 fn this_machine_is_looked_at_without_a_failure() {
-    let o = Command::new(env!("CARGO_BIN_EXE_warpbell")).arg("doctor").stdin(Stdio::null()).output().unwrap();
+    let o = Command::new(tree::program()).arg("doctor").stdin(Stdio::null()).output().unwrap();
     assert!(o.status.success(), "{}", text(&o.stderr));
     assert!(text(&o.stdout).contains("storage path") && text(&o.stdout).contains("network path"));
 }

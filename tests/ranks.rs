@@ -1,9 +1,13 @@
 //! Ranks that meet, do not come, or are gone, as threads and as processes: what the others see of it.
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+mod children;
+#[path = "common/tree.rs"]
+mod tree;
+
+use children::{Child, Meeting};
+use std::io::Write;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use warpbell::args;
 use warpbell::engine::{Engine, Grid, RunError};
@@ -59,8 +63,9 @@ fn say(text: &str) {
 
 /// Not a test by itself: what the processes that the tests start do.
 #[test]
+#[ignore = "another test starts it as a process"]
 fn a_rank() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let role = std::env::var(ROLE).expect("a role, which the test that starts it sets");
     let failed = match rank(&role) {
         Ok(()) => std::process::exit(0),
         Err(e) => e.to_string(),
@@ -184,7 +189,8 @@ fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut c = Command::new(program);
     let launchers = ["WARPBELL_", "OMPI_", "PMI", "MPI_", "MV2_", "SLURM_", "RANK", "WORLD_SIZE"];
     for (name, _) in std::env::vars_os() {
-        if launchers.iter().any(|l| name.to_string_lossy().starts_with(l)) {
+        let name = name.to_string_lossy().into_owned();
+        if name != warpbell::processors::VARIABLE && launchers.iter().any(|l| name.starts_with(l)) {
             c.env_remove(name);
         }
     }
@@ -193,21 +199,25 @@ fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 fn this_program() -> Command {
     let mut c = command(std::env::current_exe().unwrap());
-    c.args(["--exact", "a_rank", "--nocapture"]);
+    c.args(["--exact", "a_rank", "--ignored", "--nocapture"]);
     c
 }
 
 /// A process of this test.
 fn start(mut command: Command, role: &str) -> Child {
-    command.env(ROLE, role).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    command.env(ROLE, role);
+    Child::start(command)
 }
 
-/// A rank that some launcher started, with its variables; `store` is rank 0's.
-fn by_hand(role: &str, rank: usize, size: usize, store: &str, more: &[(&str, &str)]) -> Child {
+/// A rank that some launcher started, with its variables.
+fn by_hand(role: &str, rank: usize, size: usize, meeting: &Meeting, more: &[(&str, &str)]) -> Child {
     let mut c = this_program();
     c.env("OMPI_COMM_WORLD_RANK", rank.to_string()).env("OMPI_COMM_WORLD_SIZE", size.to_string());
-    c.env("WARPBELL_STORE", store).env("WARPBELL_SECRET", SECRET);
-    c.envs(more.iter().copied());
+    c.env("WARPBELL_STORE", meeting.store()).env("WARPBELL_SECRET", SECRET);
+    c.env("WARPBELL_TIMEOUT", format!("{}s", LONG.as_secs())).envs(more.iter().copied());
+    if rank == 0 {
+        meeting.hand_to(&mut c);
+    }
     start(c, role)
 }
 
@@ -217,26 +227,16 @@ fn under_run(role: &str, size: usize) -> Child {
 }
 
 fn under_run_with(role: &str, size: usize, more: &[(&str, &str)]) -> Child {
-    let mut c = command(env!("CARGO_BIN_EXE_warpbell"));
+    let mut c = command(tree::program());
     c.args(["run", "-n", &size.to_string(), "--"]).arg(std::env::current_exe().unwrap());
-    c.args(["--exact", "a_rank", "--nocapture"]).envs(more.iter().copied());
+    c.args(["--exact", "a_rank", "--ignored", "--nocapture"]).envs(more.iter().copied());
     start(c, role)
 }
 
-fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 /// The process that a line `pid N` names.
-fn said_pid(out: &mut impl BufRead) -> i32 {
-    let mut line = String::new();
-    while out.read_line(&mut line).unwrap() > 0 {
-        if let Some((_, pid)) = line.split_once("pid ") {
-            return pid.trim().parse().unwrap();
-        }
-        line.clear();
-    }
-    panic!("no line names a process");
+#[track_caller]
+fn said_pid(child: &mut Child) -> i32 {
+    child.until(LONG, |line| line.split_once("pid ").and_then(|(_, pid)| pid.trim().parse().ok()))
 }
 
 fn kill(pid: i32) {
@@ -245,9 +245,10 @@ fn kill(pid: i32) {
 }
 
 /// Exit code and what was said on both streams.
+#[track_caller]
 fn finish(child: Child) -> (Option<i32>, String) {
-    let o = child.wait_with_output().unwrap();
-    (o.status.code(), format!("{}{}", String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr)))
+    let (status, said) = child.finish(LONG);
+    (status.code(), said)
 }
 
 #[track_caller]
@@ -259,15 +260,15 @@ fn mentions(text: &str, words: &[&str]) {
 
 #[test]
 fn processes_meet_at_the_store_of_rank_0() {
-    let store = free_port();
+    let meeting = Meeting::new();
     // The first to come has to wait for rank 0.
-    let ranks = [2, 1, 0].map(|rank| by_hand("meet", rank, 3, &store, &[]));
+    let ranks = [2, 1, 0].map(|rank| by_hand("meet", rank, 3, &meeting, &[]));
     for rank in ranks {
         let (code, text) = finish(rank);
         assert_eq!(code, Some(0), "{text}");
-        mentions(&text, &[&format!("all: <0><1><2> via Open MPI, store {store}")]);
+        mentions(&text, &[&format!("all: <0><1><2> via Open MPI, store {}", meeting.store())]);
     }
-    mentions(&finish(by_hand("meet", 0, 1, &store, &[])).1, &["alone"]);
+    mentions(&finish(by_hand("meet", 0, 1, &meeting, &[])).1, &["alone"]);
 }
 
 #[test]
@@ -283,8 +284,8 @@ fn processes_meet_under_run() {
 
 #[test]
 fn worlds_may_follow_each_other_at_the_store_of_rank_0() {
-    let store = free_port();
-    let ranks: Vec<_> = (0..3).map(|rank| by_hand("twice", rank, 3, &store, &[])).collect();
+    let meeting = Meeting::new();
+    let ranks: Vec<_> = (0..3).map(|rank| by_hand("twice", rank, 3, &meeting, &[])).collect();
     for rank in ranks {
         let (code, text) = finish(rank);
         assert_eq!(code, Some(0), "{text}");
@@ -293,20 +294,21 @@ fn worlds_may_follow_each_other_at_the_store_of_rank_0() {
 
 #[test]
 fn a_wrong_secret_is_said_on_both_sides() {
-    let store = free_port();
-    let zero = by_hand("meet", 0, 2, &store, &[("WARPBELL_TIMEOUT", "2s")]);
-    let one = by_hand("meet", 1, 2, &store, &[("WARPBELL_SECRET", "0123456789abcdef")]);
+    let meeting = Meeting::new();
+    // First: it waits at the socket, so that rank 0 has met it long before it gives up.
+    let one = by_hand("meet", 1, 2, &meeting, &[("WARPBELL_SECRET", "0123456789abcdef")]);
+    let zero = by_hand("meet", 0, 2, &meeting, &[("WARPBELL_TIMEOUT", "4s")]);
     let (code, text) = finish(one);
     assert_eq!(code, Some(1));
-    mentions(&text, &["rank 1 and the store at", &store, "different secrets"]);
+    mentions(&text, &["rank 1 and the store at", &meeting.store(), "different secrets"]);
     let (code, text) = finish(zero);
     assert_eq!(code, Some(1));
-    mentions(&text, &["waited 2s for rank 1", "127.0.0.1 (another secret)"]);
+    mentions(&text, &["waited 4s for rank 1", "127.0.0.1 (another secret)"]);
 }
 
 #[test]
 fn what_is_missing_is_said_at_once() {
-    let store = free_port();
+    let meeting = Meeting::new();
     let bare = || {
         let mut c = this_program();
         c.env("PMI_RANK", "0").env("PMI_SIZE", "2");
@@ -318,42 +320,44 @@ fn what_is_missing_is_said_at_once() {
     with_secret.env("WARPBELL_SECRET", SECRET);
     let (_, text) = finish(start(with_secret, "meet"));
     mentions(&text, &["failed: PMI does not say where ranks meet", "WARPBELL_STORE=host:port"]);
-    let (_, text) = finish(by_hand("meet", 2, 2, &store, &[]));
+    let (_, text) = finish(by_hand("meet", 2, 2, &meeting, &[]));
     mentions(&text, &["OMPI_COMM_WORLD_RANK is `2`"]);
 }
 
 #[test]
 fn a_port_in_use_is_said_at_once() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let store = taken.local_addr().unwrap().to_string();
-    let (code, text) = finish(by_hand("meet", 0, 2, &store, &[]));
-    assert_eq!(code, Some(1));
-    mentions(&text, &["rank 0 cannot listen at", &store, "in use", "WARPBELL_STORE"]);
+    let taken = Meeting::new();
+    let mut zero = this_program();
+    zero.env("WARPBELL_RANK", "0").env("WARPBELL_SIZE", "2");
+    zero.env("WARPBELL_STORE", taken.store()).env("WARPBELL_SECRET", SECRET);
+    let (code, text) = finish(start(zero, "meet"));
+    assert_eq!(code, Some(1), "{text}");
+    mentions(&text, &["rank 0 cannot listen at", &taken.store(), "in use", "WARPBELL_STORE"]);
 }
 
 #[test]
 fn a_rank_that_is_missing_is_named_by_all() {
-    let store = free_port();
-    let brief = [("WARPBELL_TIMEOUT", "1s")];
-    let ranks = [0, 1].map(|rank| by_hand("meet", rank, 3, &store, &brief));
+    let meeting = Meeting::new();
+    let brief = [("WARPBELL_TIMEOUT", "3s")];
+    let ranks = [0, 1].map(|rank| by_hand("meet", rank, 3, &meeting, &brief));
     for (me, rank) in ranks.into_iter().enumerate() {
         let (code, text) = finish(rank);
         assert_eq!(code, Some(1));
         // One may give up a moment before the other, which then hears it.
-        let waited = text.contains(&format!("rank {me} of 3 waited 1s for rank 2"));
+        let waited = text.contains(&format!("rank {me} of 3 waited 3s for rank 2"));
         assert!(waited || text.contains("it gave up waiting for rank 2"), "{text}");
     }
 }
 
 #[test]
 fn who_is_killed_while_others_wait_is_named() {
-    let store = free_port();
-    let mut ranks: Vec<_> = (0..3).map(|rank| by_hand("wait", rank, 3, &store, &[])).collect();
+    let meeting = Meeting::new();
+    let mut ranks: Vec<_> = (0..3).map(|rank| by_hand("wait", rank, 3, &meeting, &[])).collect();
     let mut victim = ranks.pop().unwrap();
-    let pid = said_pid(&mut BufReader::new(victim.stdout.take().unwrap()));
+    said_pid(&mut victim);
     let start = Instant::now();
-    kill(pid);
-    victim.wait().unwrap();
+    victim.kill();
+    victim.finish(LONG);
     for rank in ranks {
         let (code, text) = finish(rank);
         assert_eq!(code, Some(1));
@@ -386,35 +390,27 @@ fn who_is_killed_is_named_over_software_nics_too() {
 #[track_caller]
 fn killed_in_a_barrier(more: &[(&str, &str)]) {
     let mut run = under_run_with("barrier", 3, more);
-    let mut out = BufReader::new(run.stdout.take().unwrap());
-    kill(said_pid(&mut out));
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut out, &mut text).unwrap();
-    let (code, err) = finish(run);
-    assert_eq!(code, Some(137), "{text}{err}");
+    kill(said_pid(&mut run));
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(137), "{text}");
     for rank in 0..2 {
         let words = format!("[{rank}] failed: kernel `wb_shmem_barrier` was stopped: rank 2 is gone: connection ");
         // One that had not begun to wait yet hears of it before it starts.
         let before = format!("[{rank}] failed: this engine starts no more kernels: rank 2 is gone: connection ");
         assert!(text.contains(&words) || text.contains(&before), "{text}");
     }
-    mentions(&err, &["error: rank 2 was ended by SIGKILL"]);
+    mentions(&text, &["error: rank 2 was ended by SIGKILL"]);
 }
 
 #[test]
 fn a_world_that_ends_by_a_panic_is_lost_to_the_others() {
     let mut run = under_run("panic", 2);
-    let mut out = BufReader::new(run.stdout.take().unwrap());
-    said_pid(&mut out);
-    let mut line = String::new();
-    while !line.contains("rank 1 is gone") {
-        line.clear();
-        assert!(out.read_line(&mut line).unwrap() > 0);
-    }
+    said_pid(&mut run);
+    let line = run.until(LONG, |line| line.contains("rank 1 is gone").then(|| line.to_owned()));
     mentions(&line, &["[0] failed: "]);
     // The launcher ends the one that goes on.
-    std::io::Read::read_to_string(&mut out, &mut line).unwrap();
-    assert_eq!(finish(run).0, Some(1));
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(1), "{text}");
 }
 
 #[test]
@@ -430,10 +426,10 @@ fn calls_work_over_software_nics() {
 /// The one that waits has no part in what fails, and hears of it through the store.
 #[test]
 fn who_waits_hears_of_a_connection_that_failed_and_it_can_be_mended() {
-    let store = free_port();
+    let meeting = Meeting::new();
     let one = |rank: usize| {
         let options = if rank == 1 { "fault=syndrome:0x15@nth:1+op:masked-swap+queue:0" } else { "" };
-        by_hand("recover", rank, 2, &store, &[("WARPBELL_TRANSPORT", "soft"), ("WARPBELL_SOFT_NIC", options)])
+        by_hand("recover", rank, 2, &meeting, &[("WARPBELL_TRANSPORT", "soft"), ("WARPBELL_SOFT_NIC", options)])
     };
     let [(zero, waits), (one, signals)] = [0, 1].map(one).map(finish);
     assert_eq!((zero, one), (Some(0), Some(0)), "{waits}{signals}");
@@ -452,10 +448,10 @@ fn who_waits_hears_of_a_connection_that_failed_and_it_can_be_mended() {
 /// Ranks 0 and 1 on one host, rank 2 on another, as far as they know.
 #[test]
 fn ranks_of_two_hosts_meet_over_tcp() {
-    let store = free_port();
+    let meeting = Meeting::new();
     let one = |rank: usize| {
         let host = if rank < 2 { "one" } else { "two" };
-        by_hand("calls", rank, 3, &store, &[("WARPBELL_HOST_ID", host), ("WARPBELL_SOFT_NIC", "tcp")])
+        by_hand("calls", rank, 3, &meeting, &[("WARPBELL_HOST_ID", host), ("WARPBELL_SOFT_NIC", "tcp")])
     };
     for rank in [0, 1, 2].map(one) {
         let (code, text) = finish(rank);
@@ -470,10 +466,10 @@ fn a_transport_that_one_rank_lacks_is_said_by_all() {
     let (code, text) = finish(under_run_with("calls", 2, &[("WARPBELL_TRANSPORT", "carrier-pigeon")]));
     assert_eq!(code, Some(1), "{text}");
     mentions(&text, &["WARPBELL_TRANSPORT: `carrier-pigeon` is no transport"]);
-    let store = free_port();
+    let meeting = Meeting::new();
     let one = |rank: usize| {
         let transport = if rank == 0 { "soft" } else { "peer" };
-        by_hand("calls", rank, 2, &store, &[("WARPBELL_TRANSPORT", transport)])
+        by_hand("calls", rank, 2, &meeting, &[("WARPBELL_TRANSPORT", transport)])
     };
     for rank in [0, 1].map(one) {
         let (code, text) = finish(rank);

@@ -1,6 +1,7 @@
 //! What the README shows is what there is.
 
-use std::path::Path;
+#[path = "common/tree.rs"]
+mod tree;
 
 const README: &str = include_str!("../README.md");
 
@@ -12,7 +13,7 @@ fn blocks(language: &str) -> Vec<&'static str> {
 
 #[track_caller]
 fn stands_in(block: &str, file: &str) {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    let text = std::fs::read_to_string(tree::root().join(file)).unwrap();
     assert!(text.contains(block), "README.md shows something else than {file}:\n{block}");
 }
 
@@ -37,6 +38,6 @@ fn its_links_lead_somewhere() {
     let prose = README.split("```").step_by(2);
     let targets = prose.flat_map(|p| p.split("](").skip(1)).filter_map(|rest| rest.split(')').next());
     for target in targets.filter(|t| !t.starts_with("http")) {
-        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(target).exists(), "{target}");
+        assert!(tree::root().join(target).exists(), "{target}");
     }
 }

@@ -1,6 +1,9 @@
 //! `warpbell run` as its users run it.
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
+#[path = "common/tree.rs"]
+mod tree;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +13,7 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(60);
 
 fn command(options: &[&str], script: &str) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    let mut c = Command::new(tree::program());
     c.arg("run").args(options).args(["--", "sh", "-c", script]).stdin(Stdio::null());
     let heed_interrupts = || {
         // SAFETY: a system call with values, which may be made between fork and exec.
@@ -152,7 +155,7 @@ fn the_status_is_that_of_the_rank_that_failed() {
 #[test]
 fn what_cannot_be_run_is_said_before_anything_runs() {
     let usage = |arguments: &[&str]| {
-        let o = Command::new(env!("CARGO_BIN_EXE_warpbell")).arg("run").args(arguments).output().unwrap();
+        let o = Command::new(tree::program()).arg("run").args(arguments).output().unwrap();
         assert_eq!(o.status.code(), Some(2), "{arguments:?}");
         text(&o.stderr)
     };

@@ -1,9 +1,10 @@
 //! Worlds of processes: every rank is this program again, started by the test with its scene and its rank.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+mod children;
+
+use children::{Child, Meeting};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use warpbell::args;
 use warpbell::cuda::DeviceInfo;
@@ -107,8 +108,9 @@ impl Me {
 
 /// Not a test by itself: what a rank does.
 #[test]
+#[ignore = "another test starts it as a process"]
 fn rank() {
-    let Some((scene, me)) = Me::from_environment() else { return };
+    let (scene, me) = Me::from_environment().expect("the scene and the rank, which the test that starts it sets");
     match scene.as_str() {
         "ring" => ring(&me.builder().build().unwrap()),
         "ring in host memory" => {
@@ -225,30 +227,32 @@ fn play(scene: &str, engine: &str, size: usize) -> Vec<String> {
 /// What ranks printed that all end well.
 fn all_well(ranks: Vec<Child>, scene: &str) -> Vec<String> {
     let size = ranks.len();
-    let outputs: Vec<Output> = ranks.into_iter().map(|r| r.wait_with_output().unwrap()).collect();
-    for (rank, o) in outputs.iter().enumerate() {
-        let (out, err) = (String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr));
-        assert!(o.status.success(), "`{scene}`, rank {rank} of {size}: {}\n{out}\n{err}", o.status);
-    }
-    outputs.into_iter().map(|o| String::from_utf8(o.stdout).unwrap()).collect()
+    let ended: Vec<_> = ranks.into_iter().map(|r| r.finish(LONG)).collect();
+    let all = || ended.iter().map(|(status, said)| format!("{status}\n{said}")).collect::<Vec<_>>().join("\n\n");
+    assert!(ended.iter().all(|(status, _)| status.success()), "`{scene}`, {size} ranks:\n{}", all());
+    ended.into_iter().map(|(_, said)| said).collect()
 }
 
 fn start(scene: &str, engine: &str, rank: usize, size: usize, folder: &Path) -> Child {
-    command(scene, engine, rank, size, folder).spawn().unwrap()
+    Child::start(command(scene, engine, rank, size, folder))
 }
 
 /// The ranks of a scene that meet at a store, as a launcher starts them.
 fn launch(scene: &str, engine: &str, ranks: std::ops::Range<usize>, size: usize, more: &[(&str, &str)]) -> Vec<Child> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let meeting = Meeting::new();
     let one = |rank: usize| {
-        command(scene, engine, rank, size, Path::new("/nonexistent"))
+        let mut command = command(scene, engine, rank, size, Path::new("/nonexistent"));
+        command
             .env("WARPBELL_RANK", rank.to_string())
             .env("WARPBELL_SIZE", size.to_string())
-            .env("WARPBELL_STORE", format!("127.0.0.1:{port}"))
+            .env("WARPBELL_STORE", meeting.store())
             .env("WARPBELL_SECRET", "a secret of these tests that is long enough")
-            .envs(more.iter().copied())
-            .spawn()
-            .unwrap()
+            .env("WARPBELL_TIMEOUT", format!("{}s", LONG.as_secs()))
+            .envs(more.iter().copied());
+        if rank == 0 {
+            meeting.hand_to(&mut command);
+        }
+        Child::start(command)
     };
     ranks.map(one).collect()
 }
@@ -256,41 +260,35 @@ fn launch(scene: &str, engine: &str, ranks: std::ops::Range<usize>, size: usize,
 fn command(scene: &str, engine: &str, rank: usize, size: usize, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["rank", "--exact", "--nocapture", "--test-threads=1"])
+        .args(["rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env("WORLD_TEST_SCENE", scene)
         .env("WORLD_TEST_ENGINE", engine)
         .env("WORLD_TEST_RANK", rank.to_string())
         .env("WORLD_TEST_SIZE", size.to_string())
-        .env("WORLD_TEST_FOLDER", folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .env("WORLD_TEST_FOLDER", folder);
     command
 }
 
 /// Kills the last rank as soon as all wait, and answers what the others printed.
 fn kill_the_last(engine: &str, size: usize) -> Vec<String> {
     let mut ranks = launch("killed", engine, 0..size, size, &[]);
-    let mut lines: Vec<_> = ranks.iter_mut().map(|r| BufReader::new(r.stdout.take().unwrap()).lines()).collect();
-    for (rank, lines) in lines.iter_mut().enumerate() {
-        assert!(lines.any(|l| l.unwrap().contains(WAITING)), "rank {rank} ended before it waited");
+    for rank in &mut ranks {
+        rank.until(LONG, |line| line.contains(WAITING).then_some(()));
     }
-    let victim = ranks.last_mut().unwrap();
-    // `Child::kill` is SIGKILL.
-    victim.kill().unwrap();
+    let mut victim = ranks.pop().expect("a world has a rank");
+    // SIGKILL.
+    victim.kill();
     let killed = Instant::now();
-    let printed: Vec<String> =
-        lines.into_iter().map(|l| l.map(Result::unwrap).collect::<Vec<_>>().join("\n")).collect();
-    for (rank, mut child) in ranks.into_iter().enumerate() {
-        assert_eq!(child.wait().unwrap().success(), rank + 1 < size, "rank {rank}: {}", printed[rank]);
-    }
-    assert!(killed.elapsed() < LONG, "not by the deadline of the kernels");
-    printed[..size - 1].to_vec()
+    let (_, said) = victim.finish(LONG);
+    let printed = all_well(ranks, "killed");
+    assert!(killed.elapsed() < LONG, "not by the deadline of the kernels; the one that was killed said:\n{said}");
+    printed
 }
 
-/// GPUs that kernels run on: none without a driver, or an image for them.
+/// Returns how many GPUs there are; fails the test where no kernel runs on one.
 fn gpus() -> usize {
-    if Engine::gpu(0).is_ok() { DeviceInfo::all().map_or(0, |all| all.len()) } else { 0 }
+    Engine::gpu(0).expect("a GPU, and an image for it");
+    DeviceInfo::all().expect("the driver's list of GPUs").len()
 }
 
 #[test]
@@ -355,11 +353,9 @@ fn a_killed_rank_ends_the_kernels_of_the_others() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn processes_on_gpus_reach_each_other() {
     let gpus = gpus();
-    if gpus == 0 {
-        return;
-    }
     // One rank on each GPU, and two.
     for n in [gpus, 2 * gpus] {
         for scene in ["ring", "ring in device memory", "ring in host memory"] {
@@ -375,11 +371,9 @@ fn processes_on_gpus_reach_each_other() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn threads_on_gpus_reach_each_other() {
     let gpus = gpus();
-    if gpus == 0 {
-        return;
-    }
     for n in [1, gpus, 2 * gpus] {
         let engines = (0..n).map(|i| Engine::gpu(i % gpus).unwrap()).collect();
         let worlds = World::local_on(engines, 8 << 20).unwrap();
@@ -392,10 +386,8 @@ fn threads_on_gpus_reach_each_other() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn gpus_and_cpu_threads_meet_in_host_memory() {
-    if gpus() == 0 {
-        return;
-    }
     let worlds = World::local_on(vec![Engine::gpu(0).unwrap(), Engine::cpu().unwrap()], 8 << 20).unwrap();
     assert!(worlds.iter().all(|w| w.path().link == Link::HostMemory));
     std::thread::scope(|s| {

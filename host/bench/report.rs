@@ -2,9 +2,10 @@
 //!
 //! JSON keys carry their units: `_bytes`, `_ns`, `_per_s`. `schema` grows by one when a key changes its meaning or goes away.
 
+use crate::destination::{Destination, DestinationError};
 use crate::engine::Engine;
+use crate::processors;
 use serde::Serialize;
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,46 +37,16 @@ impl<C: Serialize, R: Serialize> Report<C, R> {
     }
 }
 
-/// Writes JSON: to standard output for `-`, or to a file that appears whole or not at all.
-pub fn write_json(value: &impl Serialize, to: &Path) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(value)?;
-    text.push(b'\n');
-    if to == Path::new("-") {
-        let mut out = io::stdout().lock();
-        out.write_all(&text)?;
-        return out.flush();
-    }
-    write_whole(to, |out| out.write_all(&text))
-}
-
-/// Writes a file that appears whole or not at all: into a temporary file beside it, which then takes its name.
+/// Writes JSON: to standard output for `-`, or where [`Destination`] leads.
 ///
-/// A device such as `/dev/stdout` is written as it is.
-pub fn write_whole(to: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    if std::fs::metadata(to).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
-        let mut out = io::BufWriter::new(std::fs::OpenOptions::new().write(true).open(to)?);
-        write(&mut out)?;
-        return out.flush();
-    }
-    let folder = match to.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // Temporary files are private by default; a result is as readable as any other new file.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let mut file = builder.prefix(".warpbell-").tempfile_in(folder)?;
-    {
-        let mut out = io::BufWriter::with_capacity(1 << 20, file.as_file_mut());
-        write(&mut out)?;
-        out.flush()?;
-    }
-    file.persist(to).map_err(|e| e.error)?;
-    Ok(())
+/// # Errors
+///
+/// Every variant of [`DestinationError`].
+pub fn write_json(value: &impl Serialize, to: &Path) -> Result<(), DestinationError> {
+    Destination::open(to)?.write(|out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
 }
 
 /// The machine and the program.
@@ -99,6 +70,8 @@ pub struct Environment {
     pub image_archs: &'static str,
     /// Processor cores that this process may use.
     pub cores: usize,
+    /// Processors that the program counts on: `cores`, or what `WARPBELL_PROCESSORS` says instead.
+    pub processors: usize,
     /// `linux` and so on.
     pub os: &'static str,
     /// `x86_64` and so on.
@@ -120,7 +93,8 @@ impl Environment {
             warp_width: info.warp_width,
             gpu: info.gpu,
             image_archs: env!("WARPBELL_IMAGE_ARCHS"),
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            cores: processors::of_system(),
+            processors: processors::count(),
             os: std::env::consts::OS,
             arch: std::env::consts::ARCH,
             debug_build: cfg!(debug_assertions),
@@ -182,21 +156,6 @@ mod tests {
         assert_eq!(Spread::of([]), None);
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
-    }
-
-    #[test]
-    fn a_file_appears_whole_or_not_at_all() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out");
-        let half = write_whole(&path, |o| {
-            o.write_all(b"half")?;
-            Err(io::Error::other("full"))
-        });
-        assert!(half.is_err());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        write_whole(&path, |o| o.write_all(b"whole")).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"whole");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub enum GraphCommand {
 #[derive(Args, Clone, Debug)]
 pub struct SourceArgs {
     /// Where to start: identifiers as the input has them, several with commas
-    #[arg(long, value_name = "V", value_delimiter = ',')]
+    #[arg(long, value_name = "V", value_delimiter = ',', allow_negative_numbers = true, value_parser = vertex)]
     pub source: Vec<u64>,
     /// Start from N vertices drawn with --seed among those that have edges [default: 1 when there is no --source]
     #[arg(long, value_name = "N", conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -110,7 +110,7 @@ pub struct SourceArgs {
 #[derive(Args, Clone, Debug)]
 pub struct GraphArgs {
     /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), or kron:SCALE or urand:SCALE
-    pub input: String,
+    pub input: OsString,
     /// Edges go one way, as the input has them
     #[arg(long, conflicts_with = "undirected")]
     pub directed: bool,
@@ -140,7 +140,7 @@ pub struct GraphArgs {
     /// Do not check the result against a serial computation
     #[arg(long)]
     pub no_verify: bool,
-    /// Write `ID VALUE` for every vertex to this file (of the last run)
+    /// Write `ID VALUE` for every vertex (of the last run) to this file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
@@ -279,6 +279,10 @@ pub enum Pattern {
     Randrw,
 }
 
+fn vertex(s: &str) -> Result<u64, String> {
+    s.parse().map_err(|_| format!("vertices are named as in the input, by a whole number from 0 to {}", u64::MAX))
+}
+
 fn damping(s: &str) -> Result<f64, String> {
     match s.parse::<f64>() {
         Ok(d) if (0.0..1.0).contains(&d) => Ok(d),
@@ -367,7 +371,7 @@ mod tests {
             (&["pagerank", "g", "--damping", "1"], ErrorKind::ValueValidation),
             (&["cc", "g", "--source", "1"], ErrorKind::UnknownArgument),
             (&["bfs", "g", "--cache", "lots"], ErrorKind::ValueValidation),
-            (&["bfs", "g", "--source", "-1"], ErrorKind::UnknownArgument),
+            (&["bfs", "g", "--source", "-1"], ErrorKind::ValueValidation),
             (&["bfs", "g", "--engine", "tpu"], ErrorKind::ValueValidation),
             (&["bfs"], ErrorKind::MissingRequiredArgument),
         ] {

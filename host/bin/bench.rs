@@ -36,7 +36,7 @@ const GPU_DEVICE: u64 = 1 << 30;
 const CPU_DEVICE: u64 = 64 << 20;
 
 fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.report);
+    let text = Text::beside(&args.report)?;
     let (read_percent, random) = match args.rw {
         Pattern::Read => (100, false),
         Pattern::Write => (0, false),
@@ -82,7 +82,7 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             _ => "--threads N gives the CPU engine more",
         };
         let (asked, has) = (depth.requested, depth.effective);
-        eprintln!("warning: --iodepth {asked}: {has} commands are in flight, since {reason}; {more}");
+        output::warn(format_args!("--iodepth {asked}: {has} commands are in flight, since {reason}; {more}"));
     }
     if bench.needs_fill() {
         let bar = Loading::new();
@@ -114,7 +114,7 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
 // --- the queue core ------------------------------------------------------------------------------------------------------
 
 fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.measure.report);
+    let text = Text::beside(&args.measure.report)?;
     let engine = engine::open(&args.measure.engine)?;
     let counts: Vec<u32> = match (&args.queues[..], engine.kind()) {
         ([], "gpu") => vec![1, 8, 32, 128],
@@ -157,7 +157,7 @@ const CACHE_SLACK: u64 = 4;
 const LEAST_CACHE: u64 = 1 << 20;
 
 fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.measure.report);
+    let text = Text::beside(&args.measure.report)?;
     let engine = engine::open(&args.measure.engine)?;
     let bytes = args.size.map_or(if engine.kind() == "gpu" { GPU_ARRAY } else { CPU_ARRAY }, |b| b.0);
     text.line(format_args!("# warpbell {}  bench array  engine {engine}", env!("CARGO_PKG_VERSION")))?;

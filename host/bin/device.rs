@@ -41,10 +41,10 @@ pub fn measured(
     let each = bytes.div_ceil(striped).checked_next_multiple_of(args.stripe_chunk.0.max(1)).unwrap_or(u64::MAX);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
     let volume = build(args, engine, drives, transfer)?;
-    if args.yes_destroy.is_empty() && volume.manifest().is_ok_and(|m| !m.entries().is_empty()) {
-        let name = volume.name();
+    if let Some(stored) = volume.stored()?.first() {
+        let name = stored.device.display();
         return Err(Failure::Error(format!(
-            "{name} holds stored arrays, which this would overwrite; nothing was written: name its file with --yes-destroy"
+            "{name}: it holds stored arrays, which this would overwrite; nothing was written: choose another device, or say --yes-destroy {name}"
         )));
     }
     Ok(volume)

@@ -10,7 +10,8 @@ use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
 use warpbell::bench::report::{PathReport, Report, nanoseconds};
 use warpbell::engine::Engine;
-use warpbell::graph::output::{Output, Values};
+use warpbell::graph::import::OrientationReason;
+use warpbell::graph::output::Values;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
     Bfs, BfsOptions, BfsResult, Components, ComponentsOptions, ComponentsResult, Csr, Distances, GraphError,
@@ -90,12 +91,12 @@ impl Job {
 
     fn run(&self, interrupt: &Interrupt) -> Result<(), Failure> {
         let args = &self.graph;
-        let text = Text::beside(&args.report);
+        // What cannot work is said before a device is touched.
+        let (text, output) = Text::beside_results(&args.report, args.out.as_deref())?;
         let loaded = self.load()?;
         let csr = &loaded.csr;
-        // What cannot work is said before a device is touched.
         let sources = self.sources(csr)?;
-        let output = args.out.as_deref().map(Output::create).transpose()?;
+        self.warn(csr, &sources);
         let engine = engine::open(&args.engine)?;
         text.line(format_args!("warpbell {}  engine {engine}", env!("CARGO_PKG_VERSION")))?;
         let store = self.store(&engine, csr, &text)?;
@@ -119,7 +120,7 @@ impl Job {
                     run.verification_ns = nanoseconds(started.elapsed());
                     run.verified = true;
                 }
-                text.line(format_args!("{}{run}", if sources.len() > 1 { prefix(&run) } else { String::new() }))?;
+                text.line(format_args!("{}{run}", self.prefix(&run)))?;
                 runs.push(run);
                 last = Some(outcome);
             }
@@ -128,9 +129,9 @@ impl Job {
         if let Some(s) = &summary {
             text.line(format_args!("{s}"))?;
         }
+        let _noted = interrupt.is_noted();
         if let (Some(output), Some(outcome)) = (output, &last) {
-            let _noted = interrupt.is_noted();
-            output.finish(csr.ids(), outcome.values())?;
+            output::write_values(outcome.values(), csr.ids(), output)?;
         }
         if let Some(path) = &args.report.json {
             let results = json!({ "graph": facts(&loaded), "runs": runs, "summary": summary });
@@ -141,7 +142,7 @@ impl Job {
 
     pub fn load(&self) -> Result<Loaded, Failure> {
         let args = &self.graph;
-        let input: Input = args.input.parse()?;
+        let input = Input::of(&args.input)?;
         let bar = Loading::new();
         let advance = |p| bar.advance(p);
         let mut loaded = input.load(&LoadOptions {
@@ -177,7 +178,10 @@ impl Job {
             let count = self.sources.sources.unwrap_or(1) as usize;
             let picked = teps::pick_sources(csr, count, self.graph.seed);
             if picked.is_empty() {
-                return Err(Failure::Error(format!("{} has no vertices, so there is no source", self.graph.input)));
+                let (input, vertices) = (self.graph.input.display(), grouped(csr.vertices()));
+                return Err(Failure::Error(format!(
+                    "{input}: its {vertices} vertices have no edges, so no source is drawn; name one with --source"
+                )));
             }
             return Ok(picked.into_iter().map(Some).collect());
         }
@@ -187,10 +191,26 @@ impl Job {
                     Some((low, high)) => format!("its identifiers go from {low} to {high}"),
                     None => "it has no vertices".to_owned(),
                 };
-                Failure::Error(format!("--source {id}: {} has no such vertex; {range}", self.graph.input))
+                Failure::Error(format!("--source {id}: {} has no such vertex; {range}", self.graph.input.display()))
             })
         };
         self.sources.source.iter().map(vertex).collect()
+    }
+
+    /// Warns about sources that were asked for and lead nowhere.
+    pub fn warn(&self, csr: &Csr, sources: &[Option<u64>]) {
+        let named = if self.sources.source.is_empty() { &[] } else { sources };
+        for source in named.iter().flatten().filter(|v| csr.degree(**v) == 0) {
+            let why = if csr.directed() { "no edge leaves the vertex" } else { "the vertex has no edges" };
+            let id = csr.ids().id(*source);
+            output::warn(format_args!("--source {id}: {why}, so the search reaches nothing else"));
+        }
+    }
+
+    /// A run's first words, unless there is but one source and the user named it.
+    pub fn prefix(&self, run: &GraphRun) -> String {
+        let said = self.sources.source.len() == 1;
+        run.source.filter(|_| !said).map_or_else(String::new, |s| format!("source {s}  "))
     }
 
     fn needs(&self) -> Needs {
@@ -285,20 +305,17 @@ fn distances(of: &Distances) -> verify::Distances<'_> {
     }
 }
 
-/// A run's first words where several sources take turns.
-pub fn prefix(run: &GraphRun) -> String {
-    run.source.map_or_else(String::new, |s| format!("source {s}  "))
-}
-
 /// `36,692 vertices  183,831 edges (undirected: each edge is there in both directions)  32-bit`
 pub fn shape(loaded: &Loaded) -> String {
     let (csr, summary) = (&loaded.csr, &loaded.summary);
+    let once = summary.orientation == OrientationReason::Once;
     let mut text = format!(
-        "{} vertices  {} edges ({}, {})  {}-bit",
+        "{} vertices  {} edges ({}, {}{})  {}-bit",
         grouped(csr.vertices()),
         grouped(csr.edges()),
         if csr.directed() { "directed" } else { "undirected" },
         summary.orientation,
+        if once { "; --undirected if it leads both ways" } else { "" },
         8 * csr.neighbours().width(),
     );
     if csr.weights().is_some() {
@@ -445,6 +462,17 @@ pub fn cache_bytes(args: &GraphArgs, edges: u64) -> u64 {
     }
 }
 
+/// Turns the refusal of a device that holds something else into what the user can do about it.
+pub fn occupied(e: GraphError) -> Failure {
+    match e {
+        GraphError::Occupied { ref device, .. } => {
+            let device = device.display();
+            Failure::Error(format!("{e}: choose another device, or say --yes-destroy {device}"))
+        }
+        e => e.into(),
+    }
+}
+
 impl Job {
     fn store(&self, engine: &Engine, csr: &Csr, text: &Text) -> Result<Store, Failure> {
         let args = &self.graph;
@@ -454,6 +482,7 @@ impl Job {
             Edges::Storage => {
                 let plan = GraphOnEngine::plan(csr, self.needs());
                 let volume = device::volume(&args.device, engine, &plan, args.page.page_size)?;
+                GraphOnEngine::check_volume(&volume, csr, self.needs()).map_err(occupied)?;
                 let bytes = cache_bytes(args, self.edge_bytes(csr));
                 let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page.page_size)).build()?;
                 (Placement::Storage(cache.clone()), Some(Storage { volume, cache }))
@@ -494,7 +523,7 @@ impl Job {
     fn config(&self, store: &Store) -> serde_json::Value {
         let args = &self.graph;
         let mut config = json!({
-            "input": args.input,
+            "input": args.input.to_string_lossy(),
             "seed": args.seed,
             "edges": args.edges,
             "runs": args.runs,

@@ -9,6 +9,7 @@ use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
 use warpbell::memory::Space;
 use warpbell::pci::{NvmeFunction, nvme_functions};
+use warpbell::processors;
 use warpbell::shmem::bootstrap::Launched;
 use warpbell::shmem::{TransportFacts, transports};
 use warpbell::units::Bytes;
@@ -18,8 +19,14 @@ struct Info {
     schema: u32,
     command: &'static str,
     version: &'static str,
+    /// That the system gives this process.
     cores: usize,
+    /// That the program counts on.
+    processors: usize,
     cpu_warp_width: Option<u32>,
+    /// True if calls of a world check their addresses on CPU threads, and on GPUs.
+    cpu_checked: bool,
+    gpu_checked: bool,
     image_archs: Vec<&'static str>,
     gpus: Vec<Gpu>,
     /// Why there is none.
@@ -29,7 +36,7 @@ struct Info {
     transports: Vec<TransportFacts>,
     nvme: Vec<NvmeFunction>,
     qemu: Option<PathBuf>,
-    headers: &'static str,
+    headers: PathBuf,
 }
 
 #[derive(Serialize)]
@@ -136,7 +143,14 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     }
     say!("warpbell {}", info.version)?;
     match info.cpu_warp_width {
-        Some(width) => say!("engine cpu     {} threads, warp width {width}", info.cores)?,
+        Some(width) => {
+            let set = if info.processors == info.cores {
+                String::new()
+            } else {
+                format!(" ({} is set; the system gives {} processors)", processors::VARIABLE, info.cores)
+            };
+            say!("engine cpu     {} threads{set}, warp width {width}{}", info.processors, checks(info.cpu_checked))?;
+        }
         None => say!("engine cpu     no: built without the CPU image")?,
     }
     if let Some(reason) = &info.no_gpu {
@@ -160,7 +174,10 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     }
     match &info.image_archs[..] {
         [] => say!("image gpu      no: nvcc was not found at build time; set NVCC or CUDA_HOME and build again")?,
-        archs => say!("image gpu      {}", archs.iter().map(|a| format!("sm_{a}")).collect::<Vec<_>>().join(" "))?,
+        archs => {
+            let archs = archs.iter().map(|a| format!("sm_{a}")).collect::<Vec<_>>().join(" ");
+            say!("image gpu      {archs}{}", checks(info.gpu_checked))?;
+        }
     }
     info.world.say(&info.gpus)?;
     for t in &info.transports {
@@ -186,8 +203,13 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     if info.nvme.is_empty() {
         say!("device nvme    none")?;
     }
-    say!("headers        {}", info.headers)?;
+    say!("headers        {}", info.headers.display())?;
     say!("               `warpbell doctor` says what keeps this machine from better paths")
+}
+
+/// A remark on an image whose calls check their addresses: they take longer.
+fn checks(checked: bool) -> &'static str {
+    if checked { ", checked calls" } else { "" }
 }
 
 fn gather() -> Info {
@@ -200,12 +222,16 @@ fn gather() -> Info {
     let gpus: Vec<Gpu> =
         gpus.into_iter().map(|device| Gpu { link: nvml.as_ref().and_then(|n| link(n, &device)), device }).collect();
     let world = WorldFacts::of(&gpus);
+    let cpu = Engine::cpu().ok();
     Info {
         schema: SCHEMA,
         command: "info",
         version: env!("CARGO_PKG_VERSION"),
-        cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
-        cpu_warp_width: Engine::cpu().ok().map(|e| e.info().warp_width),
+        cores: processors::of_system(),
+        processors: processors::count(),
+        cpu_warp_width: cpu.as_ref().map(Engine::warp_width),
+        cpu_checked: cpu.is_some_and(|e| e.is_checked()),
+        gpu_checked: cfg!(feature = "checked") && !warpbell::engine::IMAGE_ARCHS.is_empty(),
         image_archs: env!("WARPBELL_IMAGE_ARCHS").split_whitespace().collect(),
         gpus,
         no_gpu,
@@ -213,7 +239,7 @@ fn gather() -> Info {
         transports: transports(&Space::cpu()),
         nvme: nvme_functions(),
         qemu: find_on_path("qemu-system-x86_64"),
-        headers: warpbell::INCLUDE_DIR,
+        headers: crate::headers::folder(),
     }
 }
 

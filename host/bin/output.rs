@@ -6,6 +6,9 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use warpbell::destination::{Destination, DestinationError};
+use warpbell::graph::Ids;
+use warpbell::graph::output::{Output, OutputError, Values};
 
 /// Why the program ends before its time.
 #[derive(Debug)]
@@ -58,9 +61,23 @@ pub struct Text {
 }
 
 impl Text {
-    /// Lines beside a report that `--json` asks for: none when the report itself goes to standard output.
-    pub fn beside(report: &ReportArgs) -> Self {
-        Self { quiet: report.json.as_deref() == Some(Path::new("-")), prefix: "" }
+    /// Lines beside a report that `--json` asks for, whose file is checked here: none when it goes to standard output.
+    pub fn beside(report: &ReportArgs) -> Result<Self, Failure> {
+        Ok(Self::beside_results(report, None)?.0)
+    }
+
+    /// Lines beside such a report and the results that `--out` asks for. Both files are checked, and must differ.
+    pub fn beside_results(report: &ReportArgs, out: Option<&Path>) -> Result<(Self, Option<Output>), Failure> {
+        let report = report.json.as_deref().map(Destination::open).transpose()?;
+        let out = out.map(Output::create).transpose()?;
+        let results = out.as_ref().map(Output::destination);
+        if let (Some(results), Some(report)) = (results, &report)
+            && results.is_same(report)
+        {
+            return Err(Failure::Usage("--out and --json name the same file; name another for one of them".to_owned()));
+        }
+        let quiet = report.as_ref().into_iter().chain(results).any(Destination::is_standard_output);
+        Ok((Self { quiet, prefix: "" }, out))
     }
 
     /// No lines: of a PE that another one speaks for.
@@ -81,11 +98,25 @@ impl Text {
 
 /// Writes a report as `--json` asks.
 pub fn write_json(value: &impl serde::Serialize, to: &Path) -> Result<(), Failure> {
-    match warpbell::bench::report::write_json(value, to) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
-        Err(e) => Err(Failure::about(to.display(), e)),
+    written(warpbell::bench::report::write_json(value, to))
+}
+
+/// Writes results as `--out` asks.
+pub fn write_values(values: Values<'_>, ids: &Ids, to: Output) -> Result<(), Failure> {
+    match to.finish(ids, values) {
+        Err(OutputError::Destination(e)) => written(Err(e)),
+        other => Ok(other?),
     }
+}
+
+/// Results that nobody reads any more are no failure.
+fn written(result: Result<(), DestinationError>) -> Result<(), Failure> {
+    result.map_err(|e| if e.is_broken_pipe() { Failure::BrokenPipe } else { e.into() })
+}
+
+/// Prints a warning on standard error.
+pub fn warn(text: fmt::Arguments<'_>) {
+    eprintln!("warning: {}", one_line(&text.to_string()));
 }
 
 /// Whether standard error is a terminal, so that a progress bar makes sense.

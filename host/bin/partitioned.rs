@@ -2,7 +2,7 @@
 
 use crate::args::{Edges, WorldArgs};
 use crate::device;
-use crate::graph::{Job, Outcome, cache_bytes, facts, prefix, shape};
+use crate::graph::{Job, Outcome, cache_bytes, facts, occupied, shape};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
 use crate::world;
@@ -12,8 +12,9 @@ use std::sync::mpsc;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary};
 use warpbell::bench::report::{PathReport, Report, nanoseconds};
-use warpbell::graph::output::Output;
-use warpbell::graph::partition::{Deal, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph};
+use warpbell::graph::partition::{
+    Deal, Part, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph,
+};
 use warpbell::graph::{BfsResult, GraphError, Loaded, Placement};
 use warpbell::shmem::{ShmemError, World};
 use warpbell::storage::{Cache, Volume};
@@ -50,11 +51,17 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     let plan = world::Plan::new(world, &args.engine)?;
     // What cannot work is said before a device is touched.
     device::of_pe(&args.device, 0, plan.pes())?;
-    let text = if plan.speaks() { Text::beside(&args.report) } else { Text::none() };
+    let (text, output) = match plan.speaks() {
+        true => Text::beside_results(&args.report, args.out.as_deref())?,
+        false => (Text::none(), None),
+    };
     let loaded = job.load()?;
     let csr = &loaded.csr;
-    let sources = job.sources(csr)?.into_iter().flatten().collect::<Vec<_>>();
-    let output = args.out.as_deref().filter(|_| plan.speaks()).map(Output::create).transpose()?;
+    let sources = job.sources(csr)?;
+    if plan.speaks() {
+        job.warn(csr, &sources);
+    }
+    let sources = sources.into_iter().flatten().collect::<Vec<_>>();
     text.line(format_args!("warpbell {}  {plan}", env!("CARGO_PKG_VERSION")))?;
     text.line(format_args!("{}", shape(&loaded)))?;
 
@@ -67,9 +74,9 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     if let Some(s) = &summary {
         text.line(format_args!("{s}"))?;
     }
+    let _noted = interrupt.is_noted();
     if let (Some(output), Some(outcome)) = (output, &answer.last) {
-        let _noted = interrupt.is_noted();
-        output.finish(csr.ids(), outcome.values())?;
+        output::write_values(outcome.values(), csr.ids(), output)?;
     }
     if let Some(path) = &args.report.json {
         let results = json!({ "graph": facts(&loaded), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary });
@@ -83,7 +90,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
 fn config(job: &Job, pes: usize) -> serde_json::Value {
     let args = &job.graph;
     json!({
-        "input": args.input,
+        "input": args.input.to_string_lossy(),
         "seed": args.seed,
         "pes": pes,
         "edges": args.edges,
@@ -109,7 +116,10 @@ impl Work<'_> {
     fn on(&self, world: &World) -> Result<Option<Answer>, Failure> {
         let args = &self.job.graph;
         let speaks = world.my_pe() == 0;
-        let store = together(world, self.store(world))?;
+        let part = self.deal.part(world.my_pe());
+        // No PE stores its part before all may.
+        let volume = together(world, self.volume(world, &part))?;
+        let store = together(world, self.store(world, &part, volume))?;
         let line = store.line(args.edges);
         let lines = world.allgather(line.as_bytes())?;
         let parts = world.allgather(&serde_json::to_vec(&store.report)?)?;
@@ -130,8 +140,7 @@ impl Work<'_> {
                     self.judge(source, &result, tree).map(Some)
                 })?;
                 if let Some((run, outcome)) = judged {
-                    let several = self.sources.len() > 1;
-                    self.text.line(format_args!("{}{run}", if several { prefix(&run) } else { String::new() }))?;
+                    self.text.line(format_args!("{}{run}", self.job.prefix(&run)))?;
                     answer.runs.push(run);
                     answer.last = Some(outcome);
                 }
@@ -140,19 +149,27 @@ impl Work<'_> {
         Ok(speaks.then_some(answer))
     }
 
-    fn store(&self, world: &World) -> Result<Store, Failure> {
+    /// The PE's own devices, if edges are to be on such.
+    fn volume(&self, world: &World, part: &Part) -> Result<Option<Volume>, Failure> {
         let args = &self.job.graph;
-        let part = self.deal.part(world.my_pe());
-        let (placement, volume) = match args.edges {
-            Edges::Pinned => (Placement::Pinned, None),
-            Edges::Gpu => (Placement::Gpu, None),
-            Edges::Storage => {
-                let devices = device::of_pe(&args.device, world.my_pe(), world.n_pes())?;
-                let volume = device::volume(&devices, world.engine(), &part.plan(), args.page.page_size)?;
+        if args.edges != Edges::Storage {
+            return Ok(None);
+        }
+        let devices = device::of_pe(&args.device, world.my_pe(), world.n_pes())?;
+        let volume = device::volume(&devices, world.engine(), &part.plan(), args.page.page_size)?;
+        part.check_volume(&volume).map_err(occupied)?;
+        Ok(Some(volume))
+    }
+
+    fn store(&self, world: &World, part: &Part, volume: Option<Volume>) -> Result<Store, Failure> {
+        let args = &self.job.graph;
+        let placement = match &volume {
+            Some(volume) => {
                 let bytes = cache_bytes(args, part.edge_bytes());
-                let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page.page_size)).build()?;
-                (Placement::Storage(cache), Some(volume))
+                Placement::Storage(Cache::on(volume).bytes(bytes).page(device::page(args.page.page_size)).build()?)
             }
+            None if args.edges == Edges::Pinned => Placement::Pinned,
+            None => Placement::Gpu,
         };
         let report = PartReport {
             vertices: part.vertices(),
@@ -160,7 +177,7 @@ impl Work<'_> {
             edge_bytes: part.edge_bytes(),
             path: volume.as_ref().map(device::path),
         };
-        Ok(Store { graph: PartitionedGraph::place(world, self.deal, &part, placement)?, volume, report })
+        Ok(Store { graph: PartitionedGraph::place(world, self.deal, part, placement)?, volume, report })
     }
 
     /// One run, from a cold cache unless it is to stay warm. Depths and parents are on PE 0.

@@ -6,6 +6,7 @@ mod device;
 mod doctor;
 mod engine;
 mod graph;
+mod headers;
 mod info;
 mod interrupt;
 mod nvme;
@@ -18,8 +19,9 @@ mod world;
 
 use args::Command;
 use interrupt::Interrupt;
-use output::{Failure, say};
+use output::Failure;
 use std::process::ExitCode;
+use warpbell::processors;
 
 fn main() -> ExitCode {
     let cli = suggest::parse();
@@ -32,6 +34,10 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
+    // Rayon counts the system's processors by itself.
+    if let Some(threads) = processors::replaced().map_err(|e| Failure::Usage(e.to_string()))? {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    }
     match command {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
@@ -39,6 +45,6 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Run(args) => run::run(&args, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::IncludeDir => say!("{}", warpbell::INCLUDE_DIR),
+        Command::IncludeDir => headers::run(),
     }
 }

@@ -128,7 +128,7 @@ impl Plan {
 
 /// The engine of the `place`-th of `pes` PEs on this host: GPUs are dealt out in turn, CPU threads shared.
 fn open(args: &EngineArgs, place: usize, pes: usize, gpus: usize) -> Result<Engine, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cores = warpbell::processors::count();
     let threads = args.threads.map_or((cores / pes).max(1), |n| n as usize);
     engine::open_on(args, place % gpus.max(1), threads)
 }

@@ -342,13 +342,17 @@ mod tests {
         assert_eq!(offset_of!(Access, flags), offset_of!(sys::CUmemAccessDesc, flags));
     }
 
-    /// Needs a GPU; without one there is nothing to map.
+    /// Opens a GPU whose driver shares memory by file descriptor; fails the test where there is none.
+    fn open(ordinal: usize) -> Arc<Context> {
+        let context = Context::open(ordinal).expect("a GPU");
+        assert!(context.info().virtual_memory.descriptors, "GPU {ordinal} does not share memory by file descriptor");
+        context
+    }
+
     #[test]
+    #[ignore = "needs a GPU"]
     fn memory_is_mapped_shared_and_read_back() {
-        let Ok(context) = Context::open(0) else { return };
-        if !context.info().virtual_memory.descriptors {
-            return;
-        }
+        let context = open(0);
         let granularity = PhysicalMemory::granularity(&context, Sharing::Host).unwrap();
         let mine = Arc::new(PhysicalMemory::create(&context, granularity, Sharing::Host).unwrap());
         let mut range = AddressRange::reserve(&context, 2 * granularity, granularity).unwrap();
@@ -368,14 +372,11 @@ mod tests {
         assert_eq!(&back, b"heap");
     }
 
-    /// Needs two GPUs that reach each other.
     #[test]
+    #[ignore = "needs two GPUs"]
     fn the_context_of_a_peer_stays_open_while_its_memory_is_mapped() {
-        let (Ok(context), Ok(peer)) = (Context::open(0), Context::open(1)) else { return };
-        let reached = crate::cuda::peer_link(0, 1).is_ok_and(|link| link.access);
-        if !reached || !peer.info().virtual_memory.descriptors {
-            return;
-        }
+        let (context, peer) = (open(0), open(1));
+        assert!(crate::cuda::peer_link(0, 1).unwrap().access, "GPU 0 does not reach GPU 1");
         let granularity = PhysicalMemory::granularity(&peer, Sharing::Host).unwrap();
         let theirs = Arc::new(PhysicalMemory::create(&peer, granularity, Sharing::Host).unwrap());
         let mut range = AddressRange::reserve(&context, granularity, granularity).unwrap();

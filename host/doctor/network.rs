@@ -82,11 +82,11 @@ impl NetworkPath {
         };
         let (mlx5_ports, verbs_ports) = (ports(RdmaDevice::is_mlx5), ports(|_| true));
         let mut why = Vec::new();
-        if verbs_ports > 0 {
-            why.push(
-                "RDMA devices are used by builds with the feature rdma: `--transport mlx5` or `--transport verbs`"
-                    .to_owned(),
-            );
+        let library = checks.iter().find(|c| c.name == "verbs library" && c.status == Status::Warn);
+        if verbs_ports > 0
+            && let Some(check) = library
+        {
+            why.push(format!("{}: {}", check.title(), check.detail));
         }
         let blocker = checks.iter().filter(|c| c.area == Area::Nic);
         let gravest =

@@ -3,11 +3,11 @@
 use super::check::{Area, Check, Checks};
 use crate::cuda;
 use crate::memory::Space;
-use crate::rdma::{RdmaDevice, Trial, TrialStep, try_device, untried};
+use crate::rdma::{RdmaDevice, Trial, TrialStep, try_device};
 
 /// Tries every device out that this process may open, with the memory of a GPU if there is one.
 pub(super) fn try_all(nics: &[RdmaDevice], gpu: Option<usize>) -> Vec<(String, Vec<Trial>)> {
-    if nics.is_empty() || untried().is_some() {
+    if nics.is_empty() {
         return Vec::new();
     }
     let space = gpu.and_then(|ordinal| cuda::Context::open(ordinal).ok()).map(Space::gpu);
@@ -48,7 +48,7 @@ fn mend(step: TrialStep, why: &str) -> Option<String> {
                 "chmod 666 /dev/infiniband/uverbs*, or give a container --device /dev/infiniband"
             }
             TrialStep::Open if has("ib_uverbs") => "modprobe ib_uverbs, or give a container --device /dev/infiniband",
-            TrialStep::Open if has("ibverbs-providers") => "apt install ibverbs-providers (dnf install libibverbs)",
+            TrialStep::Open if has("ibverbs-providers") => "apt install libibverbs1 ibverbs-providers (dnf install libibverbs)",
             TrialStep::HostMemory if has("locked") => {
                 "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
             }

@@ -4,7 +4,8 @@
 use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 
-pub const ABI_VERSION: u64 = 3;
+pub const ABI_VERSION: u64 = 4;
+pub const IMAGE_CHECKED: u32 = 1;
 pub const ERROR_LOG_ENTRIES: usize = 32;
 pub const MAX_DEVICES: usize = 16;
 pub const MAX_WINDOWS: usize = 16;

@@ -27,7 +27,7 @@ struct RawImage {
     kernels: *const KernelEntry,
     run_block: RunBlock,
     warp_width: u32,
-    reserved: u32,
+    flags: u32,
 }
 
 /// Kernels compiled for CPU threads and linked into this program.
@@ -56,6 +56,11 @@ impl CpuImage {
     /// Lanes in a warp: 1 unless the image was compiled for another width.
     pub fn warp_width(&self) -> u32 {
         self.0.warp_width
+    }
+
+    /// Returns true if the image was compiled with `WB_CHECKED=1`: calls of a world in its kernels check their addresses.
+    pub fn is_checked(&self) -> bool {
+        self.0.flags & abi::IMAGE_CHECKED != 0
     }
 
     fn find(&self, name: &str) -> Option<&'static KernelEntry> {
@@ -120,8 +125,8 @@ pub(super) struct CpuEngine {
 
 impl CpuEngine {
     pub(super) fn new(threads: usize, image: &CpuImage, note: Option<String>) -> Result<Self, EngineError> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Ok(Self { image: *image, threads: if threads == 0 { cores } else { threads }, note })
+        let processors = crate::processors::checked()?;
+        Ok(Self { image: *image, threads: if threads == 0 { processors } else { threads }, note })
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -134,6 +139,10 @@ impl CpuEngine {
 
     pub(super) fn warp_width(&self) -> u32 {
         self.image.warp_width()
+    }
+
+    pub(super) fn is_checked(&self) -> bool {
+        self.image.is_checked()
     }
 
     pub(super) fn kernels(&self) -> Vec<String> {

@@ -22,6 +22,9 @@ pub enum EngineError {
     /// The driver library is missing, or there is no device, or a driver call failed.
     #[error(transparent)]
     Cuda(#[from] crate::cuda::CudaError),
+    /// The number of processors cannot be read.
+    #[error(transparent)]
+    Processors(#[from] crate::processors::BadProcessors),
     /// Memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),

@@ -18,6 +18,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(30);
 pub(super) struct GpuEngine {
     context: Arc<cuda::Context>,
     launcher: Arc<cuda::Launcher>,
+    checked: bool,
 }
 
 /// A kernel in flight.
@@ -40,15 +41,22 @@ impl GpuEngine {
             None => cuda::Module::load(&context, SHIPPED)?,
         };
         let launcher = cuda::Launcher::new(module)?;
-        let found = fingerprint(&context, &launcher)?;
+        let [found, flags] = identify(&context, &launcher)?;
         if found != abi::fingerprint() {
             return Err(EngineError::AbiMismatch { image: found, host: abi::fingerprint() });
         }
-        Ok((Space::gpu(context.clone()), Self { context, launcher }))
+        Ok((
+            Space::gpu(context.clone()),
+            Self { context, launcher, checked: flags & u64::from(abi::IMAGE_CHECKED) != 0 },
+        ))
     }
 
     pub(super) fn info(&self) -> &cuda::DeviceInfo {
         self.context.info()
+    }
+
+    pub(super) fn is_checked(&self) -> bool {
+        self.checked
     }
 
     pub(super) fn kernels(&self) -> Vec<String> {
@@ -128,20 +136,20 @@ fn in_words(e: CudaError) -> String {
     }
 }
 
-/// The ABI fingerprint that the image was compiled with; 0 if it does not tell one. Asking runs a kernel, so it also shows that
-/// the GPU works.
-fn fingerprint(context: &Arc<cuda::Context>, launcher: &Arc<cuda::Launcher>) -> Result<u64, EngineError> {
-    let Some(function) = launcher.module().function("wb_abi_fingerprint") else { return Ok(0) };
-    let answer = cuda::DeviceMemory::zeroed(context, size_of::<u64>())?;
+/// Returns the ABI fingerprint and the flags that the image was compiled with; 0 if the image has no kernel that returns them. The
+/// answer comes from a kernel, so it also shows that the GPU works.
+fn identify(context: &Arc<cuda::Context>, launcher: &Arc<cuda::Launcher>) -> Result<[u64; 2], EngineError> {
+    let Some(function) = launcher.module().function("wb_abi_fingerprint") else { return Ok([0; 2]) };
+    let answer = cuda::DeviceMemory::zeroed(context, size_of::<[u64; 2]>())?;
     let mut address = answer.address();
-    // SAFETY: the kernel takes one address, of a word that lives until the wait below is over or the process ends.
+    // SAFETY: the kernel takes one address, of two words that live until the wait below is over or the process ends.
     let mut run = unsafe { launcher.launch(function, 1, WARP, &mut [(&raw mut address).cast()]) }?;
     if !run.wait(FIRST_ANSWER)? {
         return Err(CudaError::NoAnswer { what: "running a first kernel", seconds: FIRST_ANSWER.as_secs() }.into());
     }
-    let mut word = [0; size_of::<u64>()];
-    context.copy_to_host(answer.address(), &mut word)?;
-    Ok(u64::from_ne_bytes(word))
+    let mut words = [0u64; 2];
+    context.copy_to_host(answer.address(), bytemuck::bytes_of_mut(&mut words))?;
+    Ok(words)
 }
 
 fn check_arguments(kernel: &str, expected: &[u32], given: &[u32]) -> Result<(), EngineError> {

@@ -115,6 +115,14 @@ impl Engine {
         }
     }
 
+    /// Returns true if the image was compiled with `WB_CHECKED=1`: calls of a world in its kernels check their addresses.
+    pub fn is_checked(&self) -> bool {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.is_checked(),
+            Backend::Gpu(g) => g.is_checked(),
+        }
+    }
+
     /// Why this engine was chosen over another, if `auto` had to choose.
     pub fn note(&self) -> Option<&str> {
         match &self.0.backend {
@@ -161,6 +169,7 @@ impl Engine {
             note: self.note().map(str::to_owned),
             threads: self.threads(),
             warp_width,
+            checked: self.is_checked(),
             kernels,
             gpu,
         }
@@ -272,6 +281,8 @@ pub struct EngineInfo {
     pub threads: usize,
     /// Lanes in a warp.
     pub warp_width: u32,
+    /// True if calls of a world in the image's kernels check their addresses.
+    pub checked: bool,
     /// Names of the image's kernels, sorted.
     pub kernels: Vec<String>,
     /// The GPU, if it is one.

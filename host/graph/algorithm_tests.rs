@@ -430,9 +430,9 @@ fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
 #[test]
 fn enron_and_generated_graphs_pass_the_verifiers() {
     let engine = Engine::cpu().unwrap();
-    let enron = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/email-enron.txt");
+    let enron = crate::tree::file("examples/data/email-enron.txt");
     let inputs = [
-        (enron, WeightMode::RandomIntegers, Precision::Single),
+        (&enron[..], WeightMode::RandomIntegers, Precision::Single),
         ("kron:10", WeightMode::RandomReals, Precision::Single),
         ("urand:10", WeightMode::RandomReals, Precision::Double),
     ];

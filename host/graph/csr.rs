@@ -274,11 +274,15 @@ impl Csr {
 
     /// Whether `v` is its own neighbour.
     pub fn has_self_loop(&self, v: u64) -> bool {
+        self.has_arc(v, v)
+    }
+
+    fn has_arc(&self, from: u64, to: u64) -> bool {
         with_neighbours!(&self.neighbours, list => {
-            let list = &list[self.range(v)];
+            let list = &list[self.range(from)];
             match self.order {
-                NeighbourOrder::ById => list.binary_search_by_key(&v, |&n| n.number()).is_ok(),
-                NeighbourOrder::ByDegree => list.iter().any(|&n| n.number() == v),
+                NeighbourOrder::ById => list.binary_search_by_key(&to, |&n| n.number()).is_ok(),
+                NeighbourOrder::ByDegree => list.iter().any(|&n| n.number() == to),
             }
         })
     }
@@ -371,6 +375,12 @@ impl Csr {
     /// equal numbers of ascending and descending arcs leave none without its opposite.
     pub(crate) fn one_way_edge(&self) -> Option<(u64, u64)> {
         with_neighbours!(&self.neighbours, list => self.one_way_edge_in(list))
+    }
+
+    /// Returns true if two vertices have an arc to each other, whatever it weighs. Lists must be sorted by number.
+    pub(crate) fn has_two_way_edge(&self) -> bool {
+        let both = |v: u64, to: u64| v < to && self.has_arc(to, v);
+        (0..self.vertices()).into_par_iter().any(|v| self.neighbours_of(v).any(|to| both(v, to)))
     }
 
     fn one_way_edge_in<V: VertexId>(&self, list: &[V]) -> Option<(u64, u64)> {

@@ -8,6 +8,7 @@ use crate::shmem::ShmemError;
 use crate::storage::{Array, Cache, Stats, StorageError};
 use rayon::prelude::*;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why a graph could not be placed, or an algorithm not be run.
@@ -42,6 +43,14 @@ pub enum GraphError {
     /// The graph could not be written to storage, or the cache not be emptied or filled.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// A device holds stored arrays other than those that were to be placed.
+    #[error("{}: it holds {holds}; nothing was written", device.display())]
+    Occupied {
+        /// The file, or the device as it was named: what a [`Consent`](crate::storage::Consent) has to name.
+        device: PathBuf,
+        /// Words for its contents.
+        holds: String,
+    },
     /// What was read is not the edge list that was placed.
     #[error(
         "{edges} edge(s) lead to vertices that do not exist: the edge list was overwritten since it was placed; load the graph again"

@@ -2,6 +2,7 @@
 
 use super::generate::Generator;
 use super::import::{self, ImportError, LoadOptions, Loaded};
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -24,6 +25,17 @@ impl FromStr for Input {
             Some(generator) => generator.map(Self::Generated),
             None => Ok(Self::File(text.into())),
         }
+    }
+}
+
+impl Input {
+    /// Reads what a user named, as [`str::parse`] does. A path need not be UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError::Generator`] for a generator with parameters that cannot be.
+    pub fn of(text: &OsStr) -> Result<Self, ImportError> {
+        text.to_str().map_or_else(|| Ok(Self::File(text.into())), str::parse)
     }
 }
 

@@ -29,6 +29,7 @@ mod pagerank;
 pub mod partition;
 mod place;
 mod sssp;
+mod stored;
 
 pub use bfs::{Bfs, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
 pub use components::{Components, ComponentsOptions, ComponentsResult, PhaseReport, components};

@@ -2,12 +2,11 @@
 
 use super::ids::Ids;
 use super::verify::{Distances, UNREACHED};
+use crate::destination::{Destination, DestinationError};
 use rayon::prelude::*;
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
+use std::io;
+use std::path::Path;
 
 /// What stands for the value of a vertex that was not reached.
 const UNREACHED_TEXT: &str = "inf";
@@ -20,28 +19,9 @@ const BLOCKS_AT_ONCE: usize = 64;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// The file cannot be made.
-    #[error("{}: cannot be written: {source}; name a file in a folder that exists and is writable", path.display())]
-    Create {
-        /// File.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A folder.
-    #[error("{}: is a folder; name a file", path.display())]
-    Folder {
-        /// Path.
-        path: PathBuf,
-    },
-    /// Writing failed on the way; no partial file is left.
-    #[error("{}: writing failed: {source}; nothing was left behind", path.display())]
-    Write {
-        /// File.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// The file cannot be written.
+    #[error(transparent)]
+    Destination(#[from] DestinationError),
     /// Not one value for each vertex.
     #[error("{values} values for {vertices} vertices")]
     Length {
@@ -122,88 +102,49 @@ impl Values<'_> {
 /// that cannot be written is known early; dropped without [`Output::finish`], it leaves nothing.
 #[derive(Debug)]
 pub struct Output {
-    path: PathBuf,
-    to: To,
-}
-
-#[derive(Debug)]
-enum To {
-    /// Renamed at the end.
-    Temporary(NamedTempFile),
-    /// Pipes and devices are written as they are.
-    Stream(File),
+    destination: Destination,
 }
 
 impl Output {
-    /// Prepares to write `path`.
+    /// Prepares to write `path`; `-` is standard output.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Destination::open`].
     pub fn create(path: &Path) -> Result<Self, OutputError> {
-        let failed = |source| OutputError::Create { path: path.to_owned(), source };
-        let to = match fs::metadata(path) {
-            Ok(kind) if kind.is_dir() => return Err(OutputError::Folder { path: path.to_owned() }),
-            Ok(kind) if !kind.is_file() => To::Stream(OpenOptions::new().write(true).open(path).map_err(failed)?),
-            Ok(_) => {
-                // A file that is there is replaced, but only if it might be written; a link to it stays a link.
-                OpenOptions::new().write(true).open(path).map_err(failed)?;
-                return Self::beside(fs::canonicalize(path).map_err(failed)?, path);
-            }
-            Err(_) => return Self::beside(path.to_owned(), path),
-        };
-        Ok(Self { path: path.to_owned(), to })
+        Ok(Self { destination: Destination::open(path)? })
     }
 
-    fn beside(target: PathBuf, named: &Path) -> Result<Self, OutputError> {
-        let folder = match target.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".warpbell-").suffix(".part");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // As for any new file, the user's mask decides.
-            builder.permissions(fs::Permissions::from_mode(0o666));
-        }
-        let file =
-            builder.tempfile_in(folder).map_err(|source| OutputError::Create { path: named.to_owned(), source })?;
-        Ok(Self { path: target, to: To::Temporary(file) })
+    /// Where the results go.
+    pub fn destination(&self) -> &Destination {
+        &self.destination
     }
 
     /// Writes a line for each vertex and gives the file its name. Component numbers must be numbers of vertices.
-    pub fn finish(mut self, ids: &Ids, values: Values<'_>) -> Result<(), OutputError> {
+    pub fn finish(self, ids: &Ids, values: Values<'_>) -> Result<(), OutputError> {
         if values.len() as u64 != ids.len() {
             return Err(OutputError::Length { values: values.len() as u64, vertices: ids.len() });
         }
         if let Some((v, found)) = values.bad_component(ids.len()) {
             return Err(OutputError::Component { vertex: ids.id(v), found, vertices: ids.len() });
         }
-        let path = self.path.clone();
-        let failed = |source| OutputError::Write { path: path.clone(), source };
-        let file = match &mut self.to {
-            To::Temporary(file) => file.as_file_mut(),
-            To::Stream(file) => file,
-        };
         let count = values.len();
-        for first in (0..count).step_by(BLOCK * BLOCKS_AT_ONCE) {
-            let last = count.min(first + BLOCK * BLOCKS_AT_ONCE);
+        let lines = |first: usize, last: usize| {
             let starts: Vec<usize> = (first..last).step_by(BLOCK).collect();
-            let blocks: Vec<Result<String, std::fmt::Error>> = starts
-                .into_par_iter()
-                .map(|start| {
-                    let mut text = String::with_capacity(BLOCK * 16);
-                    (start..last.min(start + BLOCK)).try_for_each(|v| values.append(ids, v, &mut text))?;
-                    Ok(text)
-                })
-                .collect();
-            for block in blocks {
-                let text = block.map_err(|e| failed(io::Error::other(e)))?;
-                file.write_all(text.as_bytes()).map_err(failed)?;
+            let block = |start| -> Result<String, std::fmt::Error> {
+                let mut text = String::with_capacity(BLOCK * 16);
+                (start..last.min(start + BLOCK)).try_for_each(|v| values.append(ids, v, &mut text))?;
+                Ok(text)
+            };
+            starts.into_par_iter().map(block).collect::<Result<Vec<_>, _>>().map_err(io::Error::other)
+        };
+        self.destination.write(|out| {
+            for first in (0..count).step_by(BLOCK * BLOCKS_AT_ONCE) {
+                let blocks = lines(first, count.min(first + BLOCK * BLOCKS_AT_ONCE))?;
+                blocks.iter().try_for_each(|text| out.write_all(text.as_bytes()))?;
             }
-        }
-        file.flush().map_err(failed)?;
-        if let To::Temporary(file) = self.to {
-            file.persist(&path).map_err(|e| failed(e.error))?;
-        }
+            Ok(())
+        })?;
         Ok(())
     }
 }
@@ -211,6 +152,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn written(ids: &Ids, values: Values<'_>) -> String {
         let folder = tempfile::tempdir().unwrap();
@@ -262,30 +204,5 @@ mod tests {
         let output = Output::create(&path).unwrap();
         output.finish(&Ids::dense(0, 1), Values::Depths(&[1])).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "0 1\n");
-    }
-
-    #[test]
-    fn a_link_stays_a_link_and_a_device_a_device() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, link) = (folder.path().join("real"), folder.path().join("link"));
-        fs::write(&path, "old").unwrap();
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        Output::create(&link).unwrap().finish(&Ids::dense(0, 1), Values::Depths(&[4])).unwrap();
-        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(fs::read_to_string(&path).unwrap(), "0 4\n");
-        let null = Path::new("/dev/null");
-        Output::create(null).unwrap().finish(&Ids::dense(0, 1), Values::Depths(&[4])).unwrap();
-        assert!(!fs::metadata(null).unwrap().is_file());
-    }
-
-    #[test]
-    fn paths_that_cannot_be_written_are_refused_at_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let error = Output::create(&folder.path().join("missing/out")).unwrap_err().to_string();
-        assert!(error.contains("missing/out: cannot be written"), "{error}");
-        assert!(matches!(Output::create(folder.path()), Err(OutputError::Folder { .. })));
-        let full = Output::create(Path::new("/dev/full")).unwrap();
-        let error = full.finish(&Ids::dense(0, 1), Values::Depths(&[1])).unwrap_err();
-        assert!(matches!(error, OutputError::Write { .. }), "{error}");
     }
 }

@@ -4,11 +4,13 @@ use super::csr::{Csr, NeighbourOrder, VertexId, Weights, with_neighbours};
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists, Needs, Placement, WeightKind, Weighted};
 use super::hub::{leads, order_by_degree};
 use super::launch::DEFAULT_LAUNCH_LIMIT;
+use super::stored;
 use crate::engine::Engine;
 use crate::memory::{Place, Region};
-use crate::storage::{Cache, Element, ElementType, Plan};
+use crate::storage::{Cache, Element, ElementType, Plan, Volume};
 use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 /// Edges in a tile: `piece_edges` of `kernels/graph/work.cuh`.
 pub(super) const TILE_EDGES: u64 = 1024;
@@ -17,11 +19,11 @@ pub(super) const TILE_EDGES: u64 = 1024;
 const PART_EDGES: usize = 1 << 20;
 
 // Arrays of a graph on a volume.
-const OFFSETS: &str = "offsets";
-const NEIGHBOURS: &str = "neighbours";
+pub(super) const OFFSETS: &str = "offsets";
+pub(super) const NEIGHBOURS: &str = "neighbours";
 const IN_OFFSETS: &str = "in-offsets";
 const IN_NEIGHBOURS: &str = "in-neighbours";
-const WEIGHTED: &str = "weighted-neighbours";
+pub(super) const WEIGHTED: &str = "weighted-neighbours";
 
 /// `warpbell::graph::weighted` of 32-bit identifiers; the weight is an integer or the bits of a float.
 #[repr(C, align(8))]
@@ -81,14 +83,20 @@ impl GraphOnEngine {
     /// Lists sorted by degree ([`NeighbourOrder::ByDegree`]) make breadth-first search read least. A graph
     /// without weights gets the weight 1 for every edge.
     pub fn place(engine: &Engine, csr: &Csr, placement: Placement, needs: Needs) -> Result<Self, GraphError> {
-        let transpose = (csr.directed() && needs.inward).then(|| {
-            let mut transpose = csr.transpose();
-            if csr.order() == NeighbourOrder::ByDegree {
-                order_by_degree(&mut transpose);
-            }
-            transpose
-        });
-        Self::place_lists(engine, csr, transpose.as_ref(), placement, needs)
+        Self::place_lists(engine, csr, transposed(csr, needs).as_ref(), placement, needs)
+    }
+
+    /// Checks that [`GraphOnEngine::place`] overwrites nothing on `volume`: its devices hold no stored arrays, or these very
+    /// ones, or were named in the [`Consent`](crate::storage::Consent) that they were opened with.
+    ///
+    /// The arrays are compared by layout and, where that is the same, by checksum.
+    ///
+    /// # Errors
+    ///
+    /// * [`GraphError::Occupied`] names a device that holds something else, and what.
+    /// * [`GraphError::Storage`] if a device cannot be read.
+    pub fn check_volume(volume: &Volume, csr: &Csr, needs: Needs) -> Result<(), GraphError> {
+        stored::check(volume, &Self::plan(csr, needs), csr, || transposed(csr, needs).map(Cow::Owned), needs)
     }
 
     /// The same with the in-lists given.
@@ -174,25 +182,7 @@ impl Stores {
     fn on_volume(cache: &Cache, csr: &Csr, transpose: Option<&Csr>, needs: Needs) -> Result<Self, GraphError> {
         let volume = cache.volume();
         let mut writer = volume.store(GraphOnEngine::plan_of(csr, transpose.map(Csr::arcs), needs), "the graph")?;
-        let mut plain = |csr: &Csr, offsets, neighbours| {
-            writer.append(offsets, csr.offsets())?;
-            with_neighbours!(csr.neighbours(), list => writer.append(neighbours, list))
-        };
-        if needs.lists {
-            plain(csr, OFFSETS, NEIGHBOURS)?;
-        }
-        if let Some(transpose) = transpose {
-            plain(transpose, IN_OFFSETS, IN_NEIGHBOURS)?;
-        }
-        if needs.weighted {
-            each_part(csr, |part| {
-                match part {
-                    Part::Narrow(edges) => writer.append(WEIGHTED, edges)?,
-                    Part::Wide(edges) => writer.append(WEIGHTED, edges)?,
-                }
-                Ok(())
-            })?;
-        }
+        each_array(csr, transpose, needs, |name, kind, bytes| Ok(writer.append_bytes(name, kind, bytes)?))?;
         writer.finish()?;
         // The cache may hold pages of what the volume held before.
         cache.discard()?;
@@ -216,6 +206,41 @@ impl Stores {
         }
         Ok(stores)
     }
+}
+
+/// The in-lists that are placed beside the lists of a directed graph.
+fn transposed(csr: &Csr, needs: Needs) -> Option<Csr> {
+    (csr.directed() && needs.inward).then(|| {
+        let mut transpose = csr.transpose();
+        if csr.order() == NeighbourOrder::ByDegree {
+            order_by_degree(&mut transpose);
+        }
+        transpose
+    })
+}
+
+/// Gives the arrays that go to a volume, by name and in pieces.
+pub(super) fn each_array(
+    csr: &Csr,
+    transpose: Option<&Csr>,
+    needs: Needs,
+    mut take: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
+) -> Result<(), GraphError> {
+    let mut plain = |csr: &Csr, offsets, neighbours| {
+        take(offsets, u64::TYPE, bytemuck::cast_slice(csr.offsets()))?;
+        let kind = if csr.neighbours().as_u64().is_some() { u64::TYPE } else { u32::TYPE };
+        take(neighbours, kind, csr.neighbours().bytes())
+    };
+    if needs.lists {
+        plain(csr, OFFSETS, NEIGHBOURS)?;
+    }
+    if let Some(transpose) = transpose {
+        plain(transpose, IN_OFFSETS, IN_NEIGHBOURS)?;
+    }
+    if needs.weighted {
+        each_part(csr, |part| take(WEIGHTED, ElementType::Record, part.bytes()))?;
+    }
+    Ok(())
 }
 
 fn device<T: Pod>(engine: &Engine, values: &[T]) -> Result<Region, GraphError> {

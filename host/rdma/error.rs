@@ -35,6 +35,16 @@ pub enum RdmaError {
         /// Why, and what to do.
         reason: String,
     },
+    /// A library of rdma-core that is absent, or too old.
+    #[error("{library}: {reason}; {remedy}")]
+    Library {
+        /// Name that the loader was given.
+        library: &'static str,
+        /// Why it is not available, in the loader's words.
+        reason: String,
+        /// Package, and the version of it, that has the library.
+        remedy: String,
+    },
     /// The other side could not be reached, or is not what it should be.
     #[error("connecting queue pair {number:#x} with {peer}: {reason}")]
     Connect {

@@ -11,29 +11,25 @@
 mod adapter;
 mod choice;
 mod congestion;
-// Without the feature nothing connects.
-#[cfg_attr(not(any(feature = "rdma", test)), allow(dead_code))]
 mod connection;
 mod dcb;
 mod error;
 mod gid;
 mod library;
-#[cfg(any(feature = "rdma", test))]
 mod mlx5;
 mod open;
 mod port;
 mod poster;
 mod posting;
-#[cfg(any(feature = "rdma", test))]
 mod proxy;
 mod queue_memory;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
 pub mod served;
+mod sys;
 mod tclass;
 mod trial;
-#[cfg(feature = "rdma")]
 mod verbs;
 
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
@@ -51,4 +47,4 @@ pub use posting::{DirectPosting, Posting};
 pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
 pub use scan::{RdmaDevice, mlx5_model};
 pub use tclass::{ClassOverride, TrafficClass};
-pub use trial::{Trial, TrialStep, try_device, untried};
+pub use trial::{Trial, TrialStep, try_device};

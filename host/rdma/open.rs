@@ -2,12 +2,13 @@
 
 use super::{Adapter, DeviceChoice, RdmaError, Transport};
 use crate::memory::Space;
+use crate::pci::{Sysfs, Topology};
 
 /// Opens an RDMA device for kernels of this space: `mlx5` (its queues driven by kernels) or `verbs` (a CPU thread makes verbs calls of
 /// what kernels write). The software NIC is opened by [`crate::soft`].
 ///
 /// # Errors
-/// When there is no such device, the process may not use it, or this program was built without feature `rdma`.
+/// When there is no such device, the process may not use it, or [`RdmaError::Library`] if its library is absent.
 pub fn open(transport: Transport, choice: &DeviceChoice, space: &Space) -> Result<Box<dyn Adapter>, RdmaError> {
     match transport {
         Transport::Soft => {
@@ -18,9 +19,7 @@ pub fn open(transport: Transport, choice: &DeviceChoice, space: &Space) -> Resul
     }
 }
 
-#[cfg(feature = "rdma")]
 fn open_device(transport: Transport, choice: &DeviceChoice, space: &Space) -> Result<Box<dyn Adapter>, RdmaError> {
-    use crate::pci::{Sysfs, Topology};
     let sysfs = Sysfs::system();
     let gpu = space.gpu_context().and_then(|c| c.info().bdf);
     let chosen = choice.choose(transport, &sysfs, &Topology::read(&sysfs), gpu)?;
@@ -28,12 +27,6 @@ fn open_device(transport: Transport, choice: &DeviceChoice, space: &Space) -> Re
         Transport::Mlx5 => Ok(Box::new(super::mlx5::Mlx5Adapter::open(&chosen, choice, space)?)),
         _ => Ok(Box::new(super::proxy::VerbsProxy::open(&chosen, choice, space)?)),
     }
-}
-
-#[cfg(not(feature = "rdma"))]
-fn open_device(transport: Transport, _: &DeviceChoice, _: &Space) -> Result<Box<dyn Adapter>, RdmaError> {
-    let reason = "built without feature rdma: build with `--features rdma` where rdma-core is installed".to_owned();
-    Err(RdmaError::Unavailable { transport, reason })
 }
 
 #[cfg(test)]
@@ -44,10 +37,7 @@ mod tests {
     fn what_is_not_there_says_why() {
         let open = |t| open(t, &DeviceChoice::default(), &Space::cpu()).unwrap_err().to_string();
         assert!(open(Transport::Soft).contains("software NIC"));
-        if cfg!(not(feature = "rdma")) {
-            assert!(open(Transport::Mlx5).contains("built without feature rdma"));
-            assert!(open(Transport::Verbs).starts_with("verbs adapter: built without"));
-        } else if !std::path::Path::new("/sys/class/infiniband").exists() {
+        if !std::path::Path::new("/sys/class/infiniband").exists() {
             assert!(open(Transport::Mlx5).contains("no RDMA device"));
             assert!(open(Transport::Verbs).contains("no RDMA device"));
         }

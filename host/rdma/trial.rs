@@ -1,8 +1,13 @@
 //! Trying a device out: opening it, registering memory, mapping a doorbell, each undone at once.
 
-use super::RdmaDevice;
-use crate::memory::Space;
+use super::mlx5::Mlx5Adapter;
+use super::verbs::{Context, ProtectionDomain, Registrar};
+use super::{Chosen, DeviceChoice, DoorbellChoice, MemoryRange, RdmaDevice, Rights, Transport};
+use crate::memory::{Place, Region, Space};
 use serde::Serialize;
+
+/// As small as GPU memory comes.
+const BYTES: usize = 64 << 10;
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,21 +34,8 @@ pub struct Trial {
     pub outcome: Result<String, String>,
 }
 
-/// Why nothing can be tried; `None` if it can.
-pub fn untried() -> Option<&'static str> {
-    cfg!(not(feature = "rdma")).then_some("not tried: built without feature rdma")
-}
-
 /// Tries a device out, with memory and doorbells of a GPU where there is one.
-#[cfg(feature = "rdma")]
 pub fn try_device(device: &RdmaDevice, gpu: Option<&Space>) -> Vec<Trial> {
-    use super::verbs::{Context, ProtectionDomain, Registrar};
-    use super::{Chosen, DeviceChoice, DoorbellChoice, MemoryRange, Rights, Transport, mlx5::Mlx5Adapter};
-    use crate::memory::{Place, Region};
-
-    /// As small as GPU memory comes.
-    const BYTES: usize = 64 << 10;
-
     let mut all = Vec::new();
     let mut tell = |step, outcome: Result<String, String>| {
         let went = outcome.is_ok();
@@ -87,10 +79,4 @@ pub fn try_device(device: &RdmaDevice, gpu: Option<&Space>) -> Vec<Trial> {
         }
     }
     all
-}
-
-/// Tries nothing: this was built without feature `rdma`.
-#[cfg(not(feature = "rdma"))]
-pub fn try_device(_: &RdmaDevice, _: Option<&Space>) -> Vec<Trial> {
-    Vec::new()
 }

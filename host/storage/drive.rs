@@ -141,18 +141,19 @@ impl DriveSpec {
             bytes.ok_or_else(|| StorageError::Option("a device of more than 2^64 bytes; ask for less".to_owned()))?;
         let mut scheme = self.scheme.clone();
         let chosen = self.nsid.unwrap_or(1) as usize - 1;
-        let mut new = None;
+        let (mut new, mut file) = (None, None);
+        let mut consented = consent.names(&self.text);
         if let Scheme::Soft(config) = &mut scheme {
             config.set_bytes(bytes);
         }
         for (i, path) in scheme.files().into_iter().enumerate() {
-            let Some(path) = path else { continue };
             // Only the chosen namespace is written to.
-            if i == chosen
-                && let Target::New(file) = target::prepare(path, Some(bytes), consent)?
-            {
-                *path = file.path().to_owned();
-                new = Some(file);
+            let Some(path) = path.filter(|_| i == chosen) else { continue };
+            file = Some(path.clone());
+            consented |= consent.covers(path);
+            if let Target::New(made) = target::prepare(path, Some(bytes), consent)? {
+                *path = made.path().to_owned();
+                new = Some(made);
             }
         }
         if let (Scheme::Soft(config), Some(file)) = (&mut scheme, &new) {
@@ -163,7 +164,7 @@ impl DriveSpec {
         if on_namespace {
             target::check_namespace(&self.text, drive.controller(), drive.namespace(), consent)?;
         }
-        Ok(drive)
+        Ok(Drive { file, consented, ..drive })
     }
 
     /// Opens the controller alone, whatever its namespaces are like: to look at it.
@@ -289,6 +290,10 @@ pub struct Drive {
     namespace: Namespace,
     in_memory: bool,
     new: Option<NewFile>,
+    /// The file that [`Drive::create`] was to write to, by the name that it has or gets.
+    file: Option<PathBuf>,
+    /// It was named as one that may be overwritten.
+    consented: bool,
     /// The software device, if it is one. After the controller, which is disabled first.
     keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -322,7 +327,16 @@ impl Drive {
         };
         let namespace = controller.namespace(nsid)?;
         let name = controller.name().to_owned();
-        Ok(Self { name, controller, namespace, in_memory: false, new: None, keeper: None })
+        Ok(Self {
+            name,
+            controller,
+            namespace,
+            in_memory: false,
+            new: None,
+            file: None,
+            consented: false,
+            keeper: None,
+        })
     }
 
     /// The device as it was named.
@@ -348,6 +362,16 @@ impl Drive {
     /// Returns true if its blocks are memory of this process.
     pub(super) fn is_in_memory(&self) -> bool {
         self.in_memory
+    }
+
+    /// The file that [`Drive::create`] was to write to.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Returns true if stored arrays on it may be overwritten: [`Drive::create`] was told so.
+    pub(super) fn may_be_overwritten(&self) -> bool {
+        self.consented
     }
 
     /// Gives a file that [`Drive::create`] made its name. Until then it is removed with the drive.
@@ -448,7 +472,7 @@ mod tests {
             }
             Err(e) => {
                 assert!(e.to_string().contains("no QEMU"), "{e}");
-                eprintln!("skipped: {e}");
+                println!("SKIP: {e}");
             }
         }
     }

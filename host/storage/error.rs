@@ -94,6 +94,14 @@ pub enum StorageError {
     /// The system uses the device.
     #[error("{} is in use by this system (mounted, or part of another device); it is never written to", .0.display())]
     InUse(PathBuf),
+    /// The file system has no space for what is written to a file.
+    #[error("{}: it took no more data{}: its file system is full, or a quota or a limit on the size of files is reached; free some space, or put the file on another file system", .path.display(), with_free(*.free))]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that its file system has free; `None` where it does not tell.
+        free: Option<u64>,
+    },
     /// Too small.
     #[error("{device} holds {}, {what} needs {}: {next}", size(*.holds), size(*.needs))]
     Capacity {
@@ -157,6 +165,10 @@ fn twice(device: &str, first: &str, what: &str) -> String {
     } else {
         format!("devices `{first}` and `{device}` are the same, {what}")
     }
+}
+
+fn with_free(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| format!(", with {} free", size(bytes)))
 }
 
 /// Bytes as people read them: `1.0 MiB`.

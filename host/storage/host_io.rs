@@ -5,6 +5,11 @@ use super::drive::Drive;
 use super::stripe::Piece;
 use super::volume::{Volume, lock};
 use crate::nvme::{HostQueue, HostQueueOptions, NvmeError, RecoveryPolicy};
+use crate::wire::nvme::status;
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -182,7 +187,11 @@ impl Volume {
         device: usize,
         use_it: impl FnOnce(&mut HostQueue<'_>, &crate::nvme::Namespace) -> Result<T, NvmeError>,
     ) -> Result<T, StorageError> {
-        let namespace = lock(&self.0.drives[device]).namespace().clone();
+        let (namespace, file) = {
+            let drive = lock(&self.0.drives[device]);
+            (drive.namespace().clone(), drive.file().map(PathBuf::from))
+        };
+        let told = |outcome: Result<T, NvmeError>| outcome.map_err(|e| no_space(e, file));
         let deadline = *lock(&self.0.host.deadline);
         let policy = self.0.host.policy();
         if let Some(queue) = &self.0.host.queues[device] {
@@ -192,7 +201,7 @@ impl Volume {
             let outcome = use_it(&mut queue, &namespace);
             // If that took a reset of the controller, the kernels' queues went with it.
             self.revive(device);
-            return Ok(outcome?);
+            return told(outcome);
         }
         if !self.0.engine.is_idle() {
             let reason = "kernels have all queue pairs of its controller; finish the run first, or use one queue less";
@@ -203,8 +212,32 @@ impl Volume {
         let mut queue = HostQueue::on(&mut set, 0)?;
         deadline.into_iter().for_each(|d| queue.set_deadline(d));
         queue.set_recovery(policy);
-        Ok(use_it(&mut queue, &namespace)?)
+        told(use_it(&mut queue, &namespace))
     }
+}
+
+/// Says in terms of the file system that a device over a file can take no more.
+fn no_space(e: NvmeError, file: Option<PathBuf>) -> StorageError {
+    match (&e, file) {
+        (NvmeError::Command { status, .. }, Some(path)) if status.without_flags() == status::CAPACITY_EXCEEDED => {
+            let free = free_bytes(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")));
+            StorageError::NoSpace { path, free }
+        }
+        _ => e.into(),
+    }
+}
+
+/// Bytes that a file system has for users.
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let name = CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let mut found = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the name ends in a zero, and both live for the call.
+    if unsafe { libc::statvfs(name.as_ptr(), found.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded, so it filled all of it.
+    let found = unsafe { found.assume_init() };
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// Does the work of each device on a thread of its own.

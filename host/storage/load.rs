@@ -44,6 +44,12 @@ impl Plan {
         self
     }
 
+    /// Returns true if `manifest` names these arrays in the same places. Their data may differ.
+    pub(crate) fn has_layout_of(&self, manifest: &Manifest) -> bool {
+        let plain = |e: &Entry| Entry { checksum: 0, ..e.clone() };
+        manifest.entries().iter().map(plain).eq(self.entries.iter().map(plain))
+    }
+
     /// Bytes of volume that it takes, manifest included.
     pub fn bytes(&self) -> u64 {
         self.end.max(MANIFEST_BYTES as u64)
@@ -200,7 +206,7 @@ impl VolumeWriter<'_> {
         self.append_bytes(name, ElementType::Record, bytes)
     }
 
-    fn append_bytes(&mut self, name: &str, asked: ElementType, bytes: &[u8]) -> Result<(), StorageError> {
+    pub(crate) fn append_bytes(&mut self, name: &str, asked: ElementType, bytes: &[u8]) -> Result<(), StorageError> {
         let there = || self.arrays.iter().map(|a| a.entry.name.clone()).collect();
         let wrong = |source| StorageError::Manifest { device: self.volume.name().to_owned(), source };
         let Some(i) = self.arrays.iter().position(|a| a.entry.name == name) else {

@@ -21,6 +21,7 @@ mod nvme;
 mod path;
 mod recover;
 mod stats;
+mod stored;
 mod stripe;
 mod target;
 mod volume;
@@ -42,6 +43,7 @@ pub use path::{
 };
 pub use recover::VolumeRecovery;
 pub use stats::Stats;
+pub use stored::Stored;
 pub use target::Consent;
 pub use volume::{LentVolume, Volume};
 pub use window::{DataBuffer, Window};

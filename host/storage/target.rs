@@ -31,7 +31,7 @@ impl Consent {
     }
 
     /// Whether this text, or the name in it before any options, was named.
-    fn names(&self, text: &str) -> bool {
+    pub(super) fn names(&self, text: &str) -> bool {
         let plain = |t: &str| {
             let t = t.strip_prefix("nvme:").unwrap_or(t);
             t.split(',').next().unwrap_or(t).to_owned()
@@ -39,7 +39,7 @@ impl Consent {
         self.named.iter().filter_map(|n| n.to_str()).any(|n| plain(n) == plain(text))
     }
 
-    fn covers(&self, path: &Path) -> bool {
+    pub(super) fn covers(&self, path: &Path) -> bool {
         let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
         self.named.iter().any(|n| real(n) == real(path))
     }

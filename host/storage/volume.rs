@@ -278,7 +278,7 @@ mod tests {
         let drive = match Drive::open(&format!("qtest:{},block=4096,ram=64M", path.display())) {
             Ok(drive) => drive,
             Err(e) if e.to_string().contains("no QEMU") => {
-                eprintln!("skipped: {e}");
+                println!("SKIP: {e}");
                 return;
             }
             Err(e) => panic!("{e}"),

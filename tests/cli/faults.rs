@@ -6,10 +6,14 @@ use std::time::{Duration, Instant};
 
 /// A search over Enron on a device with this fault; the message, and how long it took.
 fn fails_with(fault: &str, out: &Path) -> (String, Duration) {
+    fails_on(fault, out, &[])
+}
+
+fn fails_on(fault: &str, out: &Path, more: &[&str]) -> (String, Duration) {
     let device = format!("soft:mem,{fault}");
     let started = Instant::now();
-    let message =
-        fails(&["graph", "bfs", ENRON, "--source", "1", "--device", &device, "--deadline", "1s", "--out", name(out)]);
+    let args = ["graph", "bfs", ENRON, "--source", "1", "--device", &device, "--deadline", "1s", "--out", name(out)];
+    let message = fails(&[&args[..], more].concat());
     assert!(!out.exists(), "{fault} left a partial result");
     (message, started.elapsed())
 }
@@ -22,9 +26,12 @@ fn faults_end_the_run_and_are_named() {
     let (message, _) = fails_with("media-error=read:770", &out);
     mentions(&message, &["read of 8 block(s) at LBA 768", "nrecovered read error"]);
     // The host's own commands, which store the edges, are few.
-    let (message, took) = fails_with("lose-completion=every:40", &out);
-    mentions(&message, &["read of ", "LBA ", "command ", "timed out"]);
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    // Faults count over the device: there is a queue for each thread.
+    for threads in ["1", "16", "64"] {
+        let (message, took) = fails_on("lose-completion=every:40", &out, &["--threads", threads]);
+        mentions(&message, &["read of ", "LBA ", "command ", "timed out"]);
+        assert!(took < Duration::from_secs(30), "{took:?}");
+    }
     for (fault, words) in [("fatal=after:60", "fatal"), ("disappear=after:60", "soft:mem")] {
         let (message, took) = fails_with(fault, &out);
         mentions(&message, &["timed out", words]);

@@ -1,5 +1,6 @@
 //! Graph algorithms: their results are right, and say where the edges came from.
 
+use super::children::Meeting;
 use super::program::*;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -100,6 +101,93 @@ fn what_was_not_verified_is_not_called_verified() {
 }
 
 #[test]
+fn a_drawn_source_is_named_and_has_edges() {
+    let folder = folder();
+    let report = folder.path().join("report");
+    for more in [&[][..], &["--pes", "2"]] {
+        let text = succeeds(&[&["graph", "bfs", "kron:8", "--json", name(&report)], more].concat());
+        let source = json(&report)["results"]["runs"][0]["source"].as_u64().unwrap();
+        mentions(&text, &[&format!("source {source}  reached 239 in")]);
+    }
+    let text = succeeds(&["graph", "sssp", "kron:8"]);
+    mentions(&text, &["source ", "  reached 239 in"]);
+    // One that was given is not repeated.
+    assert!(!succeeds(&["graph", "bfs", ENRON, "--source", "1"]).contains("source 1"));
+
+    let loops = write(&folder, "loops.el", "1 1\n2 2\n");
+    for algorithm in ["bfs", "sssp"] {
+        mentions(&fails(&["graph", algorithm, &loops]), &["loops.el", "no edges", "--source"]);
+    }
+}
+
+#[test]
+fn a_named_source_without_edges_is_warned_about() {
+    let folder = folder();
+    let alone = write(&folder, "alone.mtx", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n2 1\n");
+    let list = write(&folder, "list.el", "1 2\n2 3\n");
+    let warning = |args: &[&str]| {
+        let o = warpbell(args);
+        assert!(o.status.success(), "{args:?}: {}", stderr(&o));
+        mentions(&stdout(&o), &["reached 1 in ", "verified (GAP rules)"]);
+        stderr(&o)
+    };
+    for more in [&[][..], &["--pes", "2"]] {
+        let said = warning(&[&["graph", "bfs", &alone, "--source", "3"], more].concat());
+        assert_eq!(said, "warning: --source 3: the vertex has no edges, so the search reaches nothing else\n");
+    }
+    mentions(&warning(&["graph", "sssp", &alone, "--source", "3"]), &["warning: --source 3: the vertex has no edges"]);
+    let said = warning(&["graph", "bfs", &list, "--source", "3", "--directed"]);
+    mentions(&said, &["warning: --source 3: no edge leaves the vertex"]);
+    assert_eq!(stderr(&warpbell(&["graph", "bfs", &list, "--source", "1", "--undirected"])), "");
+}
+
+#[test]
+fn a_list_says_whether_its_edges_are_directed() {
+    let folder = folder();
+    let says = |file: &str, text: &str, more: &[&str]| {
+        let input = write(&folder, file, text);
+        succeeds(&[&["graph", "cc", &input], more].concat())
+    };
+    let snap = "# Undirected graph: ../../data/output/com.txt\r\n# Nodes: 3 Edges: 2\r\n1\t2\r\n2\t3\r\n";
+    mentions(&says("snap.txt", snap, &[]), &["2 edges (undirected, as the input says)"]);
+    mentions(&says("asked.txt", snap, &["--directed"]), &["2 edges (directed, as asked)"]);
+    let one_way = "# Directed graph (each unordered pair of nodes is saved once): a.txt\n1 2\n2 3\n";
+    let text = says("directed.txt", one_way, &[]);
+    mentions(&text, &["2 edges (directed, as the input says)"]);
+    assert!(!text.contains("--undirected"), "{text}");
+    // SNAP calls some lists directed that have each edge in both directions, Enron's among them.
+    mentions(&says("both.txt", "# Directed graph: a.txt\n1 2\n2 1\n", &[]), &["1 edges (undirected, each edge"]);
+    mentions(
+        &succeeds(&["graph", "cc", ENRON]),
+        &["183,830 edges (undirected, each edge is there in both directions)"],
+    );
+    // Nothing is said, and no edge is there twice.
+    let hint = says("once.el", "1 2\n2 3\n", &[]);
+    mentions(&hint, &["2 edges (directed, each edge is there in one direction; --undirected if it leads both ways)"]);
+    let mixed = says("mixed.el", "1 2\n2 1\n2 3\n", &[]);
+    mentions(&mixed, &["3 edges (directed, not each edge is there in both directions)"]);
+}
+
+#[test]
+fn paths_need_not_be_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = folder();
+    let path = |name: &[u8]| folder.path().join(std::ffi::OsStr::from_bytes(name));
+    let (input, out, report) = (path(b"gr\xe4ph.el"), path(b"\xff.out"), path(b"\xff.json"));
+    std::fs::write(&input, "1 2\n2 1\n").unwrap();
+    let run = |input: &Path| {
+        let mut c = command(&["graph", "bfs"]);
+        c.arg(input).args(["--source", "1", "--out"]).arg(&out).arg("--json").arg(&report);
+        c.output().unwrap()
+    };
+    let o = run(&input);
+    assert!(o.status.success(), "{}", stderr(&o));
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "1 0\n2 1\n");
+    assert!(json(&report)["config"]["input"].as_str().unwrap().ends_with(".el"));
+    mentions(&stderr(&run(&path(b"\xe4.el"))), &["error: ", ".el: no such file"]);
+}
+
+#[test]
 fn edges_in_memory_give_the_same_distances() {
     let folder = folder();
     let mut results = Vec::new();
@@ -158,27 +246,29 @@ fn a_graph_dealt_out_to_pes_gives_the_same_distances() {
     assert!(path("part-0.img").is_file() && path("part-1.img").is_file());
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[test]
 fn ranks_search_together() {
     let folder = folder();
     let out = folder.path().join("out");
-    let store = format!("127.0.0.1:{}", free_port());
+    let meeting = Meeting::new();
     let rank = |rank: &str| {
-        command(&["graph", "bfs", "kron:9", "--source", "5", "--edges", "gpu", "--engine", "cpu", "--out", name(&out)])
-            .envs([("WARPBELL_RANK", rank), ("WARPBELL_SIZE", "2"), ("WARPBELL_STORE", &store)])
-            .env("WARPBELL_SECRET", "a secret of this test alone")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+        let mut c = command(
+            &[
+                &["graph", "bfs", "kron:9", "--source", "5", "--edges", "gpu", "--engine", "cpu", "--out"][..],
+                &[name(&out)],
+            ]
+            .concat(),
+        );
+        c.envs([("WARPBELL_RANK", rank), ("WARPBELL_SIZE", "2"), ("WARPBELL_STORE", &meeting.store())]);
+        c.env("WARPBELL_SECRET", "a secret of this test alone").stdout(Stdio::piped()).stderr(Stdio::piped());
+        if rank == "0" {
+            meeting.hand_to(&mut c);
+        }
+        c.spawn().unwrap()
     };
     let said: Vec<Output> = ["0", "1"].map(rank).into_iter().map(|c| c.wait_with_output().unwrap()).collect();
-    assert!(said.iter().all(|o| o.status.success()), "{}{}", stderr(&said[0]), stderr(&said[1]));
+    let all = || said.iter().map(|o| format!("{}:\n{}{}", o.status, stdout(o), stderr(o))).collect::<String>();
+    assert!(said.iter().all(|o| o.status.success()), "{}", all());
     mentions(&stdout(&said[0]), &["PEs 2", "exchanged", "verified (GAP rules)"]);
     assert!(stdout(&said[1]).is_empty(), "one of them speaks");
     let alone = folder.path().join("alone");
@@ -216,7 +306,7 @@ fn qemu() -> bool {
         .any(|d| d.join("qemu-system-x86_64").is_file());
     if !here {
         assert!(std::env::var_os("WARPBELL_REQUIRE_QEMU").is_none(), "qemu-system-x86_64 is not installed");
-        eprintln!("SKIP: qemu-system-x86_64 is not installed");
+        println!("SKIP: qemu-system-x86_64 is not installed");
     }
     here
 }

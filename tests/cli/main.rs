@@ -2,10 +2,16 @@
 #![cfg(feature = "cli")]
 
 mod bench;
+#[path = "../children/mod.rs"]
+mod children;
 mod faults;
 mod graph;
+mod outputs;
 mod program;
 mod refusals;
+mod stored;
+#[path = "../common/tree.rs"]
+mod tree;
 
 use program::*;
 use std::path::Path;
@@ -18,8 +24,41 @@ fn the_headers_are_where_the_program_says() {
 }
 
 #[test]
+fn an_installed_program_names_the_headers_beside_it() {
+    let folder = folder();
+    let [bin, headers] = ["bin", "include/warpbell"].map(|name| folder.path().join(name));
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::create_dir_all(&headers).unwrap();
+    std::fs::copy(tree::file("kernels/include/warpbell/abi.h"), headers.join("abi.h")).unwrap();
+    let program = bin.join("warpbell");
+    std::fs::copy(tree::program(), &program).unwrap();
+    let o = std::process::Command::new(&program).arg("include-dir").output().unwrap();
+    let named = Path::new(stdout(&o).trim()).canonicalize().unwrap();
+    assert_eq!(named, folder.path().join("include").canonicalize().unwrap());
+}
+
+#[test]
 fn info_names_the_machine() {
     mentions(&succeeds(&["info"]), &["warpbell ", "cpu", "image"]);
+    // As `build.rs` compiles the image for CPU threads.
+    let checked = cfg!(any(debug_assertions, feature = "checked"));
+    assert_eq!(succeeds(&["info"]).contains("checked calls"), checked);
+}
+
+#[test]
+fn the_number_of_processors_can_be_replaced() {
+    let info = |processors: &str, args: &[&str]| {
+        command(&[&["info"], args].concat()).env("WARPBELL_PROCESSORS", processors).output().unwrap()
+    };
+    let o = info("7", &[]);
+    mentions(&stdout(&o), &["engine cpu     7 threads (WARPBELL_PROCESSORS is set; the system gives "]);
+    let report: serde_json::Value = serde_json::from_slice(&info("7", &["--json", "-"]).stdout).unwrap();
+    assert_eq!(report["processors"], 7);
+    for bad in ["0", "1025", "many", ""] {
+        let o = info(bad, &[]);
+        assert_eq!((o.status.code(), &*stdout(&o)), (Some(2), ""), "`{bad}`");
+        mentions(&stderr(&o), &[&format!("WARPBELL_PROCESSORS is `{bad}`"), "from 1 to 1024"]);
+    }
 }
 
 #[test]

@@ -1,18 +1,20 @@
 //! The program, run as its users run it, and what it said.
 
+use crate::tree;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-pub const ENRON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/email-enron.txt");
+/// In the folder that [`command`] runs the program in.
+pub const ENRON: &str = "examples/data/email-enron.txt";
 /// SNAP's page for the data set, less one: see examples/data/README.md.
 pub const ENRON_VERTICES: usize = 36_691;
 pub const ENRON_LARGEST_COMPONENT: usize = 33_695;
 
 pub fn command(args: &[&str]) -> Command {
-    let mut c = Command::new(env!("CARGO_BIN_EXE_warpbell"));
-    c.args(args).stdin(Stdio::null());
+    let mut c = Command::new(tree::program());
+    c.current_dir(tree::root()).args(args).stdin(Stdio::null());
     c
 }
 

@@ -29,6 +29,14 @@ fn inputs_that_cannot_be_read_are_named() {
         ("cut.sg", Some(&[0, 9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]), &["cut.sg"]),
         ("huge.sg", Some(&[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 3, 0, 0, 0, 0, 0, 0, 0]), &["huge.sg"]),
         ("picture.png", Some(b"\x89PNG"), &["picture.png"]),
+        ("zero.el", Some(b""), &["zero.el", "is empty"]),
+        ("zero.mtx", Some(b""), &["zero.mtx", "is empty"]),
+        ("zero.sg", Some(b""), &["zero.sg", "is empty"]),
+        ("edges", Some(b"1 2\n"), &["edges: ", "has no ending", "rename it", ".el"]),
+        ("edges.csv", Some(b"1,2\n"), &["edges.csv", "blanks", ".el"]),
+        ("commas.el", Some(b"# id\n1,2\n2,3\n"), &["commas.el line 2", "`1,2`", "commas", "blanks or tabs"]),
+        ("both.el", Some(b"1, 2\n"), &["both.el line 1", "commas"]),
+        ("commas.wel", Some(b"1 2,0.5\n"), &["commas.wel line 1", "commas"]),
     ];
     for (file, content, words) in cases {
         let input = match content {
@@ -45,6 +53,13 @@ fn inputs_that_cannot_be_read_are_named() {
 #[test]
 fn sources_that_do_not_exist_are_named() {
     mentions(&fails(&["graph", "bfs", ENRON, "--source", "999999"]), &["999999"]);
+    for source in ["abc", "-1", "1,-2", "1.5", "", "18446744073709551616"] {
+        for given in [vec!["--source", source], vec![&*format!("--source={source}")]] {
+            let o = warpbell(&[&["graph", "bfs", "kron:6"], &given[..]].concat());
+            assert_eq!(o.status.code(), Some(2), "{given:?}");
+            mentions(&stderr(&o), &["whole number from 0 to 18446744073709551615"]);
+        }
+    }
 }
 
 #[test]
@@ -69,12 +84,11 @@ fn numbers_that_fit_nowhere_are_named() {
 
 #[test]
 fn no_gpu_is_an_error_that_says_why() {
-    let o = warpbell(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]);
-    if o.status.success() {
-        eprintln!("SKIP: this machine has a GPU");
-        return;
-    }
-    mentions(&fails(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]), &["--engine cpu"]);
+    let mut job = command(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]);
+    // Where there is a driver, it shows no GPU then.
+    let o = job.env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
+    assert_eq!(o.status.code(), Some(1), "{}", stdout(&o));
+    mentions(&stderr(&o), &["--engine cpu"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Compiles stress programs of this folder against the device headers with the C++ compiler, plain and under ThreadSanitizer, and
-//! runs them.
+//! Compiles stress programs of this folder against the device headers with the C++ compiler, plain and under a sanitizer, and runs them.
 
+use crate::tree::root;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
@@ -19,30 +19,48 @@ fn compiler() -> OsString {
     ["c++", "g++", "clang++"].into_iter().find(|c| works(c)).unwrap_or("c++").into()
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn compile(source: &Path, width: u32, sanitize: bool, out: &Path) -> Output {
+/// What watches a program while it runs.
+#[derive(Clone, Copy)]
+enum Sanitizer {
+    None,
+    Thread,
+    /// Undefined behaviour ends the program.
+    Undefined,
+}
+
+impl Sanitizer {
+    /// The compiler's options. Warnings are errors where no sanitizer adds code of its own, which has warnings of its own.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::None => &["-Werror"],
+            Self::Thread => &["-fsanitize=thread"],
+            Self::Undefined => &["-fsanitize=undefined", "-fno-sanitize-recover=all"],
+        }
+    }
+}
+
+fn compile(source: &Path, width: u32, sanitizer: Sanitizer, out: &Path) -> Output {
     let mut command = Command::new(compiler());
     // Lines are what a report of the sanitizer, or a core, has to name; all of `-g` would take a quarter of the compiler's time.
     command.args(["-std=c++20", "-O1", "-g1", "-pthread", "-Wall", "-Wextra"]);
-    command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter"]);
-    command.arg(if sanitize { "-fsanitize=thread" } else { "-Werror" });
+    // `#pragma unroll` is a word of nvcc and clang; g++ says that it ignores it.
+    command.arg("-Wno-unknown-pragmas").args(sanitizer.options());
     command.arg(format!("-DWB_WARP_WIDTH={width}"));
     command.arg("-I").arg(root().join("kernels/include")).arg("-o").arg(out).arg(source);
     command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
 }
 
-/// Tests of one program: `name: plain(WIDTH) ["ARGUMENTS OF A RUN", ...]`, or `sanitized(WIDTH)` for one under ThreadSanitizer. The program
-/// is compiled for the warp width and run once with each list of arguments.
+/// Tests of one program: `name: plain(WIDTH) ["ARGUMENTS OF A RUN", ...]`, `sanitized(WIDTH)` for one under ThreadSanitizer, or
+/// `defined(WIDTH)` for one that undefined behaviour ends. Each test compiles the program for the warp width and runs it once with each
+/// list of arguments. Tests behind `long:` take minutes together; they run when they are asked for.
 #[allow(unused_macros, reason = "each test program has a copy of this file")]
 macro_rules! stress_tests {
-    ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)+) => {
+    ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)+
+     $(; long: $($long:ident: $long_how:ident($long_width:literal) [$($long_arguments:literal),+],)+)?) => {
         $(
             #[test]
             fn $name() {
@@ -50,44 +68,61 @@ macro_rules! stress_tests {
                 crate::harness::$how($source, $width, &runs);
             }
         )+
+        $($(
+            #[test]
+            #[ignore = "takes minutes with the others like it: .ci/run stress"]
+            fn $long() {
+                let runs = [$($long_arguments.split_whitespace().collect()),+];
+                crate::harness::$long_how($source, $long_width, &runs);
+            }
+        )+)?
     };
 }
 
 /// Compiles a program and runs it with each list of arguments.
 #[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn plain(source: &str, width: u32, runs: &[Vec<&str>]) {
-    stress_each(source, width, false, runs);
+    stress_each(source, width, Sanitizer::None, runs);
 }
 
 /// The same under ThreadSanitizer.
 #[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn sanitized(source: &str, width: u32, runs: &[Vec<&str>]) {
-    if has_sanitizer() {
-        stress_each(source, width, true, runs);
+    if has_sanitizer(Sanitizer::Thread) {
+        stress_each(source, width, Sanitizer::Thread, runs);
+    }
+}
+
+/// The same under UndefinedBehaviorSanitizer.
+#[allow(dead_code, reason = "each test program has a copy of this file")]
+pub fn defined(source: &str, width: u32, runs: &[Vec<&str>]) {
+    if has_sanitizer(Sanitizer::Undefined) {
+        stress_each(source, width, Sanitizer::Undefined, runs);
     }
 }
 
 /// Compiles and runs a program, which must end well and say so on its last line. Answers what it printed.
 #[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) -> String {
-    stress_each(source, width, sanitize, &[arguments.to_vec()])
+    let sanitizer = if sanitize { Sanitizer::Thread } else { Sanitizer::None };
+    stress_each(source, width, sanitizer, &[arguments.to_vec()])
 }
 
 /// The same, run once with each list of arguments.
-fn stress_each(source: &str, width: u32, sanitize: bool, runs: &[Vec<&str>]) -> String {
+fn stress_each(source: &str, width: u32, sanitizer: Sanitizer, runs: &[Vec<&str>]) -> String {
     let source = root().join("tests/device").join(source);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = folder.path().join("program");
-    let built = compile(&source, width, sanitize, &program);
+    let built = compile(&source, width, sanitizer, &program);
     assert!(built.status.success(), "{} does not compile at width {width}:\n{}", source.display(), text(&built));
-    runs.iter().map(|arguments| run(&source, &program, width, sanitize, arguments)).collect()
+    runs.iter().map(|arguments| run(&source, &program, width, sanitizer, arguments)).collect()
 }
 
-fn run(source: &Path, program: &Path, width: u32, sanitize: bool, arguments: &[&str]) -> String {
+fn run(source: &Path, program: &Path, width: u32, sanitizer: Sanitizer, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env("TSAN_OPTIONS", "halt_on_error=1 exitcode=66");
-    let how = if sanitize { " under ThreadSanitizer" } else { "" };
-    let which = format!("{} {arguments:?} at width {width}{how}", source.display());
+    let options = sanitizer.options().join(" ");
+    let which = format!("{} {arguments:?} at width {width} ({options})", source.display());
     let ran = output_within(LIMIT, &mut command, program.parent().expect("the program's folder"));
     let ran =
         ran.unwrap_or_else(|said| panic!("{which} was not over after {LIMIT:?} and was ended; it had said:\n{said}"));
@@ -120,10 +155,10 @@ pub fn output_within(limit: Duration, command: &mut Command, folder: &Path) -> R
     status.is_some().then_some(ran.clone()).ok_or_else(|| text(&ran))
 }
 
-/// Whether programs can be built and run with ThreadSanitizer here. Without it a test is skipped with a line that says why, unless
-/// `WARPBELL_REQUIRE_TSAN` is set.
-pub fn has_sanitizer() -> bool {
-    if let Err(reason) = sanitizer() {
+/// Returns true if programs can be built and run with this sanitizer here. Without it a test is skipped with a line that says why,
+/// unless `WARPBELL_REQUIRE_TSAN` is set.
+fn has_sanitizer(sanitizer: Sanitizer) -> bool {
+    if let Err(reason) = probe(sanitizer) {
         assert!(std::env::var_os("WARPBELL_REQUIRE_TSAN").is_none(), "{reason}");
         println!("SKIP: {reason}");
         return false;
@@ -131,18 +166,19 @@ pub fn has_sanitizer() -> bool {
     true
 }
 
-fn sanitizer() -> Result<(), String> {
+fn probe(sanitizer: Sanitizer) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let source = folder.path().join("empty.cpp");
     std::fs::write(&source, "int main() { return 0; }\n").expect("a file in it");
     let program = folder.path().join("empty");
-    let built = compile(&source, 1, true, &program);
+    let built = compile(&source, 1, sanitizer, &program);
+    let options = sanitizer.options().join(" ");
     if !built.status.success() {
-        return Err(format!("{:?} has no -fsanitize=thread: {}", compiler(), text(&built).trim()));
+        return Err(format!("{:?} has no {options}: {}", compiler(), text(&built).trim()));
     }
     match Command::new(&program).output() {
         Ok(o) if o.status.success() => Ok(()),
-        Ok(o) => Err(format!("a program with ThreadSanitizer does not run here: {}", text(&o).trim())),
-        Err(e) => Err(format!("a program with ThreadSanitizer does not start here: {e}")),
+        Ok(o) => Err(format!("a program with {options} does not run here: {}", text(&o).trim())),
+        Err(e) => Err(format!("a program with {options} does not start here: {e}")),
     }
 }

@@ -1,20 +1,40 @@
 //! Kernels of this folder for CPU threads: compiled with the C++ compiler and loaded.
 
 use std::ffi::{CStr, CString, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use warpbell::engine::CpuImage;
 
 /// Compiles a source of this folder to a library, with warps of `width` lanes.
 pub fn compile(source: &str, width: u32, options: &[&str], library: &Path) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = crate::tree::root();
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
     command.args(["-xc++", "-std=c++20", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
-    command.args(["-Wno-unknown-pragmas", "-Wno-unused-parameter"]).args(options);
+    // `#pragma unroll` is a word of nvcc and clang; g++ says that it ignores it.
+    command.arg("-Wno-unknown-pragmas").args(options);
     command.arg(format!("-DWB_WARP_WIDTH={width}")).arg("-I").arg(root.join("kernels/include"));
     command.arg("-o").arg(library).arg(root.join("tests/device").join(source));
     let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CXX to a C++20 compiler"));
     assert!(built.status.success(), "{source}, width {width}:\n{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// Returns the file that a variable names and its content: the image for GPUs that nvcc has made of a source of this folder.
+pub fn gpu_image(variable: &str, source: &str, defines: &[&str]) -> (PathBuf, Vec<u8>) {
+    let make = nvcc_command(source, defines);
+    let named = std::env::var_os(variable);
+    let path = PathBuf::from(named.unwrap_or_else(|| panic!("{variable} names no image; make one with `{make}`")));
+    let image =
+        std::fs::read(&path).unwrap_or_else(|e| panic!("{variable}: {}: {e}; make it with `{make}`", path.display()));
+    (path, image)
+}
+
+/// Returns the command that makes such an image for this machine's GPUs, to be run in the tree's root.
+pub fn nvcc_command(source: &str, defines: &[&str]) -> String {
+    let defines: String = defines.iter().map(|d| format!("{d} ")).collect();
+    format!(
+        "nvcc -std=c++17 -O3 --fatbin -arch=native {defines}-I kernels/include -o {} tests/device/{source}",
+        source.replace(".cu", ".fatbin")
+    )
 }
 
 /// Loads such a library; `symbol` is the name in its `WB_IMAGE`.

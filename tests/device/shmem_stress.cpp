@@ -1,8 +1,9 @@
 // The calls of a world with PEs as threads, put together by hand: messages at each scope, atomics from everywhere, waits for words that
 // come in any order, random puts and gets between barriers, and what calls refuse. Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and
-// under ThreadSanitizer: see tests/device_stress.rs.
+// under ThreadSanitizer; and what calls refuse alone (a second argument `refused`) with -fsanitize=undefined: see tests/device_stress.rs.
 #define WB_CHECKED 1
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -323,6 +324,40 @@ void refused() {
   CHECK(s.pe(0).log.count == 0);
 }
 
+// --- strides of any size -------------------------------------------------------------------------------------------------
+
+// Nothing overflows, whatever the strides and the counts: where there are two elements or more the call is refused, and one element or
+// none has no distance to anything. -fsanitize=undefined looks on.
+void far_apart() {
+  constexpr ptrdiff_t least = PTRDIFF_MIN, most = PTRDIFF_MAX;
+  stand s(2, 1 << 16);
+  const uint64_t good = s.take(256);
+  for (const ptrdiff_t stride : {least, least + 1, -most / 8, ptrdiff_t{-1}, most / 8 + 1, most}) {
+    for (const size_t n : {size_t{0}, size_t{1}, size_t{2}, size_t{1} << 20, ~size_t{0}}) {
+      uint64_t far = 11, near = 0;
+      *s.here<uint64_t>(1, good) = 5;
+      pe_state& p = s.pe(0);
+      p.log = wb_error_log{};
+      p.abort = 0;
+      const world_ref w(s.world(0));
+      auto lane = [&] {
+        const sym<uint64_t> word{s.here<uint64_t>(0, good)};
+        w.iget(&near, word, stride, stride, n, 1);
+        w.iput(word, &far, stride, stride, n, 1);
+        w.quiet();
+      };
+      stand::run_block(1, lane);
+      const uint32_t refused = n < 2 ? 0 : 2;
+      CHECK(p.log.count == refused && (p.abort != 0) == (refused != 0));
+      for (uint32_t i = 0; i < refused; ++i) {
+        const wb_error& e = p.log.entry[i];
+        CHECK(e.status >> WB_STATUS_KIND_SHIFT == WB_BAD_ARGUMENT && e.opcode == (i == 0 ? WB_CALL_GET : WB_CALL_PUT));
+      }
+      CHECK(near == (n == 1 ? 5u : 0u) && *s.here<uint64_t>(1, good) == (n == 1 ? 11u : 5u));
+    }
+  }
+}
+
 // --- waits that nobody ends --------------------------------------------------------------------------------------------
 
 void ended() {
@@ -382,6 +417,11 @@ int main(int argc, char** argv) {
   if (how == "flushed") adapter_flags = WB_SEND_CONSISTENCY;
   if (how == "collapsed") adapter_flags = WB_SEND_COLLAPSED;
   if (transport == by::stores) refused();
+  far_apart();
+  if (argc > 2) {
+    std::printf("shmem_stress, what calls refuse, by %s: ok\n", how.c_str());
+    return 0;
+  }
   if (transport == by::network && adapter_flags != WB_SEND_COLLAPSED) broken();
   ended();
   messages(2, width, 1, 30 * effort);

@@ -3,7 +3,6 @@
 
 use crate::image;
 use crate::vectors::Vector;
-use std::path::Path;
 use warpbell::args;
 use warpbell::engine::{CpuImage, Engine, Grid};
 use warpbell::memory::{Place, Region};
@@ -53,9 +52,8 @@ pub fn cpu_image(width: u32) -> CpuImage {
 }
 
 /// The kernel for GPUs, as nvcc has made it.
-pub fn gpu_engine(fatbin: &Path) -> Engine {
-    let image = std::fs::read(fatbin).unwrap_or_else(|e| panic!("{}: {e}", fatbin.display()));
-    Engine::gpu_with(0, &image).expect("a GPU engine")
+pub fn gpu_engine(image: &[u8]) -> Engine {
+    Engine::gpu_with(0, image).expect("a GPU engine")
 }
 
 /// What the kernel writes for a vector.

@@ -5,7 +5,7 @@ import re
 from initramfs import loaded_from, needed_libraries
 from packages import RigError, candidates, fetched_together, run, unpacked
 
-# Where the programs come from. What they need of other packages is looked for as far down as it takes.
+# Where the programs come from, and with `ibv_devinfo` libibverbs.so.1, which warpbell loads by its name. What they need of other packages is looked for as far down as it takes.
 PACKAGES = ["iproute2", "ibverbs-providers", "ibverbs-utils", "perftest"]
 PROGRAMS = (
     "ip rdma tc ibv_devinfo ibv_rc_pingpong "

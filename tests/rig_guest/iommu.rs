@@ -14,10 +14,9 @@ const PAGE: usize = 4096;
 const NOWHERE: u64 = 0x70_0000_0000 >> 4;
 
 #[test]
+#[ignore = "needs the rig"]
 fn an_address_that_is_not_mapped_harms_no_memory() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(MATE);
     let drive = Drive::open(&spec(MATE, 1)).unwrap();
     let (controller, ns) = (drive.controller().clone(), drive.namespace().clone());
@@ -61,10 +60,9 @@ fn an_address_that_is_not_mapped_harms_no_memory() {
 
 /// An ordinary user with rights on the VFIO files is enough, and with too little memory to lock is told before the kernel refuses.
 #[test]
+#[ignore = "needs the rig"]
 fn an_ordinary_user_may_and_too_small_a_memlock_is_named() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     const USER: u32 = 1000;
     const NAME: &str = "rig";
     bind(MATE);

@@ -26,22 +26,18 @@ const NO_IOMMU: &str = "none";
 /// What no single step takes, however busy the machine.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// Whether this is a guest of the rig with an IOMMU; says so if not.
-pub fn inside() -> bool {
+/// Fails the test unless this is a guest of the rig with an IOMMU.
+#[track_caller]
+pub fn inside() {
     let inside = std::env::var("WARPBELL_RIG_VFIO").is_ok_and(|form| form != NO_IOMMU);
-    if !inside {
-        println!("SKIP: runs in the virtual machine of tests/rig/run only, in one with an IOMMU");
-    }
-    inside
+    assert!(inside, "this machine is no guest of the rig with an IOMMU; tests/rig/run --vfio group starts one");
 }
 
-/// Whether this is the guest of the rig without an IOMMU; says so if not.
-pub fn unguarded() -> bool {
+/// Fails the test unless this is the guest of the rig without an IOMMU.
+#[track_caller]
+pub fn unguarded() {
     let unguarded = std::env::var("WARPBELL_RIG_VFIO").is_ok_and(|form| form == NO_IOMMU);
-    if !unguarded {
-        println!("SKIP: runs in the virtual machine of tests/rig/run --vfio none only");
-    }
-    unguarded
+    assert!(unguarded, "this machine is no guest of the rig without an IOMMU; tests/rig/run --vfio none starts one");
 }
 
 /// The form of VFIO that this machine is there for: `group`, `iommufd`, or [`NO_IOMMU`].

@@ -28,10 +28,9 @@ fn system_memory() -> Vec<RangeInclusive<u64>> {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_drive_without_an_iommu_is_refused_by_name() {
-    if !machine::unguarded() {
-        return;
-    }
+    machine::unguarded();
     if driver(MATE).as_deref() == Some("vfio-pci") {
         assert!(warpbell(&["nvme", "unbind", MATE]).status.success());
         machine::until("the kernel's driver", BOUND, || (driver(MATE).as_deref() == Some("nvme")).then_some(()));
@@ -61,10 +60,9 @@ fn a_drive_without_an_iommu_is_refused_by_name() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn device_addresses_are_physical_ones_of_memory() {
-    if !machine::unguarded() {
-        return;
-    }
+    machine::unguarded();
     bind(MATE);
     let open = vfio::open(&config()).unwrap();
     assert_eq!(open.api, VfioApi::Group);
@@ -88,10 +86,9 @@ fn device_addresses_are_physical_ones_of_memory() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_lack_of_huge_pages_is_told_with_the_command_that_ends_it() {
-    if !machine::unguarded() {
-        return;
-    }
+    machine::unguarded();
     bind(MATE);
     let open = vfio::open(&config()).unwrap();
     let before = fs::read_to_string(HUGE_PAGES).unwrap();
@@ -105,10 +102,9 @@ fn a_lack_of_huge_pages_is_told_with_the_command_that_ends_it() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_search_equals_that_over_the_software_controller() {
-    if !machine::unguarded() {
-        return;
-    }
+    machine::unguarded();
     bind(TWO);
     let expected = distances("soft", &["--device", "soft:mem"]);
     assert!(expected.len() > 100_000);

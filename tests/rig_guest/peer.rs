@@ -126,10 +126,9 @@ impl DmaSpace for PeerSpace {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn queues_and_data_live_in_another_devices_memory() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(MATE);
     let api = if machine::vfio() == "group" { VfioApi::Group } else { VfioApi::Cdev };
     let opened = vfio::open(&VfioConfig { api, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
@@ -148,14 +147,10 @@ fn queues_and_data_live_in_another_devices_memory() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn queues_and_data_live_behind_a_dma_buf_of_another_device() {
-    if !machine::inside() {
-        return;
-    }
-    if machine::vfio() != "iommufd" {
-        println!("SKIP: only iommufd maps dma-bufs");
-        return;
-    }
+    machine::inside();
+    assert_eq!(machine::vfio(), "iommufd", "only iommufd maps dma-bufs");
     bind(MATE);
     let opened = vfio::open(&VfioConfig { api: VfioApi::Cdev, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
     if let Some(bar) = Bar::export(opened.attachment.dma.iommu().unwrap()) {

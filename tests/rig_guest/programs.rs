@@ -22,10 +22,9 @@ pub fn distances(name: &str, options: &[&str]) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_search_over_drives_equals_that_over_the_software_controller() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(TWO);
     bind(MATE);
     let (small, large, mate) = (spec(TWO, 1), spec(TWO, 2), spec(MATE, 1));
@@ -49,10 +48,9 @@ pub fn consent(device: &str) -> Vec<&str> {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn bind_and_unbind_hand_the_drive_over_and_back() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     assert!(warpbell(&["nvme", "unbind", MATE]).status.success());
     machine::until("the kernel's driver", BOUND, || (driver(MATE).as_deref() == Some("nvme")).then_some(()));
     let dry = warpbell(&["nvme", "bind", MATE, "--dry-run"]);
@@ -63,10 +61,9 @@ fn bind_and_unbind_hand_the_drive_over_and_back() {
 
 /// What the other commands say of a controller behind VFIO.
 #[test]
+#[ignore = "needs the rig"]
 fn controllers_are_listed_and_read() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(FAULTY);
     let listed = warpbell(&["nvme", "list"]);
     assert!(listed.status.success());
@@ -82,10 +79,9 @@ fn controllers_are_listed_and_read() {
 
 /// This machine has drives behind an IOMMU and no GPU, and that is what is said of it.
 #[test]
+#[ignore = "needs the rig"]
 fn the_doctor_tells_what_this_machine_has() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(TWO);
     let all = warpbell(&["doctor", "--require", "nvme"]);
     assert!(all.status.success());
@@ -138,10 +134,9 @@ fn by_bench(device: &str, depth: u32) -> Measured {
 
 /// The same emulated drive, by the kernel's driver under fio and by kernels on CPU threads. It says how an emulator does, no more.
 #[test]
+#[ignore = "needs the rig"]
 fn fio_and_bench_side_by_side() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     const DEPTHS: [u32; 3] = [1, 8, 32];
     if driver(MATE).as_deref() != Some("nvme") {
         assert!(warpbell(&["nvme", "unbind", MATE]).status.success());

@@ -63,10 +63,9 @@ fn ends_by_name(mut child: Child, what: &str) {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_killed_process_leaves_a_drive_that_the_next_one_takes() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(MATE);
     for _ in 0..3 {
         let (mut child, _said) = reader(&spec(MATE, 1));
@@ -77,10 +76,9 @@ fn a_killed_process_leaves_a_drive_that_the_next_one_takes() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_function_reset_under_a_running_job_is_an_outcome() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(MATE);
     let (child, _said) = reader(&spec(MATE, 1));
     std::fs::write(machine::device(MATE).join("reset"), "1").unwrap();
@@ -89,10 +87,9 @@ fn a_function_reset_under_a_running_job_is_an_outcome() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_bus_reset_under_a_running_job_is_an_outcome() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     let bdf = machine::behind(PORT_RESET).unwrap();
     bind(&bdf);
     let (child, _said) = reader(&spec(&bdf, 1));
@@ -106,10 +103,9 @@ fn a_bus_reset_under_a_running_job_is_an_outcome() {
 
 /// A fatal error of the bus reaches the driver as a notice.
 #[test]
+#[ignore = "needs the rig"]
 fn a_bus_error_is_noticed() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     let bdf = machine::behind(PORT_RESET).unwrap();
     bind(&bdf);
     let api = if machine::vfio() == "group" { VfioApi::Group } else { VfioApi::Cdev };
@@ -131,10 +127,9 @@ fn a_bus_error_is_noticed() {
 
 /// The same inside one process: the run fails, the volume recovers, and the run repeated on it gives the right data.
 #[test]
+#[ignore = "needs the rig"]
 fn a_volume_recovers_from_a_function_reset() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(MATE);
     let engine = Engine::cpu().unwrap();
     let volume = Volume::on(&engine, [Drive::open(&spec(MATE, 1)).unwrap()]).queues(2).build().unwrap();
@@ -168,10 +163,9 @@ fn a_volume_recovers_from_a_function_reset() {
 
 /// A driver that asks for the reset itself goes on with the same controller.
 #[test]
+#[ignore = "needs the rig"]
 fn a_controller_reset_of_ones_own_rebuilds_the_queues() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(MATE);
     let drive = Drive::open(&spec(MATE, 1)).unwrap();
     let ns = drive.namespace().clone();

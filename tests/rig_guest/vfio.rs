@@ -13,10 +13,9 @@ fn config() -> VfioConfig {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn completions_of_the_admin_queue_interrupt() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(TWO);
     let open = vfio::open(&config()).unwrap();
     let vectors = open.device.vectors().unwrap();
@@ -34,10 +33,9 @@ fn completions_of_the_admin_queue_interrupt() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_device_has_one_owner_and_what_is_asked_for_is_what_is_taken() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(TWO);
     let open = vfio::open(&config()).unwrap();
     assert_eq!(open.api, config().api);
@@ -55,10 +53,9 @@ fn a_device_has_one_owner_and_what_is_asked_for_is_what_is_taken() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn mappings_do_not_overlap_and_go_with_their_last_share() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(TWO);
     let open = vfio::open(&config()).unwrap();
     let (dma, space) = (&open.attachment.dma, Space::cpu());
@@ -75,10 +72,9 @@ fn mappings_do_not_overlap_and_go_with_their_last_share() {
 }
 
 #[test]
+#[ignore = "needs the rig"]
 fn a_function_level_reset_disables_the_controller_and_the_next_owner_enables_it() {
-    if !machine::inside() {
-        return;
-    }
+    machine::inside();
     bind(TWO);
     let open = vfio::open(&config()).unwrap();
     let port = open.attachment.port.clone();

@@ -17,13 +17,11 @@ pub const GID_INDEX: &str = "1";
 /// Far longer than any program takes that is not stuck, on processors that are emulated.
 pub const LONG: Duration = Duration::from_secs(170);
 
-/// Whether this is the guest; says so if not.
-pub fn inside() -> bool {
+/// Fails the test unless this is the guest of the rig with RDMA devices.
+#[track_caller]
+pub fn inside() {
     let inside = std::env::var_os("WARPBELL_RIG_RDMA").is_some();
-    if !inside {
-        println!("SKIP: runs in the virtual machine of tests/rig/run --rdma only");
-    }
-    inside
+    assert!(inside, "this machine is no guest of the rig with RDMA devices; tests/rig/run --rdma starts one");
 }
 
 /// What a program said, and whether it was satisfied.

@@ -1,10 +1,10 @@
 //! Where programs run: worlds of CPU engines, with the tests' own image at several warp widths; or of this machine's GPUs, where
-//! `SHMEM_CALLS_FATBIN` names the image of `device/shmem_calls.cu` that nvcc has made.
+//! `WARPBELL_TEST_ENGINE` is `gpu`. `SHMEM_CALLS_FATBIN` names the image for them, which nvcc has made of `device/shmem_image.cu`.
 
 use super::op::{Kind, OWN, Op};
 use super::program::Program;
 use super::raw::Limits;
-use crate::image;
+use crate::{image, tree};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
@@ -32,13 +32,43 @@ fn compile(width: u32) -> CpuImage {
     load(&library)
 }
 
+/// The source of the image, and what it is compiled with: tests make calls that only a checked build refuses.
+const SOURCE: &str = "shmem_image.cu";
+const CHECKED: &str = "-DWB_CHECKED=1";
+/// Where the GPUs' image is.
+const FATBIN: &str = "SHMEM_CALLS_FATBIN";
+
 /// Compiles it to a library.
 pub fn compile_to(library: &Path, width: u32) {
-    image::compile("shmem_image.cu", width, &["-O0", "-DWB_CHECKED=1"], library);
+    image::compile(SOURCE, width, &["-O0", CHECKED], library);
 }
 
 fn load(library: &Path) -> CpuImage {
     image::load(library, c"warpbell_shmem_calls")
+}
+
+/// Returns the GPUs of this machine in turn as an engine for each of `n` PEs.
+fn gpu_engines(n: usize) -> Vec<Engine> {
+    let (path, image) = image::gpu_image(FATBIN, SOURCE, &[CHECKED]);
+    let gpus = DeviceInfo::all().expect("GPUs").len();
+    let engine = |i: usize| Engine::gpu_with(i % gpus, &image).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let engines: Vec<Engine> = (0..n).map(engine).collect();
+    require_checks(&engines[0], &path).unwrap_or_else(|e| panic!("{e}"));
+    engines
+}
+
+/// Fails where the engine's image, which is from this file, was compiled without checks. A call that has to be refused would then access
+/// memory that is not there, and no later test could use the GPU.
+pub fn require_checks(engine: &Engine, path: &Path) -> Result<(), String> {
+    if engine.is_checked() {
+        return Ok(());
+    }
+    let make = image::nvcc_command(SOURCE, &[CHECKED]);
+    Err(format!("{} was compiled without {CHECKED}; compile it with `{make}`", path.display()))
+}
+
+fn cpu_engines(n: usize, width: u32) -> Vec<Engine> {
+    (0..n).map(|_| Engine::cpu_with(1, &image(width), None).expect("a CPU engine")).collect()
 }
 
 /// Where a rank of [`between_processes`] finds the image, which is the same for all and has warps of one lane.
@@ -53,9 +83,11 @@ pub fn between_processes(n: usize, test: &str, transport: &str) -> String {
         folder
     });
     let this = std::env::current_exe().expect("this program has a name");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warpbell"));
+    let mut command = Command::new(tree::program());
     command.args(["run", "--timeout", "120s", "-n", &n.to_string(), "--"]).arg(this);
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(LIBRARY, folder.path().join("calls.so"));
+    command
+        .args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env(LIBRARY, folder.path().join("calls.so"));
     command.env("WARPBELL_TRANSPORT", transport);
     let out = command.output().expect("the launcher starts");
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -69,40 +101,41 @@ pub struct Place {
     pub grid: Grid,
 }
 
-/// Where the GPUs' image is; without it tests run on CPU threads.
-const FATBIN: &str = "SHMEM_CALLS_FATBIN";
-
 impl Place {
-    /// `n` PEs on CPU threads, each with blocks of `warps` warps of `width`; on GPUs in turn, with warps as they are there, if there is
-    /// an image for them.
+    /// `n` PEs on CPU threads, each with blocks of `warps` warps of `width`; or on GPUs in turn, with warps as they are there.
     pub fn new(n: usize, width: u32, warps: u32) -> Self {
         Self::over(None, n, width, warps)
     }
 
     /// The same with this transport between the PEs; without one, that of the environment.
     pub fn over(transport: Option<Transport>, n: usize, width: u32, warps: u32) -> Self {
-        let world = |engines: Vec<Engine>| match transport {
-            Some(transport) => World::local_on_over(engines, HEAP, transport).expect("a world"),
-            None => World::local_on(engines, HEAP).expect("a world"),
-        };
-        if let Some(path) = std::env::var_os(FATBIN) {
-            let image = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", Path::new(&path).display()));
-            let gpus = DeviceInfo::all().expect("GPUs").len();
-            let engine = |i: usize| Engine::gpu_with(i % gpus, &image).expect("a GPU engine");
-            let worlds = world((0..n).map(engine).collect());
-            let threads = warps * worlds[0].engine().warp_width();
-            return Self { worlds, grid: Grid { blocks: 1, threads } };
+        match std::env::var("WARPBELL_TEST_ENGINE").as_deref() {
+            Ok("gpu") => Self::of(gpu_engines(n), transport, warps),
+            Ok(other) => panic!("WARPBELL_TEST_ENGINE is `{other}`: leave it out, or write gpu"),
+            Err(_) => Self::of(cpu_engines(n, width), transport, warps),
         }
-        let engine = |_| Engine::cpu_with(1, &image(width), None).expect("a CPU engine");
-        Self { worlds: world((0..n).map(engine).collect()), grid: Grid { blocks: 1, threads: warps * width } }
     }
 
-    /// This process as a rank, if [`between_processes`] started it.
-    pub fn of_this_rank() -> Option<Self> {
-        let library = std::env::var_os(LIBRARY)?;
+    /// `n` PEs on CPU threads, whatever the environment says.
+    pub fn on_cpu(n: usize, width: u32, warps: u32) -> Self {
+        Self::of(cpu_engines(n, width), None, warps)
+    }
+
+    fn of(engines: Vec<Engine>, transport: Option<Transport>, warps: u32) -> Self {
+        let threads = warps * engines[0].warp_width();
+        let worlds = match transport {
+            Some(transport) => World::local_on_over(engines, HEAP, transport),
+            None => World::local_on(engines, HEAP),
+        };
+        Self { worlds: worlds.expect("a world"), grid: Grid { blocks: 1, threads } }
+    }
+
+    /// This process as a rank that [`between_processes`] started.
+    pub fn of_this_rank() -> Self {
+        let library = std::env::var_os(LIBRARY).expect("an image, which the test that starts it names");
         let engine = Engine::cpu_with(1, &load(Path::new(&library)), None).expect("a CPU engine");
         let world = World::builder(&engine).heap_bytes(HEAP).build().expect("a world");
-        Some(Self { worlds: vec![world], grid: Grid { blocks: 1, threads: 1 } })
+        Self { worlds: vec![world], grid: Grid { blocks: 1, threads: 1 } }
     }
 
     /// How many PEs the world has.
@@ -111,7 +144,8 @@ impl Place {
     }
 
     pub fn limits(&self, arena: usize) -> Limits {
-        Limits { pes: self.pes(), arena, threads: self.grid.threads, all_types: std::env::var_os(FATBIN).is_none() }
+        let all_types = self.worlds[0].engine().kind() == "cpu";
+        Limits { pes: self.pes(), arena, threads: self.grid.threads, all_types }
     }
 
     /// Runs something on every PE at once.

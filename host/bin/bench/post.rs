@@ -9,7 +9,7 @@ use warpbell::bench::post::{self, PostSetting};
 use warpbell::bench::report::{Report, nanoseconds};
 
 pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.measure.report);
+    let text = Text::beside(&args.measure.report)?;
     let engine = engine::open(&args.measure.engine)?;
     let counts: Vec<u32> = match (&args.blocks[..], engine.kind()) {
         ([], "gpu") => vec![1, 2, 4, 8, 16, 32, 64],

@@ -29,7 +29,7 @@ pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let choice = choice(args)?;
     let engine = open_engine(args)?;
     let _stop = interrupt.stops(&engine);
-    let text = Text::beside(&args.report);
+    let text = Text::beside(&args.report)?;
     let job = Job { args, setting, choice, engine };
     match meet(args, &text)? {
         Meeting::Here => job.in_this_process(&text),

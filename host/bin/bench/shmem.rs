@@ -19,7 +19,7 @@ pub fn run(args: &ShmemArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         setting.check()?;
     }
     let plan = Plan::new(&args.world, &args.measure.engine)?;
-    let text = Text::beside(&args.measure.report);
+    let text = if plan.speaks() { Text::beside(&args.measure.report)? } else { Text::none() };
     let heap_bytes = plan
         .engines()
         .first()

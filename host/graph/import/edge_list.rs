@@ -1,4 +1,4 @@
-//! Edge lists: `.el`, `.txt` and `.wel`.
+//! Edge lists: `.el`, `.txt` and `.wel`, with the comments that SNAP writes above them.
 
 use super::error::{ImportError, LineFault};
 use super::raw::{self, RawEdges, Read};
@@ -24,11 +24,22 @@ impl Reader<'_> {
         let format = if columns == Columns::Three { Format::WeightedEdgeList } else { Format::EdgeList };
         self.check_text(bytes)?;
         let third = self.third_column(bytes, columns)?;
+        let declared = declared(bytes)?;
         let weighted = third == Third::Weight;
         let plan = Plan::whole(self.piece, self.options.progress);
         let precision = self.options.precision;
         let edges = text::parse::<RawEdges>(bytes, &plan, |own, line| edge(own, line, third, precision, Ok))?;
-        let read = Read { format, edges, ids: None, directed: None, mirrored: false, weighted, bytes: bytes.len() };
+        let read = Read {
+            format,
+            edges,
+            ids: None,
+            // A list that is called directed may have each edge in both directions.
+            directed: declared.filter(|directed| !directed),
+            called_directed: declared == Some(true),
+            mirrored: false,
+            weighted,
+            bytes: bytes.len(),
+        };
         raw::finish(bytes, read, self.options)
     }
 
@@ -51,6 +62,25 @@ impl Reader<'_> {
             }
         })
     }
+}
+
+/// Reads SNAP's `# Undirected graph ...` or `# Directed graph ...` above the first edge.
+fn declared(bytes: &Bytes<'_>) -> Result<Option<bool>, ImportError> {
+    let mut header = Header::new(bytes);
+    while let Some(line) = header.next()? {
+        if Fields::of(&line, COMMENTS).is_some() {
+            break;
+        }
+        let text = String::from_utf8_lossy(&line).to_ascii_lowercase();
+        let mut words = text.split(|c: char| c.is_whitespace() || COMMENTS.contains(&(c as u8)) || c == ':');
+        let mut word = || words.by_ref().find(|w| !w.is_empty());
+        match (word(), word()) {
+            (Some("undirected"), Some("graph")) => return Ok(Some(false)),
+            (Some("directed"), Some("graph")) => return Ok(Some(true)),
+            _ => {}
+        }
+    }
+    Ok(None)
 }
 
 /// What stands in the third column.

@@ -53,6 +53,12 @@ pub enum LineFault {
         /// What stands there.
         found: String,
     },
+    /// Columns with commas between them.
+    #[error("`{found}`: columns are separated by blanks or tabs, not by commas; replace them, as `tr , ' '` does")]
+    Commas {
+        /// What stands there.
+        found: String,
+    },
     /// A vertex identifier below zero.
     #[error(
         "vertex {found} is negative; identifiers are whole numbers from 0 to 18446744073709551615, so renumber the vertices"
@@ -262,12 +268,18 @@ pub enum ImportError {
         what: &'static str,
     },
     /// An ending that is not known.
-    #[error("{}: {found} is not a known ending of graph files; they end in {KNOWN_ENDINGS}{}", path.display(), hint(found))]
+    #[error("{}: {}", path.display(), unknown_ending(found))]
     UnknownEnding {
         /// File.
         path: PathBuf,
-        /// Its ending, or words for none.
+        /// Its ending with the dot; empty if it has none.
         found: String,
+    },
+    /// A file of no bytes.
+    #[error("{}: is empty (0 bytes); was it copied or downloaded to its end?", path.display())]
+    Empty {
+        /// File.
+        path: PathBuf,
     },
     /// The file became shorter while it was read.
     #[error("{}: ends at byte {}, but was longer when it was opened; is another program writing it?", path.display(), Grouped(.at))]
@@ -376,12 +388,16 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-fn hint(ending: &str) -> &'static str {
-    match ending {
+fn unknown_ending(found: &str) -> String {
+    const LIST: &str = "an edge list, two vertices on a line, ends in .el or .txt";
+    let hint = match found {
+        "" => return format!("has no ending, which tells the format; rename it to end in {KNOWN_ENDINGS} ({LIST})"),
         ".gz" | ".xz" | ".bz2" | ".zst" => " (uncompress it first)",
         ".tar" | ".zip" | ".tgz" => " (unpack it first)",
+        ".csv" | ".tsv" => " (write two vertices on each line, with blanks or tabs between them, to a file in .el)",
         _ => "",
-    }
+    };
+    format!("{found} is not a known ending of graph files; they end in {KNOWN_ENDINGS}{hint}")
 }
 
 #[cfg(test)]

@@ -105,6 +105,7 @@ impl Reader<'_> {
             bytes: bytes.len() + vertices.as_ref().map_or(0, |(_, file)| file.len()),
             ids: vertices.map(|(numbers, _)| -> Ids { numbers.into_ids() }),
             directed,
+            called_directed: false,
             mirrored: false,
             weighted: third == edge_list::Third::Weight,
         };

@@ -81,6 +81,7 @@ impl Reader<'_> {
             edges,
             ids: Some(Ids::dense(1, size.rows)),
             directed: banner.symmetric.then_some(false),
+            called_directed: false,
             mirrored: banner.symmetric,
             weighted,
             bytes: bytes.len(),

@@ -17,9 +17,13 @@
 //!
 //! # Directed or undirected
 //!
-//! [`Orientation::Auto`] does what the file says. Formats that say nothing (`.el`, `.txt`, `.wel`, Matrix Market `general`,
-//! LDBC without properties) are directed, unless each edge is there in both directions with equal weights: then the graph
-//! is undirected, and each such pair is one edge.
+//! [`Orientation::Auto`] does what the file says. Files that say nothing (edge lists without SNAP's header, Matrix Market
+//! `general`, LDBC without properties) are directed, unless each edge is there in both directions with equal weights: then
+//! the graph is undirected, and each such pair is one edge.
+//!
+//! SNAP's header is a comment in front of the first edge of `.el`, `.txt` and `.wel`. `# Undirected graph` lists each edge
+//! once, and the graph is undirected. `# Directed graph` also stands above lists that have each edge in both directions;
+//! such a graph is undirected all the same.
 
 mod edge_list;
 mod error;
@@ -202,6 +206,8 @@ pub enum OrientationReason {
     Symmetric,
     /// The input says nothing; some edge was there in one direction only.
     OneWay,
+    /// The input says nothing; no edge was there in both directions.
+    Once,
 }
 
 impl fmt::Display for OrientationReason {
@@ -211,6 +217,7 @@ impl fmt::Display for OrientationReason {
             Self::Declared => "as the input says",
             Self::Symmetric => "each edge is there in both directions",
             Self::OneWay => "not each edge is there in both directions",
+            Self::Once => "each edge is there in one direction",
         })
     }
 }
@@ -333,11 +340,14 @@ impl Kind {
 }
 
 fn ending(path: &Path) -> String {
-    path.extension().map_or_else(|| "no ending".to_owned(), |e| format!(".{}", e.to_string_lossy()))
+    path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()))
 }
 
 impl Reader<'_> {
     fn single(&self, bytes: &Bytes<'_>, format: Format) -> Result<Loaded, ImportError> {
+        if bytes.len() == 0 {
+            return Err(Self::no_vertices(bytes));
+        }
         match format {
             Format::MatrixMarket => self.matrix_market(bytes),
             Format::Serialized => self.serialized(bytes, false),
@@ -362,7 +372,8 @@ impl Reader<'_> {
     }
 
     fn no_vertices(bytes: &Bytes<'_>) -> ImportError {
-        ImportError::NoVertices { path: PathBuf::from(bytes.path()) }
+        let path = PathBuf::from(bytes.path());
+        if bytes.len() == 0 { ImportError::Empty { path } } else { ImportError::NoVertices { path } }
     }
 }
 

@@ -4,8 +4,8 @@ use super::error::{ImportError, LineFault};
 use super::memory;
 use super::text::{self, Bytes, Weight};
 use super::{
-    Format, LoadOptions, Loaded, Orientation, OrientationReason, Precision, Progress, Stage, Summary, WeightMode,
-    WeightSource,
+    Format, LoadOptions, Loaded, Orientation, OrientationReason, Precision, Progress, Reader, Stage, Summary,
+    WeightMode, WeightSource,
 };
 use crate::graph::build::{self, Built, Chunk, EdgeWeight, Rule};
 use crate::graph::csr::{Csr, MAX_NARROW_VERTICES, VertexId, Weights};
@@ -131,6 +131,8 @@ pub(crate) struct Read {
     pub ids: Option<Ids>,
     /// What the file says about direction.
     pub directed: Option<bool>,
+    /// The file says that it is directed, unless each edge is there in both directions.
+    pub called_directed: bool,
     /// Each entry stands for both directions, whatever is asked for.
     pub mirrored: bool,
     /// Whether the edges came with weights that were read.
@@ -148,7 +150,7 @@ pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -
     };
     let vertices = numbers.ids().len();
     if vertices == 0 {
-        return Err(ImportError::NoVertices { path: bytes.path().to_owned() });
+        return Err(Reader::no_vertices(bytes));
     }
     let (mirror, directed, reason) = match (options.orientation, read.directed) {
         (Orientation::Directed, _) => (read.mirrored, Some(true), OrientationReason::Asked),
@@ -191,6 +193,8 @@ pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -
         Some(true) => (csr, reason),
         Some(false) => (csr.into_undirected(), reason),
         None if csr.one_way_edge().is_none() => (csr.into_undirected(), OrientationReason::Symmetric),
+        None if read.called_directed => (csr, OrientationReason::Declared),
+        None if !csr.has_two_way_edge() => (csr, OrientationReason::Once),
         None => (csr, reason),
     };
     let (csr, weights) = give_weights(csr, read.weighted, options);

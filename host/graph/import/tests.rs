@@ -45,7 +45,7 @@ fn message(result: Result<Loaded, ImportError>) -> String {
 
 #[test]
 fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/email-enron.txt");
+    let path = crate::tree::root().join("examples/data/email-enron.txt");
     let Loaded { csr, summary } = load(&path, &LoadOptions::default()).unwrap();
     let text = fs::read_to_string(&path).unwrap();
     let lines = text.lines().filter(|l| !l.starts_with('#')).count() as u64;
@@ -70,7 +70,7 @@ fn comments_blanks_tabs_and_line_ends_do_not_matter() {
         let loaded = plain(name, text);
         assert_eq!(arcs(&loaded.csr), [(1, 2), (2, 3), (3, 1)], "{name}");
         assert!(loaded.csr.directed());
-        assert_eq!(loaded.summary.orientation, OrientationReason::OneWay);
+        assert_eq!(loaded.summary.orientation, OrientationReason::Once);
     }
 }
 
@@ -95,7 +95,8 @@ fn orientation_is_as_asked_or_as_seen() {
         let loaded = read("g.el", text, &LoadOptions { orientation, ..Default::default() }).unwrap();
         (loaded.csr.directed(), loaded.csr.arcs(), loaded.summary.orientation)
     };
-    assert_eq!(with("0 1\n1 2\n", Orientation::Auto), (true, 2, OrientationReason::OneWay));
+    assert_eq!(with("0 1\n1 2\n", Orientation::Auto), (true, 2, OrientationReason::Once));
+    assert_eq!(with("0 1\n1 2\n2 1\n", Orientation::Auto), (true, 3, OrientationReason::OneWay));
     assert_eq!(with("0 1\n1 2\n", Orientation::Undirected), (false, 4, OrientationReason::Asked));
     assert_eq!(with("0 1\n1 0\n", Orientation::Auto), (false, 2, OrientationReason::Symmetric));
     assert_eq!(with("0 1\n1 0\n", Orientation::Directed), (true, 2, OrientationReason::Asked));
@@ -103,6 +104,30 @@ fn orientation_is_as_asked_or_as_seen() {
     assert!(weighted("g.wel", "0 1 5\n1 0 6\n").csr.directed());
     assert!(!weighted("g.wel", "0 1 5\n1 0 5\n").csr.directed());
     assert!(!plain("g.wel", "0 1 5\n1 0 6\n").csr.directed());
+}
+
+#[test]
+fn snaps_header_says_whether_a_list_is_directed() {
+    let with = |header: &str, edges: &str, orientation| {
+        let text = format!("{header}\n# Nodes: 3\n{edges}");
+        let loaded = read("g.txt", &text, &LoadOptions { orientation, ..Default::default() }).unwrap();
+        (loaded.csr.directed(), loaded.csr.arcs(), loaded.summary.orientation)
+    };
+    let (once, both) = ("0 1\n1 2\n", "0 1\n1 0\n");
+    for header in ["# Undirected graph: a.txt", "#undirected Graph (each unordered pair of nodes is saved once)\r"] {
+        assert_eq!(with(header, once, Orientation::Auto), (false, 4, OrientationReason::Declared));
+        assert_eq!(with(header, both, Orientation::Auto), (false, 2, OrientationReason::Declared));
+        assert_eq!(with(header, once, Orientation::Directed), (true, 2, OrientationReason::Asked));
+    }
+    let header = "\u{feff}# A title\n\n# Directed graph: a.txt";
+    assert_eq!(with(header, once, Orientation::Auto), (true, 2, OrientationReason::Declared));
+    assert_eq!(with(header, both, Orientation::Auto), (false, 2, OrientationReason::Symmetric));
+    // Behind the first edge, or in other words, it is a comment like any other.
+    for header in ["0 2\n# Undirected graph", "# An undirected graph", "# Undirected edges"] {
+        assert!(with(header, once, Orientation::Auto).0, "{header}");
+    }
+    let weighted = weighted("g.wel", "# Undirected graph\n0 1 5\n1 0 6\n").csr;
+    assert_eq!((weighted.edges(), weighted.weights()), (1, Some(&Weights::U32(vec![5, 5]))));
 }
 
 #[test]
@@ -164,18 +189,18 @@ fn bad_lines_are_named() {
         ("g.el", "1 -2\n", "g.el line 1: vertex -2 is negative"),
         ("g.el", &format!("1 {huge}\n"), "line 1: vertex 18446744073709551616 is larger than 18446744073709551615"),
         ("g.el", "1 \u{0}2\n", "g.el line 1: a byte 0x00: this is not a text file"),
-        ("g.el", "1,2\n", "g.el line 1: `1,2` is not a vertex identifier"),
+        ("g.el", "1,2\n", "g.el line 1: `1,2`: columns are separated by blanks or tabs, not by commas"),
         ("g.wel", "1 2 x\n", "g.wel line 1: `x` is not a weight"),
         ("g.wel", "1 2 -1\n", "g.wel line 1: weight -1 is negative; shortest paths need weights of zero or more"),
         ("g.wel", "1 2 NaN\n", "g.wel line 1: weight NaN is not a finite number"),
         ("g.wel", "1 2 inf\n", "g.wel line 1: weight inf is not a finite number"),
         ("g.wel", "1 2 1e39\n", "g.wel line 1: weight 1e39 is not a finite number"),
         ("g.wel", "1 2 4294967296\n", "integer weight 4294967296 is larger than 4294967295; write it as 4294967296.0"),
-        ("g.el", "", "g.el: holds no vertex"),
+        ("g.el", "", "g.el: is empty (0 bytes)"),
         ("g.el", "# nothing\n\n", "g.el: holds no vertex"),
         ("g.graphml", "", "g.graphml: .graphml is not a known ending of graph files; they end in .el .txt .wel .mtx"),
         ("g.el.gz", "", "(uncompress it first)"),
-        ("g", "", "g: no ending is not a known ending"),
+        ("g", "", "g: has no ending, which tells the format; rename it"),
     ] {
         let found = message(read(name, text, &WEIGHTED));
         assert!(found.contains(expected), "{found}");
@@ -219,7 +244,8 @@ fn matrices_are_graphs() {
 #[test]
 fn bad_matrices_are_refused() {
     for (text, expected) in [
-        ("", "m.mtx: ends before the line with rows"),
+        ("", "m.mtx: is empty (0 bytes)"),
+        ("%%MatrixMarket matrix coordinate pattern general\n", "m.mtx: ends before the line with rows"),
         ("%%MatrixMarket matrix coordinate pattern general\n% x\n", "m.mtx: ends before the line with rows"),
         ("1 2\n", "line 1: `1 2` is not a Matrix Market header"),
         ("%%MatrixMarket vector coordinate real general\n", "object `vector` is not supported"),

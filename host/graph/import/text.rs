@@ -345,7 +345,11 @@ fn vertex(word: &[u8]) -> Result<u64, LineFault> {
     }
     Err(match word.strip_prefix(b"-") {
         Some(rest) if digits(rest) => LineFault::NegativeVertex { found: quote(word) },
-        _ => binary(word).unwrap_or_else(|| LineFault::NotAVertex { found: quote(word) }),
+        _ => binary(word).unwrap_or_else(|| match word.split(|&b| b == b',').next() {
+            // A number that a comma ends.
+            Some(first) if digits(first) && first.len() < word.len() => LineFault::Commas { found: quote(word) },
+            _ => LineFault::NotAVertex { found: quote(word) },
+        }),
     })
 }
 

@@ -2,9 +2,10 @@
 
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, with_neighbours};
 use crate::graph::edges::Needs;
-use crate::graph::{BfsOptions, GraphOnEngine};
-use crate::storage::Plan;
+use crate::graph::{BfsOptions, GraphError, GraphOnEngine, stored};
+use crate::storage::{Plan, Volume};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 /// Slots of a PE are a multiple of this: its part of a bitmap is then whole lines of 128 bytes.
@@ -246,6 +247,16 @@ impl Part {
     /// What placing it writes to a volume: [`Plan::bytes`] says how large that must be.
     pub fn plan(&self) -> Plan {
         GraphOnEngine::plan_of(&self.out, self.inward.as_ref().map(Csr::arcs), Needs::BFS)
+    }
+
+    /// Checks that placing it on `volume` overwrites nothing: [`GraphOnEngine::check_volume`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`GraphOnEngine::check_volume`].
+    pub fn check_volume(&self, volume: &Volume) -> Result<(), GraphError> {
+        let inward = || self.inward.as_ref().map(Cow::Borrowed);
+        stored::check(volume, &self.plan(), &self.out, inward, Needs::BFS)
     }
 }
 

@@ -4,11 +4,9 @@
 mod adapter;
 mod devx;
 mod doorbell;
-#[cfg(feature = "rdma")]
 mod driver;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "rdma")]
 pub(super) use adapter::Mlx5Adapter;

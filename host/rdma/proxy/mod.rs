@@ -1,16 +1,13 @@
 //! The verbs proxy: kernels write the rings of an mlx5 NIC in host memory, and a CPU thread makes verbs calls of what they wrote, so that
 //! any device with libibverbs serves them.
 
-#[cfg(feature = "rdma")]
 mod adapter;
-#[cfg(feature = "rdma")]
 mod direct;
 mod engine;
 mod service;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "rdma")]
 pub(super) use adapter::{VerbsProxy, link};
 pub(super) use engine::{Bounce, Engine, Landing};
 pub(super) use service::{Served, Service};

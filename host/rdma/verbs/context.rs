@@ -1,12 +1,11 @@
 //! An open device, and a protection domain on it.
 
 use super::{answer, failed};
-use crate::rdma::{Chosen, DeviceChoice, LinkLayer, PathMtu, PortFacts, RdmaError, Transport};
-use rdma_sys::{
-    ___ibv_query_port, ibv_ack_async_event, ibv_alloc_pd, ibv_async_event, ibv_close_device, ibv_context,
-    ibv_dealloc_pd, ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_async_event, ibv_get_device_list,
-    ibv_get_device_name, ibv_open_device, ibv_pd, ibv_port_attr, ibv_query_device,
+use crate::rdma::sys::{
+    self, Verbs, ib_uverbs_query_port_flags, ibv_async_event, ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr,
+    ibv_pd, ibv_port_attr,
 };
+use crate::rdma::{Chosen, DeviceChoice, LinkLayer, PathMtu, PortFacts, RdmaError, Transport};
 use std::ffi::CStr;
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
@@ -14,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Packets of this port must have a global route header (`IBV_QPF_GRH_REQUIRED`).
-const GRH_REQUIRED: u8 = 1;
+const GRH_REQUIRED: u8 = ib_uverbs_query_port_flags::IB_UVERBS_QPF_GRH_REQUIRED.0 as u8;
 /// Asynchronous events by their numbers (rdma-core `verbs.h`, `enum ibv_event_type`).
 const EVENTS: [&str; 20] = [
     "completion queue error",
@@ -57,6 +56,7 @@ pub(in crate::rdma) struct DeviceLimits {
 /// An open device.
 #[derive(Debug)]
 pub(in crate::rdma) struct Context {
+    verbs: &'static Verbs,
     raw: NonNull<ibv_context>,
     name: String,
 }
@@ -70,16 +70,17 @@ impl Context {
     /// Opens a device by name, in the way that `open` does it.
     ///
     /// # Errors
-    /// When libibverbs does not show it, or it cannot be opened.
+    /// When libibverbs is absent or does not show the device, or the device cannot be opened.
     pub fn open_with(
         transport: Transport,
         name: &str,
-        open: impl FnOnce(*mut ibv_device) -> *mut ibv_context,
+        open: impl FnOnce(&'static Verbs, *mut ibv_device) -> *mut ibv_context,
     ) -> Result<Arc<Self>, RdmaError> {
         let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
+        let verbs = sys::verbs()?;
         let mut count = 0;
         // SAFETY: writes a number; the list is freed below.
-        let list = unsafe { ibv_get_device_list(&mut count) };
+        let list = unsafe { verbs.ibv_get_device_list(&mut count) };
         if list.is_null() {
             let e = io::Error::last_os_error();
             let fix = match e.raw_os_error() {
@@ -94,7 +95,7 @@ impl Context {
             // SAFETY: the list has `count` entries, and names live as long as it.
             let (device, text) = unsafe {
                 let device = *list.add(i);
-                (device, CStr::from_ptr(ibv_get_device_name(device)).to_string_lossy().into_owned())
+                (device, CStr::from_ptr(verbs.ibv_get_device_name(device)).to_string_lossy().into_owned())
             };
             if text == name {
                 found = Some(device);
@@ -102,14 +103,14 @@ impl Context {
             names.push(text);
         }
         let raw = found.map(|device| {
-            let raw = NonNull::new(open(device));
+            let raw = NonNull::new(open(verbs, device));
             (raw, io::Error::last_os_error())
         });
         // SAFETY: the list from above; an open device does not need it.
-        unsafe { ibv_free_device_list(list) };
+        unsafe { verbs.ibv_free_device_list(list) };
         match raw {
             Some((Some(raw), _)) => {
-                let this = Self { raw, name: name.to_owned() };
+                let this = Self { verbs, raw, name: name.to_owned() };
                 this.do_not_block_on_events();
                 Ok(Arc::new(this))
             }
@@ -127,7 +128,7 @@ impl Context {
     /// As [`Self::open_with`].
     pub fn open(transport: Transport, name: &str) -> Result<Arc<Self>, RdmaError> {
         // SAFETY: a device of the list that `open_with` holds.
-        Self::open_with(transport, name, |device| unsafe { ibv_open_device(device) })
+        Self::open_with(transport, name, |verbs, device| unsafe { verbs.ibv_open_device(device) })
     }
 
     pub fn raw(&self) -> *mut ibv_context {
@@ -147,7 +148,9 @@ impl Context {
         // SAFETY: integers, for which zero is a value.
         let mut attr: ibv_device_attr = unsafe { zeroed() };
         // SAFETY: an open device; writes the attributes.
-        answer(unsafe { ibv_query_device(self.raw(), &mut attr) }, || format!("asking {} for its limits", self.name))?;
+        answer(unsafe { self.verbs.ibv_query_device(self.raw(), &mut attr) }, || {
+            format!("asking {} for its limits", self.name)
+        })?;
         let number = |n: i32| u32::try_from(n).unwrap_or(0);
         let reads = |n: i32| u8::try_from(n.max(0)).unwrap_or(u8::MAX);
         Ok(DeviceLimits {
@@ -155,7 +158,7 @@ impl Context {
             pieces: number(attr.max_sge),
             completions: number(attr.max_cqe),
             reads: (reads(attr.max_qp_init_rd_atom), reads(attr.max_qp_rd_atom)),
-            atomics: attr.atomic_cap != rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE,
+            atomics: attr.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE,
         })
     }
 
@@ -168,10 +171,11 @@ impl Context {
         // SAFETY: integers, for which zero is a value.
         let mut attr: ibv_port_attr = unsafe { zeroed() };
         // SAFETY: an open device; writes the attributes.
-        answer(unsafe { ___ibv_query_port(self.raw(), number, &mut attr) }, || format!("asking about {chosen}"))?;
+        let code = unsafe { sys::query_port(self.verbs, self.raw(), number, &mut attr) };
+        answer(code, || format!("asking about {chosen}"))?;
         let unavailable = |reason: String| RdmaError::Unavailable { transport, reason };
-        let mtu = PathMtu::from_field(attr.active_mtu).ok_or_else(|| {
-            unavailable(format!("{chosen} tells a path MTU that does not exist ({})", attr.active_mtu))
+        let mtu = PathMtu::from_field(attr.active_mtu.0).ok_or_else(|| {
+            unavailable(format!("{chosen} tells a path MTU that does not exist ({})", attr.active_mtu.0))
         })?;
         let gid = match choice.gid_index {
             None => chosen.port.gid.as_ref().map(|g| (g.index, g.gid)),
@@ -220,14 +224,14 @@ impl Context {
         loop {
             let mut event = MaybeUninit::<ibv_async_event>::zeroed();
             // SAFETY: an open device; writes one event if there is one, and does not wait.
-            if unsafe { ibv_get_async_event(self.raw(), event.as_mut_ptr()) } != 0 {
+            if unsafe { self.verbs.ibv_get_async_event(self.raw(), event.as_mut_ptr()) } != 0 {
                 return all;
             }
-            // SAFETY: written above. The kind is read as a number: later kernels may have kinds that the enumeration has not.
-            let kind = unsafe { (&raw const (*event.as_ptr()).event_type).cast::<u32>().read() };
+            // SAFETY: written above.
+            let kind = unsafe { (*event.as_ptr()).event_type }.0;
             all.push(EVENTS.get(kind as usize).map_or_else(|| format!("event {kind}"), |e| (*e).to_owned()));
             // SAFETY: an event that was received above, once.
-            unsafe { ibv_ack_async_event(event.as_mut_ptr()) };
+            unsafe { self.verbs.ibv_ack_async_event(event.as_mut_ptr()) };
         }
     }
 }
@@ -248,7 +252,7 @@ fn open_hint(e: &io::Error) -> &'static str {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: opened by this type, and nothing made from it is left: all of that holds it.
-        unsafe { ibv_close_device(self.raw()) };
+        unsafe { self.verbs.ibv_close_device(self.raw()) };
     }
 }
 
@@ -271,13 +275,18 @@ impl ProtectionDomain {
     /// When the device has no more.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
         // SAFETY: an open device.
-        let raw = NonNull::new(unsafe { ibv_alloc_pd(context.raw()) });
+        let raw = NonNull::new(unsafe { context.verbs.ibv_alloc_pd(context.raw()) });
         let raw = raw.ok_or_else(|| failed(format!("a protection domain of {}", context.name)))?;
         Ok(Arc::new(Self { raw, context: context.clone() }))
     }
 
     pub fn raw(&self) -> *mut ibv_pd {
         self.raw.as_ptr()
+    }
+
+    /// The library that opened its device.
+    pub fn verbs(&self) -> &'static Verbs {
+        self.context.verbs
     }
 
     /// Its device.
@@ -289,6 +298,6 @@ impl ProtectionDomain {
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: made by this type, and nothing that was made from it is left.
-        unsafe { ibv_dealloc_pd(self.raw()) };
+        unsafe { self.context.verbs.ibv_dealloc_pd(self.raw()) };
     }
 }

@@ -3,27 +3,14 @@
 use super::{ProtectionDomain, failed};
 use crate::cuda;
 use crate::memory::Space;
+use crate::rdma::sys::{self, ibv_access_flags as access, ibv_mr};
 use crate::rdma::{MemoryRange, RdmaError, Registration, Rights};
-use rdma_sys::{ibv_access_flags as access, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr, ibv_reg_mr_iova2};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-
-/// `ibv_reg_dmabuf_mr` (rdma-core 34 and later).
-type RegisterDmaBuf = unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, libc::c_int, libc::c_int) -> *mut ibv_mr;
-
-fn register_dma_buf() -> Option<RegisterDmaBuf> {
-    static FOUND: OnceLock<Option<RegisterDmaBuf>> = OnceLock::new();
-    *FOUND.get_or_init(|| {
-        // SAFETY: looks a name up in the libraries that are loaded; libibverbs is linked.
-        let p = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ibv_reg_dmabuf_mr".as_ptr()) };
-        // SAFETY: the function of this name has this type (verbs.h); a null pointer is `None`.
-        unsafe { std::mem::transmute::<*mut libc::c_void, Option<RegisterDmaBuf>>(p) }
-    })
-}
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// How memory was registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +36,7 @@ impl fmt::Display for Way {
 /// Registered memory.
 pub(in crate::rdma) struct MemoryRegion {
     raw: NonNull<ibv_mr>,
-    _domain: Arc<ProtectionDomain>,
+    domain: Arc<ProtectionDomain>,
 }
 
 // SAFETY: verbs calls may come from any thread.
@@ -90,19 +77,19 @@ impl MemoryRegion {
         let mut raw = std::ptr::null_mut();
         if relaxed || name != base {
             // SAFETY: the caller keeps the range valid.
-            raw = unsafe { ibv_reg_mr_iova2(domain.raw(), pointer, bytes, name, flags) };
+            raw = unsafe { domain.verbs().ibv_reg_mr_iova2(domain.raw(), pointer, bytes, name, flags) };
         }
         if raw.is_null() && name == base {
             let strict = flags & !access::IBV_ACCESS_RELAXED_ORDERING.0;
             // SAFETY: as above.
-            raw = unsafe { ibv_reg_mr(domain.raw(), pointer, bytes, strict as libc::c_int) };
+            raw = unsafe { domain.verbs().ibv_reg_mr(domain.raw(), pointer, bytes, strict as libc::c_int) };
         }
         Self::adopt(domain, raw)
     }
 
     fn adopt(domain: &Arc<ProtectionDomain>, raw: *mut ibv_mr) -> io::Result<Self> {
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { raw, _domain: domain.clone() })
+        Ok(Self { raw, domain: domain.clone() })
     }
 
     /// For this side's requests.
@@ -121,7 +108,7 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: made by this type.
-        unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
+        unsafe { self.domain.verbs().ibv_dereg_mr(self.raw.as_ptr()) };
     }
 }
 
@@ -242,11 +229,14 @@ impl Registrar {
     }
 
     fn dma_buf(&self, gpu: &Arc<cuda::Context>, memory: MemoryRange, rights: Rights) -> Result<MemoryRegion, String> {
-        let register = register_dma_buf().ok_or("this libibverbs is older than rdma-core 34")?;
+        let library = sys::dma_buf().map_err(|e| e.to_string())?;
         let fd = gpu.export_dma_buf(memory.address, memory.bytes).map_err(|e| e.to_string())?;
         let flags = flags(rights) as libc::c_int;
         // SAFETY: a dma-buf of `bytes` bytes; the kernel holds it after the call, so the descriptor may be closed.
-        let raw = unsafe { register(self.domain.raw(), 0, memory.bytes, memory.address, fd.as_raw_fd(), flags) };
+        let raw = unsafe {
+            let domain = self.domain.raw();
+            library.ibv_reg_dmabuf_mr(domain, 0, memory.bytes, memory.address, fd.as_raw_fd(), flags)
+        };
         MemoryRegion::adopt(&self.domain, raw).map_err(|e| format!("ibv_reg_dmabuf_mr: {e}"))
     }
 }

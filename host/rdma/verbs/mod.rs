@@ -11,8 +11,8 @@ pub(super) use context::{Context, DeviceLimits, ProtectionDomain};
 pub(super) use memory::{Buffer, MemoryKeys, Registrar};
 pub(super) use queue_pair::VerbsQueue;
 
+use super::sys::ibv_ah_attr;
 use super::{RdmaError, Route};
-use rdma_sys::ibv_ah_attr;
 use std::io;
 
 /// The system's last answer, as an error that says what was tried.

@@ -3,14 +3,13 @@
 use super::{Buffer, ProtectionDomain, address_handle, answer, failed};
 use crate::rdma::connection::{RETRIES, RNR_RETRIES, RNR_TIMER};
 use crate::rdma::proxy::{Action, Done, PostError, Request, SendQueue};
+use crate::rdma::sys::{
+    self, Verbs, ibv_access_flags as access, ibv_cq, ibv_mtu, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask,
+    ibv_qp_init_attr, ibv_qp_state as state, ibv_qp_type, ibv_recv_wr, ibv_send_flags as send, ibv_send_wr, ibv_sge,
+    ibv_wc, ibv_wc_status, ibv_wr_opcode as opcode,
+};
 use crate::rdma::{RdmaError, Route};
 use crate::wire::mlx5::wqe::SendWith;
-use rdma_sys::{
-    ibv_access_flags as access, ibv_cq, ibv_create_cq, ibv_create_qp, ibv_destroy_cq, ibv_destroy_qp, ibv_modify_qp,
-    ibv_poll_cq, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_init_attr,
-    ibv_qp_state as state, ibv_qp_type, ibv_recv_wr, ibv_send_flags as send, ibv_send_wr, ibv_sge, ibv_wc,
-    ibv_wr_opcode as opcode,
-};
 use std::io;
 use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
@@ -27,7 +26,7 @@ const INLINE: u32 = 220;
 #[derive(Debug)]
 pub(in crate::rdma) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
-    _domain: Arc<ProtectionDomain>,
+    domain: Arc<ProtectionDomain>,
 }
 
 // SAFETY: verbs calls may come from any thread.
@@ -37,18 +36,18 @@ impl CompletionQueue {
     fn new(domain: &Arc<ProtectionDomain>, entries: u32) -> Result<Self, RdmaError> {
         let context = domain.context();
         // SAFETY: an open device; no channel.
-        let raw = unsafe { ibv_create_cq(context.raw(), entries as i32, null_mut(), null_mut(), 0) };
+        let raw = unsafe { domain.verbs().ibv_create_cq(context.raw(), entries as i32, null_mut(), null_mut(), 0) };
         let raw = NonNull::new(raw);
         let raw =
             raw.ok_or_else(|| failed(format!("a completion queue of {entries} entries on {}", context.name())))?;
-        Ok(Self { raw, _domain: domain.clone() })
+        Ok(Self { raw, domain: domain.clone() })
     }
 
     fn poll(&mut self, mut each: impl FnMut(&ibv_wc)) -> io::Result<usize> {
         // SAFETY: integers, for which zero is a value.
         let mut entries: [ibv_wc; BATCH] = unsafe { zeroed() };
         // SAFETY: writes at most `BATCH` entries; `&mut self` keeps others out.
-        let count = unsafe { ibv_poll_cq(self.raw.as_ptr(), BATCH as i32, entries.as_mut_ptr()) };
+        let count = unsafe { sys::poll_cq(self.raw.as_ptr(), BATCH as i32, entries.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| io::Error::other(format!("polling failed ({count})")))?;
         entries.iter().take(count).for_each(&mut each);
         Ok(count)
@@ -58,12 +57,15 @@ impl CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // SAFETY: made by this type; the queue pair that used it went before.
-        unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
+        unsafe { self.domain.verbs().ibv_destroy_cq(self.raw.as_ptr()) };
     }
 }
 
 #[derive(Debug)]
-struct RawQueuePair(NonNull<ibv_qp>);
+struct RawQueuePair {
+    verbs: &'static Verbs,
+    raw: NonNull<ibv_qp>,
+}
 
 // SAFETY: verbs calls may come from any thread.
 unsafe impl Send for RawQueuePair {}
@@ -71,7 +73,7 @@ unsafe impl Send for RawQueuePair {}
 impl Drop for RawQueuePair {
     fn drop(&mut self) {
         // SAFETY: made by `VerbsQueue::new`, and destroyed once.
-        unsafe { ibv_destroy_qp(self.0.as_ptr()) };
+        unsafe { self.verbs.ibv_destroy_qp(self.raw.as_ptr()) };
     }
 }
 
@@ -107,6 +109,7 @@ impl VerbsQueue {
     ) -> Result<Self, RdmaError> {
         let sends = CompletionQueue::new(domain, requests + 1)?;
         let receives = CompletionQueue::new(domain, RECEIVES)?;
+        let verbs = domain.verbs();
         let create = |inline: u32| {
             // SAFETY: integers and pointers, for which zero is a value.
             let mut attr: ibv_qp_init_attr = unsafe { zeroed() };
@@ -119,14 +122,14 @@ impl VerbsQueue {
             attr.cap.max_recv_sge = 1;
             attr.cap.max_inline_data = inline;
             // SAFETY: a live domain and completion queues of the same device.
-            let raw = NonNull::new(unsafe { ibv_create_qp(domain.raw(), &mut attr) });
+            let raw = NonNull::new(unsafe { verbs.ibv_create_qp(domain.raw(), &mut attr) });
             raw.map(|r| (r, attr.cap.max_inline_data.min(inline)))
         };
         // Devices that carry nothing inline refuse to be asked.
         let (raw, inline) = create(INLINE).or_else(|| create(0)).ok_or_else(|| {
             failed(format!("a queue pair of {requests} requests and {pieces} pieces on {}", domain.context().name()))
         })?;
-        let raw = RawQueuePair(raw);
+        let raw = RawQueuePair { verbs, raw };
         let mut this =
             Self { raw, sends, receives, landing, port, inline, pieces, receives_posted: 0, life: 0, flushed: false };
         this.initialise()?;
@@ -136,7 +139,7 @@ impl VerbsQueue {
     /// Its number.
     pub fn number(&self) -> u32 {
         // SAFETY: alive until dropped.
-        unsafe { (*self.raw.0.as_ptr()).qp_num }
+        unsafe { (*self.raw.raw.as_ptr()).qp_num }
     }
 
     /// Bytes that a request may carry itself.
@@ -147,7 +150,7 @@ impl VerbsQueue {
     fn modify(&mut self, to: &str, attr: &mut ibv_qp_attr, masks: &[mask]) -> Result<(), RdmaError> {
         let all = masks.iter().fold(0, |all, m| all | m.0);
         // SAFETY: a live queue pair; `&mut self` serialises its changes of state.
-        let code = unsafe { ibv_modify_qp(self.raw.0.as_ptr(), attr, all as i32) };
+        let code = unsafe { self.raw.verbs.ibv_modify_qp(self.raw.raw.as_ptr(), attr, all as i32) };
         answer(code, || format!("moving queue pair {:#x} to {to}", self.number()))
     }
 
@@ -176,7 +179,7 @@ impl VerbsQueue {
     pub fn connect(&mut self, route: &Route) -> Result<(), RdmaError> {
         let mut attr = blank();
         attr.qp_state = state::IBV_QPS_RTR;
-        attr.path_mtu = route.mtu.field().into();
+        attr.path_mtu = ibv_mtu(route.mtu.field().into());
         attr.dest_qp_num = route.remote;
         attr.rq_psn = route.receive_psn;
         attr.max_dest_rd_atomic = route.reads_in;
@@ -255,7 +258,7 @@ impl VerbsQueue {
             request.num_sge = 1;
             let mut bad = null_mut();
             // SAFETY: a live queue pair; the request is read during the call, and its memory lives with the queue pair.
-            if unsafe { ibv_post_recv(self.raw.0.as_ptr(), &mut request, &mut bad) } != 0 {
+            if unsafe { sys::post_recv(self.raw.raw.as_ptr(), &mut request, &mut bad) } != 0 {
                 return;
             }
             self.receives_posted += 1;
@@ -295,7 +298,7 @@ impl SendQueue for VerbsQueue {
                 wr.opcode = opcode::IBV_WR_RDMA_WRITE;
                 if let Some(value) = immediate {
                     wr.opcode = opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
-                    wr.imm_data_invalidated_rkey_union.imm_data = value.to_be();
+                    wr.__bindgen_anon_1.imm_data = value.to_be();
                 }
             }
             Action::Read { remote } => {
@@ -306,11 +309,11 @@ impl SendQueue for VerbsQueue {
             Action::Send { with: SendWith::Nothing } => wr.opcode = opcode::IBV_WR_SEND,
             Action::Send { with: SendWith::Immediate(value) } => {
                 wr.opcode = opcode::IBV_WR_SEND_WITH_IMM;
-                wr.imm_data_invalidated_rkey_union.imm_data = value.to_be();
+                wr.__bindgen_anon_1.imm_data = value.to_be();
             }
             Action::Send { with: SendWith::Invalidate(key) } => {
                 wr.opcode = opcode::IBV_WR_SEND_WITH_INV;
-                wr.imm_data_invalidated_rkey_union.invalidated_rkey = key;
+                wr.__bindgen_anon_1.invalidate_rkey = key;
             }
             Action::FetchAdd { remote, add } => {
                 wr.wr.atomic.remote_addr = remote.address;
@@ -329,7 +332,7 @@ impl SendQueue for VerbsQueue {
         let mut bad = null_mut();
         // SAFETY: a live queue pair; the request and its list are read during the call. The memory that they name is checked by the
         // device against its registrations.
-        match unsafe { ibv_post_send(self.raw.0.as_ptr(), &mut wr, &mut bad) } {
+        match unsafe { sys::post_send(self.raw.raw.as_ptr(), &mut wr, &mut bad) } {
             0 => Ok(()),
             code => match code.abs() {
                 libc::ENOMEM | libc::EAGAIN | libc::EBUSY => Err(PostError::Full),
@@ -340,7 +343,7 @@ impl SendQueue for VerbsQueue {
 
     fn poll(&mut self, out: &mut Vec<Done>) -> io::Result<()> {
         self.sends.poll(|wc| {
-            out.push(Done { id: wc.wr_id, status: wc.status as u8, vendor: wc.vendor_err as u8 });
+            out.push(Done { id: wc.wr_id, status: wc.status.0 as u8, vendor: wc.vendor_err as u8 });
         })?;
         Ok(())
     }
@@ -349,8 +352,8 @@ impl SendQueue for VerbsQueue {
         let mut taken = 0;
         let (life, mut failed) = (self.life, false);
         let polled = self.receives.poll(|wc| {
-            taken += u64::from(wc.status == 0);
-            failed |= wc.status != 0 && wc.wr_id == life;
+            taken += u64::from(wc.status == ibv_wc_status::IBV_WC_SUCCESS);
+            failed |= wc.status != ibv_wc_status::IBV_WC_SUCCESS && wc.wr_id == life;
         });
         self.flushed |= failed;
         self.receives_posted = self.receives_posted.saturating_sub(polled.unwrap_or(0) as u32);

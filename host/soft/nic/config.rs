@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, FaultPlan};
 use crate::memory::Space;
+use crate::processors;
 use crate::soft::nvme::time;
 use std::fmt;
 use std::net::IpAddr;
@@ -147,6 +148,9 @@ impl SoftNicConfig {
         let times = [t.connect, t.heartbeat, t.silence, t.retry, t.resend, t.not_ready];
         if !(1..=MOST_THREADS).contains(&self.threads) {
             return Some(format!("{} service threads: choose 1 to {MOST_THREADS}", self.threads));
+        }
+        if let Err(e) = processors::checked() {
+            return Some(e.to_string());
         }
         if times.iter().any(|d| d.is_zero() || *d > Duration::from_secs(86_400)) {
             return Some("a timeout is zero or longer than a day".to_owned());

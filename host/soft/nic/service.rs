@@ -62,7 +62,7 @@ pub(super) struct Service {
 impl Service {
     /// Thread `index`; the one with listeners deals out who connects.
     pub(super) fn new(core: Arc<Core>, index: usize, listeners: Vec<Socket>) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let processors = crate::processors::to_spin_on();
         // Kernels on CPU threads need the processors more than an idle poll does.
         let may_spin = processors >= 4 && core.config.threads.saturating_mul(core.config.sharers) < processors / 2;
         Self {

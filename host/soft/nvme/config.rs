@@ -177,10 +177,10 @@ impl SoftConfig {
     /// | `streaming=auto`, `always`, `never` | whether data goes around the CPU's cache |
     /// | `media-error=[read:\|write:]A-B` | blocks that fail; may be given several times |
     /// | `latency=TIME`, `TIME-TIME`, `exp:TIME` | fixed, uniform or exponential time per command |
-    /// | `lose-completion=every:N` or `A-B` | commands that are never answered |
-    /// | `wrong-phase=every:N` or `A-B` | completions with the wrong phase tag |
-    /// | `lose-doorbell=every:N` | doorbells that are not heard |
-    /// | `stuck-queue=[Q:]after:N` | a queue (or each) that stops after N commands |
+    /// | `lose-completion=every:N` or `A-B` | each Nth command of the device, or commands on these blocks, that are never answered |
+    /// | `wrong-phase=every:N` or `A-B` | each Nth completion of the device, or those for these blocks, with the wrong phase tag |
+    /// | `lose-doorbell=every:N` | each Nth doorbell value of the device that is not heard |
+    /// | `stuck-queue=[Q:]after:N` | a queue (or each) that stops after N commands of its own |
     /// | `fatal=after:N`, `once:N` or `A-B` | controller fatal status; `once`: with command N, and no more after a reset |
     /// | `disappear=after:N` or `A-B` | the device is gone: registers read all ones |
     /// | `slow-ready=TIME`, `never-ready` | time to CSTS.RDY |
@@ -270,7 +270,7 @@ impl SoftConfig {
 
     /// Service threads that [`super::SoftController::start`] will use.
     pub fn service_threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() / 2)).max(1)
+        self.threads.unwrap_or_else(|| crate::processors::count() / 2).max(1)
     }
 
     /// The first rule that the limits break, as a sentence.
@@ -299,7 +299,8 @@ impl SoftConfig {
         ];
         let blocks = self.namespaces.iter().map(|n| n.block_bytes).find(|b| ![512, 4096].contains(b));
         let blocks = blocks.map(|b| format!("blocks of {b} bytes: choose 512 or 4096"));
-        checks.into_iter().find(|(bad, _)| *bad).map(|(_, text)| text).or(blocks)
+        let processors = crate::processors::checked().err().map(|e| e.to_string());
+        checks.into_iter().find(|(bad, _)| *bad).map(|(_, text)| text).or(blocks).or(processors)
     }
 }
 

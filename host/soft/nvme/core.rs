@@ -4,6 +4,7 @@ use super::address::AddressTable;
 use super::backend::MemoryStore;
 use super::config::SoftConfig;
 use super::copy::Mover;
+use super::fault::DeviceFaults;
 use super::log::{ErrorLog, Event};
 use super::namespace::Namespace;
 use super::statistics::Counters;
@@ -153,8 +154,8 @@ pub(super) struct Core {
     pub(super) page_shift: AtomicU32,
     /// The volatile write cache is off: every write waits for the medium.
     pub(super) write_through: AtomicBool,
-    /// I/O commands so far; counted only under a fault plan.
-    pub(super) issued: AtomicU64,
+    /// What the fault plan counts over all queues; used only where it concerns commands.
+    pub(super) faults: DeviceFaults,
     pub(super) counters: Box<[CachePadded<Counters>]>,
     pub(super) errors: Mutex<ErrorLog>,
     pub(super) events: Mutex<Vec<Event>>,

@@ -1,10 +1,15 @@
-//! Faults on purpose: what goes wrong, where and when. The same plan and the same commands give the same faults.
+//! Faults on purpose: what goes wrong, where and when.
+//!
+//! `every` counts over all I/O queues of the device, so that a plan means the same however many queues a program has. With one queue the
+//! same plan and the same commands give the same faults. With several, how many commands are hit stays the same; which ones follows from
+//! the order in which the queues are served. Blocks hit the same commands always.
 
 use crate::wire::nvme::{SqEntry, Status, io, status};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Which commands a media error hits.
@@ -54,11 +59,11 @@ impl Latency {
     }
 }
 
-/// Which commands of a queue are hit.
+/// Which I/O commands are hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Selector {
-    /// Each `n`th command of a queue, counting from one.
+    /// Each `n`th command over all queues, counting completions from one.
     Every(u64),
     /// Commands that touch one of these blocks.
     Blocks(RangeInclusive<u64>),
@@ -115,7 +120,7 @@ pub struct FaultPlan {
     pub lose_completion: Option<Selector>,
     /// Completions with the wrong phase tag.
     pub wrong_phase: Option<Selector>,
-    /// Each `n`th doorbell value that a submission queue sees is ignored, until the next one comes.
+    /// Each `n`th doorbell value over all submission queues is ignored, until the next one of its queue comes.
     pub lose_doorbell: Option<u64>,
     /// A queue that stops.
     pub stuck_queue: Option<StuckQueue>,
@@ -243,13 +248,24 @@ pub(super) struct Delivery {
     pub(super) wrong_phase: bool,
 }
 
+/// The plan's state for the device: what has happened in all of its I/O queues. A reset changes nothing about it.
+#[derive(Debug, Default)]
+pub(super) struct DeviceFaults {
+    fetched: AtomicU64,
+    completed: AtomicU64,
+    doorbells: AtomicU64,
+}
+
+/// Counts one more and returns its number, from one.
+fn next(counter: &AtomicU64) -> u64 {
+    counter.fetch_add(1, Ordering::Relaxed) + 1
+}
+
 /// The plan's state for one submission queue.
 #[derive(Debug)]
 pub(super) struct QueueFaults {
     random: SmallRng,
     fetched: u64,
-    completed: u64,
-    doorbells: u64,
     seen_tail: u32,
     ignored_tail: Option<u32>,
     stuck_after: Option<u64>,
@@ -260,22 +276,19 @@ impl QueueFaults {
         Self {
             random: SmallRng::seed_from_u64(plan.seed ^ u64::from(queue).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             fetched: 0,
-            completed: 0,
-            doorbells: 0,
             seen_tail: 0,
             ignored_tail: None,
             stuck_after: plan.stuck_queue.filter(|s| s.queue.is_none_or(|q| q == queue)).map(|s| s.after),
         }
     }
 
-    /// Whether a doorbell value gets through.
-    pub(super) fn hears(&mut self, plan: &FaultPlan, tail: u32) -> bool {
+    /// Returns true if a doorbell value gets through.
+    pub(super) fn hears(&mut self, plan: &FaultPlan, device: &DeviceFaults, tail: u32) -> bool {
         if let Some(n) = plan.lose_doorbell
             && tail != self.seen_tail
         {
             self.seen_tail = tail;
-            self.doorbells += 1;
-            self.ignored_tail = self.doorbells.is_multiple_of(n).then_some(tail);
+            self.ignored_tail = next(&device.doorbells).is_multiple_of(n).then_some(tail);
         }
         self.ignored_tail != Some(tail)
     }
@@ -285,9 +298,10 @@ impl QueueFaults {
         self.stuck_after.map_or(u32::MAX, |n| n.saturating_sub(self.fetched).min(u64::from(u32::MAX)) as u32)
     }
 
-    /// Looks at a fetched command, the `nth` of the controller.
-    pub(super) fn fetch(&mut self, plan: &FaultPlan, e: &SqEntry, nth: u64) -> Verdict {
+    /// Looks at a fetched command.
+    pub(super) fn fetch(&mut self, plan: &FaultPlan, device: &DeviceFaults, e: &SqEntry) -> Verdict {
         self.fetched += 1;
+        let nth = next(&device.fetched);
         let range = touched(e);
         let hit = |t: &Option<Trigger>| match t {
             None => false,
@@ -316,9 +330,8 @@ impl QueueFaults {
     }
 
     /// Looks at the command's completion.
-    pub(super) fn complete(&mut self, plan: &FaultPlan, e: &SqEntry) -> Delivery {
-        self.completed += 1;
-        let nth = self.completed;
+    pub(super) fn complete(&mut self, plan: &FaultPlan, device: &DeviceFaults, e: &SqEntry) -> Delivery {
+        let nth = next(&device.completed);
         let hit = |s: &Option<Selector>| match s {
             None => false,
             Some(Selector::Every(n)) => nth.is_multiple_of(*n),
@@ -352,34 +365,45 @@ mod tests {
             media_errors: vec![MediaError { blocks: 100..=107, access: Access::Read }],
             ..FaultPlan::default()
         };
-        let mut q = QueueFaults::new(&plan, 1);
+        let (mut q, device) = (QueueFaults::new(&plan, 1), DeviceFaults::default());
         for (slba, n, bad) in [(99, 1, false), (99, 2, true), (107, 1, true), (108, 1, false), (0, 65_536, true)] {
             let expected = if bad { Verdict::Fail(status::UNRECOVERED_READ_ERROR) } else { Verdict::Run };
-            assert_eq!(q.fetch(&plan, &read(slba, n), 1), expected, "{slba}+{n}");
+            assert_eq!(q.fetch(&plan, &device, &read(slba, n)), expected, "{slba}+{n}");
         }
         let mut write = read(100, 1);
         write.cdw0 = (write.cdw0 & !0xff) | u32::from(io::WRITE);
-        assert_eq!(q.fetch(&plan, &write, 1), Verdict::Run);
-        assert_eq!(q.fetch(&plan, &SqEntry::new(io::FLUSH, 1, 1), 1), Verdict::Run);
+        assert_eq!(q.fetch(&plan, &device, &write), Verdict::Run);
+        assert_eq!(q.fetch(&plan, &device, &SqEntry::new(io::FLUSH, 1, 1)), Verdict::Run);
     }
 
     #[test]
-    fn every_nth_is_counted_per_queue() {
-        let plan = FaultPlan { lose_completion: Some(Selector::Every(3)), ..FaultPlan::default() };
-        let mut a = QueueFaults::new(&plan, 1);
-        let lost: Vec<bool> = (0..7).map(|_| a.complete(&plan, &read(0, 1)).lost).collect();
+    fn every_nth_is_counted_over_all_queues() {
+        let plan = FaultPlan {
+            lose_completion: Some(Selector::Every(3)),
+            wrong_phase: Some(Selector::Every(2)),
+            lose_doorbell: Some(3),
+            ..FaultPlan::default()
+        };
+        // A queue for each command, as on a machine with many processors.
+        let device = DeviceFaults::default();
+        let mut queues: Vec<_> = (1..=7).map(|id| QueueFaults::new(&plan, id)).collect();
+        let ended: Vec<_> = queues.iter_mut().map(|q| q.complete(&plan, &device, &read(0, 1))).collect();
+        let lost: Vec<bool> = ended.iter().map(|d| d.lost).collect();
         assert_eq!(lost, [false, false, true, false, false, true, false]);
-        assert!(!QueueFaults::new(&plan, 2).complete(&plan, &read(0, 1)).lost);
+        let wrong: Vec<bool> = ended.iter().map(|d| d.wrong_phase).collect();
+        assert_eq!(wrong, [false, true, false, true, false, true, false]);
+        let heard: Vec<bool> = queues.iter_mut().map(|q| q.hears(&plan, &device, 1)).collect();
+        assert_eq!(heard, [true, true, false, true, true, false, true]);
     }
 
     #[test]
     fn a_lost_doorbell_is_forgotten_when_the_next_one_rings() {
         let plan = FaultPlan { lose_doorbell: Some(2), ..FaultPlan::default() };
-        let mut q = QueueFaults::new(&plan, 1);
-        assert!(q.hears(&plan, 4));
-        assert!(!q.hears(&plan, 6));
-        assert!(!q.hears(&plan, 6));
-        assert!(q.hears(&plan, 9));
+        let (mut q, device) = (QueueFaults::new(&plan, 1), DeviceFaults::default());
+        assert!(q.hears(&plan, &device, 4));
+        assert!(!q.hears(&plan, &device, 6));
+        assert!(!q.hears(&plan, &device, 6));
+        assert!(q.hears(&plan, &device, 9));
     }
 
     #[test]
@@ -391,8 +415,8 @@ mod tests {
         };
         let sample = |seed| {
             let p = plan(seed);
-            let mut q = QueueFaults::new(&p, 3);
-            (0..32).map(|_| q.complete(&p, &read(0, 1)).delay).collect::<Vec<_>>()
+            let (mut q, device) = (QueueFaults::new(&p, 3), DeviceFaults::default());
+            (0..32).map(|_| q.complete(&p, &device, &read(0, 1)).delay).collect::<Vec<_>>()
         };
         assert_eq!(sample(5), sample(5));
         assert_ne!(sample(5), sample(6));
@@ -402,10 +426,10 @@ mod tests {
     #[test]
     fn stuck_queues_serve_what_they_may() {
         let plan = FaultPlan { stuck_queue: Some(StuckQueue { queue: Some(2), after: 2 }), ..FaultPlan::default() };
-        let mut q = QueueFaults::new(&plan, 2);
+        let (mut q, device) = (QueueFaults::new(&plan, 2), DeviceFaults::default());
         assert_eq!(q.allowance(), 2);
-        q.fetch(&plan, &read(0, 1), 1);
-        q.fetch(&plan, &read(0, 1), 2);
+        q.fetch(&plan, &device, &read(0, 1));
+        q.fetch(&plan, &device, &read(0, 1));
         assert_eq!(q.allowance(), 0);
         assert_eq!(QueueFaults::new(&plan, 1).allowance(), u32::MAX);
     }

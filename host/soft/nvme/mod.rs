@@ -210,7 +210,7 @@ impl SoftController {
             halt: AtomicU32::new(0),
             page_shift: AtomicU32::new(12),
             write_through: AtomicBool::new(false),
-            issued: AtomicU64::new(0),
+            faults: fault::DeviceFaults::default(),
             counters: (0..=pairs).map(|_| CachePadded::default()).collect(),
             errors: Mutex::default(),
             events: Mutex::default(),

@@ -203,7 +203,7 @@ impl Sq {
         let there = if tail >= self.head { tail - self.head } else { tail + entries - self.head };
         match &mut self.faults {
             None => there,
-            Some(f) => match f.hears(&core.config.faults, tail) {
+            Some(f) => match f.hears(&core.config.faults, &core.faults, tail) {
                 true => there.min(f.allowance()),
                 false => 0,
             },

@@ -62,7 +62,7 @@ struct Idle {
 
 impl Idle {
     fn new(core: &Core) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let processors = crate::processors::to_spin_on();
         // Kernels on CPU threads need the processors more than an idle poll does.
         let may_spin = processors >= 4 && core.mail.len() < processors;
         Self { rounds: 0, since: None, may_spin, spins: may_spin }
@@ -248,20 +248,18 @@ impl Service {
             taken += 1;
             context.tally.command();
             let outcome = match (core.faulty, &mut sq.faults) {
-                (true, Some(f)) => {
-                    match f.fetch(&core.config.faults, &e, core.issued.fetch_add(1, Ordering::Relaxed) + 1) {
-                        Verdict::Run => io::execute(&mut context, &e),
-                        Verdict::Fail(status) => Outcome::Done(status),
-                        Verdict::Fatal => {
-                            core.fatal("fault plan");
-                            break;
-                        }
-                        Verdict::Disappear => {
-                            core.disappear();
-                            break;
-                        }
+                (true, Some(f)) => match f.fetch(&core.config.faults, &core.faults, &e) {
+                    Verdict::Run => io::execute(&mut context, &e),
+                    Verdict::Fail(status) => Outcome::Done(status),
+                    Verdict::Fatal => {
+                        core.fatal("fault plan");
+                        break;
                     }
-                }
+                    Verdict::Disappear => {
+                        core.disappear();
+                        break;
+                    }
+                },
                 _ => io::execute(&mut context, &e),
             };
             match outcome {
@@ -508,7 +506,7 @@ fn hold(
     order: u64,
 ) {
     let sqid = sq.id();
-    let delivery = sq.faults.as_mut().map(|f| f.complete(&core.config.faults, e)).unwrap_or_default();
+    let delivery = sq.faults.as_mut().map(|f| f.complete(&core.config.faults, &core.faults, e)).unwrap_or_default();
     if delivery.lost {
         cq.held -= 1;
         return;

@@ -7,7 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_ABI_VERSION 3u
+#define WB_ABI_VERSION 4u
+
+// Flags of an image: how its kernels were compiled.
+#define WB_IMAGE_CHECKED 1u  // with WB_CHECKED=1: calls of a world look at their addresses
 
 #ifdef __cplusplus
 extern "C" {

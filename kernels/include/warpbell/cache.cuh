@@ -184,7 +184,7 @@ WB_FN void count(const wb_cache& c, uint64_t wb_stats::*what, uint64_t n) {
 
 // Whether it is worth trying to claim a frame. Only a hint: the claim itself finds out. Stress tests do without it, so that claims
 // and pins cross each other often and not once in a million.
-WB_FN bool looks_idle(const wb_cache& c, uint32_t entry) {
+WB_FN bool looks_idle([[maybe_unused]] const wb_cache& c, [[maybe_unused]] uint32_t entry) {
 #if defined(WB_CLAIM_BLINDLY)
   return true;
 #else

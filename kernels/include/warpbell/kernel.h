@@ -12,6 +12,12 @@
 #include <warpbell/platform.h>
 #include <warpbell/warp.cuh>
 
+#if defined(WB_CHECKED) && WB_CHECKED
+#define WB_IMAGE_FLAGS WB_IMAGE_CHECKED
+#else
+#define WB_IMAGE_FLAGS 0u
+#endif
+
 #if WB_GPU
 #define WB_KERNEL extern "C" __global__
 #define WB_EXPORT(NAME)
@@ -23,7 +29,8 @@
   }                                                                                 \
   }                                                                                 \
   extern "C" __global__ void wb_abi_fingerprint(uint64_t* answer) {                 \
-    *answer = ::warpbell::abi::of_this_image;                                       \
+    answer[0] = ::warpbell::abi::of_this_image;                                     \
+    answer[1] = WB_IMAGE_FLAGS;                                                     \
   }
 #else
 #include <cstddef>
@@ -76,7 +83,7 @@ struct image {
   const kernel_entry* kernels;
   void (*run_block)(void (*call)(void* const*), void* const* parameters, uint32_t block, uint32_t blocks, uint32_t threads);
   uint32_t warp_width;
-  uint32_t reserved;
+  uint32_t flags;  // WB_IMAGE_CHECKED
 };
 
 }  // namespace cpu
@@ -87,7 +94,8 @@ struct image {
 #define WB_IMAGE(SYMBOL)                                                                                    \
   extern "C" const ::warpbell::cpu::image* SYMBOL() {                                                       \
     static const ::warpbell::cpu::image i = {::warpbell::abi::fingerprint(), ::warpbell::cpu::kernel_list(), \
-                                             &::warpbell::cpu::run_block, ::warpbell::warp::width, 0};       \
+                                             &::warpbell::cpu::run_block, ::warpbell::warp::width,           \
+                                             WB_IMAGE_FLAGS};                                                \
     return &i;                                                                                              \
   }
 #define WB_EXPORT(NAME)                                                                                              \

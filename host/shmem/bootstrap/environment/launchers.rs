@@ -177,6 +177,7 @@ impl Row {
             local_rank: local(self.local_rank)?,
             local_size,
             store: self.store(environment)?,
+            listener: None,
             served,
             via: if served { "warpbell run" } else { self.via },
         };

@@ -8,11 +8,14 @@ mod values;
 pub use launchers::DEFAULT_PORT;
 
 use self::launchers::{Found, INDEXED_JOB, RANK, ROWS, Row, SIZE, STORE};
-use self::values::{address, get, half, size};
+use self::values::{address, get, half, number, size};
 use super::BootstrapError;
 use crate::units::parse_duration;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The variable that passes on the descriptor of a listening socket.
+pub(super) const STORE_FD: &str = "WARPBELL_STORE_FD";
 
 /// The variables of a process. A value, so that every launcher can be tried anywhere.
 pub type Environment = BTreeMap<String, String>;
@@ -36,6 +39,8 @@ pub struct Launched {
     pub local_size: Option<usize>,
     /// Where ranks meet, as `host:port`.
     pub store: Option<String>,
+    /// Descriptor of a socket that listens there already, which rank 0 inherits; from `WARPBELL_STORE_FD`.
+    pub listener: Option<i32>,
     /// Whether the launcher itself runs the store there; rank 0 does if not.
     pub served: bool,
     /// Which launcher.
@@ -80,6 +85,7 @@ impl Launched {
             _ => {}
         }
         let mut launched = found.launched;
+        launched.listener = get(environment, STORE_FD).map(|fd| number(STORE_FD, fd)).transpose()?.map(as_descriptor);
         let Some((size, variable)) = found.size else {
             let next = "set it to the number of ranks, the same for all of them";
             return Err(half(launched.via, first.rank, SIZE, next));
@@ -128,6 +134,11 @@ impl Launched {
         }
         Ok(())
     }
+}
+
+/// A number that is too large for a descriptor is none that is open.
+fn as_descriptor(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 /// The time that ranks have to come, from `WARPBELL_TIMEOUT`.

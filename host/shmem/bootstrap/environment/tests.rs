@@ -52,6 +52,9 @@ fn ours() {
     let run = format!("{text} WARPBELL_LOCAL_SIZE=4 WARPBELL_LAUNCHER=run");
     is(&run, [1, 4], [Some(1), Some(4)], Some("127.0.0.1:4000"), "warpbell run");
     assert!(launched(&run).served);
+    assert_eq!(launched(text).listener, None);
+    assert_eq!(launched(&format!("{text} WARPBELL_STORE_FD=7")).listener, Some(7));
+    assert!(error(&format!("{text} WARPBELL_STORE_FD=seven")).contains("WARPBELL_STORE_FD is `seven`"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A member's end: connect, join, exchange, hear of losses, leave.
 
+use super::listener::{inherited, listen, reachable};
 use super::server::{CLOSED, Server, keep_alive, reason};
 use super::wire::{GREETING, Inbox, MAX_ALERT, MAX_BYTES, Message, PROTOCOL, sealed};
 use crate::engine::abi;
@@ -9,7 +10,7 @@ use crate::shmem::bootstrap::{AlertListener, Bootstrap, BootstrapError, LEFT, La
 use crate::this_host;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -108,7 +109,10 @@ impl Member {
         let mut server = None;
         let mut own = None;
         if launched.rank == 0 && !launched.served {
-            let listener = listen(store)?;
+            let listener = match launched.listener {
+                Some(descriptor) => inherited(descriptor)?,
+                None => listen(store)?,
+            };
             let started = Server::start(listener, secret.clone())?;
             own = Some(reachable(started.address()));
             server = Some(started);
@@ -415,45 +419,6 @@ impl Reader {
         self.shared.changed.notify_all();
         true
     }
-}
-
-/// Rank 0's socket. A literal address is taken at its word; a name may mean another address to rank 0 than to the others, so it
-/// listens on all.
-fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
-    let failed = |reason| BootstrapError::Listen { store: store.to_owned(), reason };
-    let (host, port) = store.rsplit_once(':').ok_or_else(|| failed("write host:port".to_owned()))?;
-    let port: u16 = port.parse().map_err(|_| failed("the port is no number".to_owned()))?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let any = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
-    let literal = match host.parse::<IpAddr>() {
-        Ok(ip) => Some(ip),
-        Err(_) => (host == "localhost").then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-    };
-    let mut bound = literal.map_or_else(|| TcpListener::bind(any[0]), |ip| TcpListener::bind((ip, port)));
-    for other in any {
-        match &bound {
-            Ok(_) => break,
-            Err(e) if e.kind() == ErrorKind::AddrInUse => break,
-            // An address that others use for this host (translated), or a host without IPv6.
-            Err(_) => bound = TcpListener::bind(other),
-        }
-    }
-    bound.map_err(|e| {
-        failed(match e.kind() {
-            ErrorKind::AddrInUse => format!("port {port} is in use; give WARPBELL_STORE another"),
-            _ => e.to_string(),
-        })
-    })
-}
-
-/// Where this process itself reaches a socket that listens there.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 /// Connects and greets until it works: rank 0 may be up later than this one.

@@ -7,6 +7,7 @@
 //! A member's connection stands for its life: when it ends before the member left, the member is lost, and all others hear it.
 
 mod client;
+mod listener;
 mod server;
 mod session;
 mod wire;

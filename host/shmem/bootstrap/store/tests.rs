@@ -4,8 +4,10 @@ use super::wire::{GREETING, MAX_ALERT, PROTOCOL, sealed};
 use super::{Inbox, MAX_BYTES, Member, Message, Server};
 use crate::handshake::{Greeting, Initiator, Next, Parties, Seal, Step};
 use crate::shmem::bootstrap::{Bootstrap, BootstrapError, LEFT, Launched, LostRank, Secret};
+use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,16 @@ fn secret() -> Secret {
 }
 
 fn launched(rank: usize, size: usize, store: String, served: bool) -> Launched {
-    Launched { rank, size, local_rank: None, local_size: None, store: Some(store), served, via: "a test" }
+    Launched {
+        rank,
+        size,
+        local_rank: None,
+        local_size: None,
+        store: Some(store),
+        listener: None,
+        served,
+        via: "a test",
+    }
 }
 
 /// A store as a launcher runs it.
@@ -28,9 +39,20 @@ fn store() -> (Server, String) {
     (server, address)
 }
 
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// A port for rank 0 to listen on: nobody else gets it while this socket, which does not listen, is bound to it.
+struct Port(Socket);
+
+impl Port {
+    fn new() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        Self(socket)
+    }
+
+    fn store(&self) -> String {
+        self.0.local_addr().unwrap().as_socket().unwrap().to_string()
+    }
 }
 
 /// All members of a world.
@@ -187,7 +209,8 @@ fn ranks_that_do_not_come_are_named() {
 
 #[test]
 fn a_wrong_secret_is_said_on_both_sides() {
-    let store = format!("127.0.0.1:{}", free_port());
+    let port = Port::new();
+    let store = port.store();
     std::thread::scope(|s| {
         let host = launched(0, 2, store.clone(), false);
         // Long enough for the other to be turned away first.
@@ -201,7 +224,8 @@ fn a_wrong_secret_is_said_on_both_sides() {
 
 #[test]
 fn rank_0_may_be_late_and_worlds_may_follow_each_other() {
-    let store = format!("127.0.0.1:{}", free_port());
+    let port = Port::new();
+    let store = port.store();
     for world in 0..3 {
         let join = |rank| Member::join(&launched(rank, 3, store.clone(), false), secret(), LONG).unwrap();
         std::thread::scope(|s| {
@@ -220,10 +244,38 @@ fn rank_0_may_be_late_and_worlds_may_follow_each_other() {
     }
 }
 
+/// A launcher that passes a listening socket on: no port is chosen before it is bound, and who comes first waits at the socket.
+#[test]
+fn rank_0_may_inherit_the_socket_at_which_ranks_meet() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = listener.local_addr().unwrap().to_string();
+    for world in 0..2 {
+        std::thread::scope(|s| {
+            for rank in [1, 0] {
+                let descriptor = Some(listener.as_raw_fd());
+                let launched = Launched { listener: descriptor, ..launched(rank, 2, store.clone(), false) };
+                s.spawn(move || {
+                    let member = Member::join(&launched, secret(), LONG).unwrap();
+                    assert_eq!(member.allgather(&[world, rank as u8], LONG).unwrap(), [[world, 0], [world, 1]]);
+                    member.leave();
+                });
+            }
+        });
+    }
+    // Neither something else nor nothing at all is mistaken for a socket that listens.
+    let connected = TcpStream::connect(&store).unwrap();
+    for (descriptor, what) in [(connected.as_raw_fd(), "connected"), (i32::MAX, "not there")] {
+        let launched = Launched { listener: Some(descriptor), ..launched(0, 2, store.clone(), false) };
+        let e = Member::join(&launched, secret(), LONG).expect_err(what);
+        text(e, &[&format!("WARPBELL_STORE_FD is `{descriptor}`"), "no listening TCP socket"]);
+    }
+}
+
 #[test]
 fn rank_0_that_leaves_or_goes_is_named() {
     for orderly in [true, false] {
-        let store = format!("127.0.0.1:{}", free_port());
+        let port = Port::new();
+        let store = port.store();
         let join = |rank| {
             let launched = launched(rank, 2, store.clone(), false);
             std::thread::spawn(move || Member::join(&launched, secret(), LONG).unwrap())
@@ -254,7 +306,8 @@ fn a_port_in_use_is_said_at_once() {
 
 #[test]
 fn a_store_that_is_not_there_is_tried_for_as_long_as_there_is_time() {
-    let store = format!("127.0.0.1:{}", free_port());
+    let port = Port::new();
+    let store = port.store();
     let start = Instant::now();
     let e = Member::join(&launched(1, 2, store.clone(), false), secret(), SHORT).unwrap_err();
     assert!(start.elapsed() >= SHORT);

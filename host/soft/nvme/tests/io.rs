@@ -40,7 +40,7 @@ fn on_all(block: u32, test: impl Fn(&SoftController, &mut Driver)) {
                 d.enable();
                 test(&c, &mut d);
             }
-            Err(SoftError::Direct { .. }) if direct => eprintln!("skipped: no O_DIRECT with blocks of {block} here"),
+            Err(SoftError::Direct { .. }) if direct => println!("SKIP: no O_DIRECT with blocks of {block} here"),
             Err(e) => panic!("{io:?}: {e}"),
         }
     }
@@ -387,7 +387,7 @@ fn a_read_only_file_refuses_writes() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
     // Root may write whatever the permissions say; there the test has nothing to see.
     if fs::OpenOptions::new().write(true).open(&path).is_ok() {
-        eprintln!("skipped: this user may write to files of mode 0444");
+        println!("SKIP: this user may write to files of mode 0444");
         return;
     }
     let (c, mut d) = Driver::start(SoftConfig::file(&path).threads(1));

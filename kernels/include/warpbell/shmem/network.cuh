@@ -162,14 +162,13 @@ WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to,
   return w.ended(so_far(post(w.queue, inline_write(w.strict(to), p, bytes))), to, bytes);
 }
 
-// Elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart: a request for each.
-WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t from, int64_t to_gap, int64_t from_gap, uint32_t bytes,
+// Elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart, which wrap as addresses do: a request for each.
+WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t from, uint64_t to_gap, uint64_t from_gap, uint32_t bytes,
                                 uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
   const way w(net, WB_CALL_PUT, pe, own_lane());
   uint32_t word = WB_DONE;
   for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
-    const int64_t e = static_cast<int64_t>(i);
-    word = so_far(post(w.queue, inline_write(w.strict(to + e * to_gap), gather(from + e * from_gap, bytes), bytes)));
+    word = so_far(post(w.queue, inline_write(w.strict(to + i * to_gap), gather(from + i * from_gap, bytes), bytes)));
   }
   return w.ended(word, to, bytes);
 }
@@ -210,23 +209,21 @@ WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, u
 }
 
 // Elements as of `put_strided`. Into the heap, all of a thread's requests are under way at once.
-WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t from, int64_t to_gap, int64_t from_gap, uint32_t bytes,
+WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t from, uint64_t to_gap, uint64_t from_gap, uint32_t bytes,
                                 uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
   const way w(net, WB_CALL_GET, pe, own_lane());
   uint32_t word = WB_DONE;
   if (rank >= n) return word;
-  if (in_heap(net, to, (n - 1) * static_cast<uint64_t>(to_gap) + bytes)) {
+  if (in_heap(net, to, (n - 1) * to_gap + bytes)) {
     mlx5::request last{};
     for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
-      const int64_t e = static_cast<int64_t>(i);
-      last = post(w.queue, moving(mlx5::op_read, w.strict(from + e * from_gap), w.own(to + e * to_gap), bytes));
+      last = post(w.queue, moving(mlx5::op_read, w.strict(from + i * from_gap), w.own(to + i * to_gap), bytes));
       word = so_far(last);
     }
     if (word == WB_DONE) word = w.landed(last);
   } else {
     for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
-      const int64_t e = static_cast<int64_t>(i);
-      word = fetch(w.queue, reading(w.strict(from + e * from_gap), bytes), to + e * to_gap, nullptr);
+      word = fetch(w.queue, reading(w.strict(from + i * from_gap), bytes), to + i * to_gap, nullptr);
     }
   }
   return w.ended(word, from, bytes);

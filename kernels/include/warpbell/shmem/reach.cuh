@@ -87,7 +87,7 @@ class world_base {
   template <class T> static WB_FN uint64_t address(T* p) { return reinterpret_cast<uint64_t>(p); }
 
   template <class T> WB_FN T* there(T* here, uint32_t pe) const {
-    return reinterpret_cast<T*>(address(here) + (int64_t{pe} - int64_t{w_.pe}) * static_cast<int64_t>(w_.stride));
+    return reinterpret_cast<T*>(address(here) + (uint64_t{pe} - w_.pe) * w_.stride);
   }
 
   static constexpr uint32_t by_atomics = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS;
@@ -129,14 +129,14 @@ class world_base {
 
   // Whether the bytes are this program's symmetric memory. Only a checked build looks.
   template <class T> WB_FN bool in_heap(const T* at, size_t bytes, size_t alignment) const {
-#if WB_CHECKED
-    const uint64_t offset = address(at) - w_.heap;
-    if (bytes == 0) return true;
-    if (offset >= w_.heap_bytes || bytes > w_.heap_bytes - offset || offset % alignment != 0) return false;
-    return !w_.allocated || detail::all_allocated(reinterpret_cast<const uint32_t*>(w_.allocated), offset, bytes);
-#else
-    return true;
-#endif
+    if constexpr (WB_CHECKED != 0) {
+      const uint64_t offset = address(at) - w_.heap;
+      if (bytes == 0) return true;
+      if (offset >= w_.heap_bytes || bytes > w_.heap_bytes - offset || offset % alignment != 0) return false;
+      return !w_.allocated || detail::all_allocated(reinterpret_cast<const uint32_t*>(w_.allocated), offset, bytes);
+    } else {
+      return true;
+    }
   }
 
   // Bytes of `n` elements; so many that no heap holds them when there are more than fit into a number.

@@ -148,7 +148,7 @@ template <class Word, class S, class Op, class T>
 WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, size_t first, size_t last) const {
   constexpr uint32_t row = detail::reduce_words, group = detail::reduce_members;
   const uint32_t size = team().size;
-  const int64_t apart = static_cast<int64_t>(world().raw().stride) * team().stride;  // bytes from one member's heap to the next
+  const uint64_t apart = world().raw().stride * team().stride;  // bytes from one member's heap to the next
   const uint64_t from = address(at(source, 0)), to = address(at(dest, 0));
   const size_t step = s.count();
   for (size_t i = first + s.rank(); i < last; i += row * step) {

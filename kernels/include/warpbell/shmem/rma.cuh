@@ -80,8 +80,7 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       strided<transfer::put_words, S>(there(d, pe), f, to_stride, from_stride, n);
     } else if (how == reached::by_network) {
-      constexpr int64_t size = sizeof(T);
-      call_cold<&network::put_strided>(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
+      call_cold<&network::put_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe,
                                        S::rank(), S::count());
     }
     S::sync();
@@ -95,8 +94,7 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       strided<transfer::get_words, S>(d, there(f, pe), to_stride, from_stride, n);
     } else if (how == reached::by_network) {
-      constexpr int64_t size = sizeof(T);
-      call_cold<&network::get_strided>(net(), address(d), address(f), to_stride * size, from_stride * size, sizeof(T), n, pe,
+      call_cold<&network::get_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe,
                                        S::rank(), S::count());
     }
     S::sync();
@@ -215,22 +213,27 @@ class world_rma : public world_base {
     return reaches<S>(call, at, bytes_of(span, sizeof(T)), pe, WB_WORLD_LOAD_STORE, sizeof(T));
   }
 
+  // Bytes from one element to the next. Addresses and distances are unsigned and wrap: a compiler sees the loop over the elements of a
+  // call that is refused when it runs, and nothing in that loop may overflow.
+  template <class T> static WB_FN uint64_t gap(ptrdiff_t stride) { return static_cast<uint64_t>(stride) * sizeof(T); }
+
   // Several loads of a thread are in flight before its first store, as in transfer.cuh.
   template <class How, class S, class T>
   static WB_FN void strided(T* to, const T* from, ptrdiff_t to_stride, ptrdiff_t from_stride, size_t n) {
     constexpr uint32_t in_flight = WB_GPU ? 4 : 1;
+    const uint64_t to_gap = gap<T>(to_stride), from_gap = gap<T>(from_stride);
     const size_t step = S::count();
     for (size_t i = S::rank(); i < n; i += in_flight * step) {
       T value[in_flight];
 #pragma unroll
       for (uint32_t k = 0; k < in_flight; ++k) {
         const size_t e = i + k * step;
-        if (e < n) value[k] = How::load(from + static_cast<ptrdiff_t>(e) * from_stride);
+        if (e < n) value[k] = How::load(reinterpret_cast<const T*>(address(from) + e * from_gap));
       }
 #pragma unroll
       for (uint32_t k = 0; k < in_flight; ++k) {
         const size_t e = i + k * step;
-        if (e < n) How::store(to + static_cast<ptrdiff_t>(e) * to_stride, value[k]);
+        if (e < n) How::store(reinterpret_cast<T*>(address(to) + e * to_gap), value[k]);
       }
     }
   }

@@ -31,7 +31,7 @@ class network_world {
   WB_FN bool is_near(uint32_t pe) const { return network::is_near(net_, pe); }
   template <class T> WB_FN T* there(T* here, uint32_t pe) const {
     return reinterpret_cast<T*>(reinterpret_cast<uint64_t>(here) +
-                                (int64_t{pe} - int64_t{net_->pe}) * static_cast<int64_t>(net_->stride));
+                                (uint64_t{pe} - net_->pe) * net_->stride);
   }
   template <class T>
   WB_FN outcome fail(wb_shmem_call call, uint32_t word, const T* at, size_t bytes, uint32_t pe, uint32_t channel) const {

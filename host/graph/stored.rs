@@ -1,0 +1,141 @@
+//! Graphs that a volume holds already: they are not overwritten, unless they are the very ones that are to be placed.
+
+use super::csr::Csr;
+use super::edges::{GraphError, Needs};
+use super::import::Grouped;
+use super::place::{NEIGHBOURS, OFFSETS, WEIGHTED, each_array};
+use crate::storage::{Checksum, Manifest, ManifestError, Plan, Volume};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// Refuses a volume that holds arrays other than those of `plan`, which are `csr` and its in-lists. These are asked for
+/// only if they have to be compared.
+pub(super) fn check<'a>(
+    volume: &Volume,
+    plan: &Plan,
+    csr: &Csr,
+    inward: impl FnOnce() -> Option<Cow<'a, Csr>>,
+    needs: Needs,
+) -> Result<(), GraphError> {
+    let stored = volume.stored()?;
+    if stored.is_empty() {
+        return Ok(());
+    }
+    let alike = |m: &Result<Manifest, ManifestError>| m.as_ref().is_ok_and(|m| plan.has_layout_of(m));
+    let other = match stored.iter().find(|s| !s.of_volume || !alike(&s.manifest)) {
+        Some(other) => Some(other),
+        None => {
+            let sums = checksums(csr, inward().as_deref(), needs)?;
+            let same = |m: &Manifest| m.entries().iter().all(|e| sums.get(&e.name) == Some(&e.checksum));
+            stored.iter().find(|s| !s.manifest.as_ref().is_ok_and(same))
+        }
+    };
+    match other {
+        None => Ok(()),
+        Some(other) => Err(GraphError::Occupied { device: other.device.clone(), holds: describe(&other.manifest) }),
+    }
+}
+
+/// The checksum of each array as it would be stored.
+fn checksums(csr: &Csr, inward: Option<&Csr>, needs: Needs) -> Result<HashMap<String, u64>, GraphError> {
+    let mut sums: HashMap<String, Checksum> = HashMap::new();
+    each_array(csr, inward, needs, |name, _, bytes| {
+        sums.entry(name.to_owned()).or_default().update(bytes);
+        Ok(())
+    })?;
+    Ok(sums.into_iter().map(|(name, sum)| (name, sum.finish())).collect())
+}
+
+/// Says what a manifest names, as a graph if it is one.
+fn describe(manifest: &Result<Manifest, ManifestError>) -> String {
+    let manifest = match manifest {
+        Ok(manifest) => manifest,
+        Err(e) => return format!("stored arrays that cannot be read ({e})"),
+    };
+    let count = |name: &str| manifest.find(name).ok().map(|e| e.count);
+    let edges = count(NEIGHBOURS).or_else(|| count(WEIGHTED)).map(Grouped);
+    match (count(OFFSETS).map(|n| Grouped(n.saturating_sub(1))), edges) {
+        (Some(vertices), Some(edges)) => {
+            format!("a graph of {vertices} vertices and {edges} stored edges, not this one as it would be stored")
+        }
+        (None, Some(edges)) => format!("a graph of {edges} stored edges, not this one as it would be stored"),
+        _ => {
+            let names: Vec<String> = manifest.entries().iter().map(|e| format!("`{}`", e.name)).collect();
+            format!("stored arrays ({})", names.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::graph::{CsrOptions, GraphOnEngine, Placement, hub};
+    use crate::storage::{Cache, Consent, Drive};
+
+    fn graph(edges: &[(u64, u64)], directed: bool) -> Csr {
+        let mut csr = Csr::from_edges(40, edges, CsrOptions { directed, ..Default::default() }).unwrap();
+        hub::order_by_degree(&mut csr);
+        csr
+    }
+
+    fn place(volume: &Volume, csr: &Csr, needs: Needs) {
+        let cache = Cache::on(volume).bytes(1 << 20).build().unwrap();
+        GraphOnEngine::place(volume.engine(), csr, Placement::Storage(cache), needs).unwrap();
+    }
+
+    #[test]
+    fn a_volume_takes_the_same_graph_again_and_no_other() {
+        let engine = Engine::cpu().unwrap();
+        let edges: Vec<_> = (0..39).flat_map(|v| [(v, v + 1), (v, (v * 7) % 40)]).collect();
+        let mut turned = edges.clone();
+        turned[20] = (turned[20].1, turned[20].0);
+        for needs in [Needs::BFS, Needs::SSSP, Needs::ALL] {
+            for (devices, copies) in [(1, false), (3, false), (3, true)] {
+                let drives = (0..devices).map(|_| Drive::open("soft:mem:4M").unwrap());
+                let volume = Volume::on(&engine, drives).chunk(8192).replicated(copies).build().unwrap();
+                let (own, other) = (graph(&edges, true), graph(&turned, true));
+                let check = |csr: &Csr, needs| GraphOnEngine::check_volume(&volume, csr, needs);
+                check(&own, needs).unwrap();
+                place(&volume, &own, needs);
+                check(&own, needs).unwrap();
+                let text = check(&other, needs).unwrap_err().to_string();
+                assert!(text.contains("stored edges") && text.contains("nothing was written"), "{text}");
+                assert!(check(&own, Needs::COMPONENTS).is_err(), "a part of what is there");
+                assert!(check(&graph(&edges, false), needs).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_on_one_device_of_several_is_seen() {
+        let engine = Engine::cpu().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let spec = |name: &str| format!("soft:{}", folder.path().join(name).display());
+        let csr = graph(&[(0, 1), (1, 2)], false);
+        let create = |name: &str, consent: &Consent| Drive::create(&spec(name), 1 << 20, consent).unwrap();
+        place(&Volume::on(&engine, [create("b", &Consent::none())]).build().unwrap(), &csr, Needs::BFS);
+        let on = |consent: &Consent, copies| {
+            let volume = Volume::on(&engine, [create("a", consent), create("b", consent)]).replicated(copies);
+            GraphOnEngine::check_volume(&volume.build().unwrap(), &csr, Needs::BFS)
+        };
+        // The copies of a replicated volume are what this device holds; a stripe's parts are not.
+        on(&Consent::none(), true).unwrap();
+        let error = on(&Consent::none(), false).unwrap_err();
+        assert!(matches!(&error, GraphError::Occupied { device, .. } if device.ends_with("b")), "{error}");
+        let named = Consent::to_destroy([folder.path().join("b")]);
+        on(&named, false).unwrap();
+        assert!(on(&Consent::to_destroy([folder.path().join("a")]), false).is_err());
+    }
+
+    #[test]
+    fn arrays_of_others_and_damaged_manifests_are_named() {
+        let volume = Volume::on(&Engine::cpu().unwrap(), [Drive::open("soft:mem:1M").unwrap()]).build().unwrap();
+        let csr = graph(&[(0, 1)], false);
+        let refused = || GraphOnEngine::check_volume(&volume, &csr, Needs::BFS).unwrap_err().to_string();
+        volume.store_array("ranks", &[1u8]).unwrap();
+        assert_eq!(refused(), "soft:mem:1M: it holds stored arrays (`ranks`); nothing was written");
+        volume.write_bytes(70, b"damage").unwrap();
+        assert!(refused().contains("cannot be read"), "{}", refused());
+    }
+}

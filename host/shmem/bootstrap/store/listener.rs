@@ -1,0 +1,75 @@
+//! Rank 0's listening socket: bound here, or inherited from whoever started the rank.
+
+use crate::shmem::bootstrap::BootstrapError;
+use crate::shmem::bootstrap::environment::STORE_FD;
+use socket2::{Domain, Socket};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+/// Returns a descriptor of its own for a listening socket that this process inherited. The inherited one stays open for the worlds that
+/// follow, and is closed in programs that this process starts.
+///
+/// # Errors
+/// [`BootstrapError::Variable`] where the number is no descriptor of a listening TCP socket.
+pub(super) fn inherited(descriptor: RawFd) -> Result<TcpListener, BootstrapError> {
+    let wrong = || BootstrapError::Variable {
+        variable: STORE_FD.to_owned(),
+        value: descriptor.to_string(),
+        expected: "rank 0 inherits no listening TCP socket by this number; pass one on, or unset the variable"
+            .to_owned(),
+    };
+    // SAFETY: a system call with values, which fails for a number that is no descriptor.
+    let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+    if own < 0 {
+        return Err(wrong());
+    }
+    // SAFETY: the call above made this descriptor, and nobody else knows of it.
+    let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(own) });
+    let is_tcp = matches!(socket.domain(), Ok(Domain::IPV4 | Domain::IPV6));
+    if !is_tcp || !socket.is_listener().unwrap_or(false) {
+        return Err(wrong());
+    }
+    // SAFETY: as for the first call. One that fails leaves the descriptor open in programs that are started later, which do not look at it.
+    unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    Ok(socket.into())
+}
+
+/// Rank 0's socket. A literal address is taken at its word; a name may mean another address to rank 0 than to the others, so it
+/// listens on all.
+pub(super) fn listen(store: &str) -> Result<TcpListener, BootstrapError> {
+    let failed = |reason| BootstrapError::Listen { store: store.to_owned(), reason };
+    let (host, port) = store.rsplit_once(':').ok_or_else(|| failed("write host:port".to_owned()))?;
+    let port: u16 = port.parse().map_err(|_| failed("the port is no number".to_owned()))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let any = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
+    let literal = match host.parse::<IpAddr>() {
+        Ok(ip) => Some(ip),
+        Err(_) => (host == "localhost").then_some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+    };
+    let mut bound = literal.map_or_else(|| TcpListener::bind(any[0]), |ip| TcpListener::bind((ip, port)));
+    for other in any {
+        match &bound {
+            Ok(_) => break,
+            Err(e) if e.kind() == ErrorKind::AddrInUse => break,
+            // An address that others use for this host (translated), or a host without IPv6.
+            Err(_) => bound = TcpListener::bind(other),
+        }
+    }
+    bound.map_err(|e| {
+        failed(match e.kind() {
+            ErrorKind::AddrInUse => format!("port {port} is in use; give WARPBELL_STORE another"),
+            _ => e.to_string(),
+        })
+    })
+}
+
+/// Where this process itself reaches a socket that listens there.
+pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}

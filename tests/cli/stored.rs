@@ -1,0 +1,114 @@
+//! Devices that hold a stored graph already.
+
+use super::program::*;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+/// The arguments of a search over `graph` on these devices.
+fn bfs<'a>(graph: &'a str, devices: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    let devices = devices.iter().flat_map(|d| ["--device", d]);
+    ["graph", "bfs", graph, "--source", "1"].into_iter().chain(devices).chain(more.iter().copied()).collect()
+}
+
+fn device(path: &Path) -> String {
+    format!("soft:{}", name(path))
+}
+
+#[test]
+fn another_stored_graph_is_not_overwritten() {
+    let folder = folder();
+    let image = folder.path().join("x.img");
+    let device = device(&image);
+    succeeds(&bfs(ENRON, &[&device], &[]));
+    let before = fs::read(&image).unwrap();
+    let other = bfs("kron:8", &[&device], &[]);
+    mentions(
+        &fails(&other),
+        &["x.img", "36,691 vertices", "367,660 stored edges", "nothing was written", "--yes-destroy"],
+    );
+    // Naming another file is no consent.
+    mentions(&fails(&bfs("kron:8", &[&device], &["--yes-destroy", "y.img"])), &["x.img"]);
+    assert!(fs::read(&image).unwrap() == before, "the stored graph was changed");
+    // As many vertices and edges, but not the same.
+    let (a, b) = (write(&folder, "a.el", "1 2\n2 3\n"), write(&folder, "b.el", "1 3\n2 3\n"));
+    let small = format!("soft:{}", name(&folder.path().join("small.img")));
+    succeeds(&bfs(&a, &[&small], &[]));
+    mentions(&fails(&bfs(&b, &[&small], &[])), &["small.img", "3 vertices"]);
+    // What is there already may be stored again.
+    succeeds(&bfs(&a, &[&small], &[]));
+    succeeds(&bfs(ENRON, &[&device], &[]));
+    succeeds(&["graph", "cc", ENRON, "--device", &device]);
+    succeeds(&[other, vec!["--yes-destroy", name(&image)]].concat());
+    assert!(fs::read(&image).unwrap() != before);
+}
+
+#[test]
+fn weights_and_directed_graphs_are_compared_too() {
+    let folder = folder();
+    let image = folder.path().join("x.img");
+    let device = device(&image);
+    let sssp = |graph: &str| warpbell(&["graph", "sssp", graph, "--directed", "--source", "1", "--device", &device]);
+    let (a, b) = (write(&folder, "a.wel", "1 2 3\n2 3 4\n"), write(&folder, "b.wel", "1 2 3\n2 3 5\n"));
+    assert!(sssp(&a).status.success());
+    let o = sssp(&b);
+    assert_eq!(o.status.code(), Some(1), "other weights");
+    mentions(&stderr(&o), &["x.img", "2 stored edges"]);
+    assert!(sssp(&a).status.success());
+}
+
+#[test]
+fn every_device_of_a_volume_is_looked_at() {
+    let folder = folder();
+    let image = |name: &str| device(&folder.path().join(name));
+    let (a, b, c) = (image("a.img"), image("b.img"), image("c.img"));
+    succeeds(&bfs("kron:8", &[&b], &[]));
+    let before = fs::read(folder.path().join("b.img")).unwrap();
+    for more in [&[][..], &["--replicate"]] {
+        mentions(&fails(&bfs("kron:7", &[&a, &b], more)), &["b.img", "256 vertices", "--yes-destroy"]);
+    }
+    // The second device of a stripe holds a graph of its own, whatever the first holds.
+    mentions(&fails(&bfs("kron:8", &[&b, &c], &["--pes", "2"])), &["b.img", "256 vertices"]);
+    assert!(fs::read(folder.path().join("b.img")).unwrap() == before);
+    assert!(!folder.path().join("c.img").exists(), "one PE stored its part although the other refused");
+    let copies = bfs("kron:7", &[&a, &c], &["--replicate"]);
+    succeeds(&copies);
+    succeeds(&copies);
+    mentions(&fails(&bfs("kron:6", &[&a, &c], &["--replicate"])), &["a.img"]);
+}
+
+#[test]
+fn parts_of_a_graph_are_not_overwritten_by_those_of_another() {
+    let folder = folder();
+    let device = device(&folder.path().join("part-{pe}.img"));
+    let parts = |graph| bfs(graph, &[&device], &["--pes", "2"]);
+    succeeds(&parts("kron:8"));
+    succeeds(&parts("kron:8"));
+    let read = || ["part-0.img", "part-1.img"].map(|n| fs::read(folder.path().join(n)).unwrap());
+    let before = read();
+    mentions(&fails(&parts("kron:7")), &["part-0.img", "128 vertices", "--yes-destroy"]);
+    assert!(read() == before);
+    let consent = name(&folder.path().join("part-{pe}.img")).to_owned();
+    succeeds(&[parts("kron:7"), vec!["--yes-destroy", &consent]].concat());
+}
+
+#[test]
+fn a_file_that_can_grow_no_more_is_named_with_what_to_do() {
+    let folder = folder();
+    let image = folder.path().join("full.img");
+    fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    let device = device(&image);
+    let mut command = command(&bfs(ENRON, &[&device], &[]));
+    // SAFETY: both calls are allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit { rlim_cur: 256 << 10, rlim_max: 256 << 10 };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+            Ok(())
+        });
+    }
+    let o = command.output().unwrap();
+    assert_eq!(o.status.code(), Some(1));
+    mentions(&stderr(&o), &["full.img", "took no more data", "free", "file system"]);
+}
