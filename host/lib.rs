@@ -22,7 +22,8 @@
 //! | [`destination`] | files that results are written to; stands on nothing |
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
-//! | `this_host` | which host this is, by which addresses it is reached, and whether another process is on it; stands on nothing |
+//! | `this_host` | which host this is, by which addresses it is reached, what memory it has free, and whether another process is on it; stands on nothing |
+//! | [`suggest`] | the word that somebody may have meant; stands on nothing |
 //! | [`processors`] | how many processors the program counts on; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
@@ -49,6 +50,7 @@ pub mod rdma;
 pub mod shmem;
 pub mod soft;
 pub mod storage;
+pub mod suggest;
 mod this_host;
 #[cfg(test)]
 #[path = "../tests/common/tree.rs"]

@@ -68,6 +68,32 @@ fn a_controller_says_what_it_is() {
 }
 
 #[test]
+fn a_serial_number_does_not_depend_on_how_the_file_is_spelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().canonicalize().unwrap();
+    for name in ["x.img", "y.img"] {
+        std::fs::File::create(folder.join(name)).unwrap().set_len(1 << 20).unwrap();
+    }
+    std::os::unix::fs::symlink("x.img", folder.join("link.img")).unwrap();
+    let serial = |device: &str| {
+        let out = Command::new(env!("CARGO_BIN_EXE_warpbell"))
+            .args(["nvme", "id", device, "--json"])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{device}: {e}: {out:?}"));
+        report["controller"]["sn"].as_str().unwrap().to_owned()
+    };
+    let first = serial("soft:x.img");
+    let absolute = format!("soft:{}/x.img", folder.display());
+    for spelled in ["soft:./x.img", "soft:link.img", "soft:file:x.img", "soft:x.img,io=mmap", &absolute] {
+        assert_eq!(serial(spelled), first, "{spelled}");
+    }
+    assert_ne!(serial("soft:y.img"), first);
+    assert_ne!(serial("soft:x.img,file=y.img"), first);
+}
+
+#[test]
 fn health_and_errors_are_told_by_nvme_clis_names() {
     let v = json(&["smart", "soft:mem:1M"]);
     assert_eq!((&v["critical_warning"], &v["temperature"], &v["avail_spare"]), (&0.into(), &300.into(), &100.into()));

@@ -5,9 +5,12 @@ use super::histogram::Histogram;
 use crate::engine::{Args, Engine, EngineError, Grid, KernelArg, RunError};
 use crate::memory::{MemoryError, Place, Region};
 use crate::storage::{DataBuffer, StorageError, Volume};
+use crate::this_host::free_memory;
+use crate::units::{Bytes, grouped};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Why a device could not be measured.
@@ -54,6 +57,14 @@ pub enum NvmeBenchError {
         /// Bytes of the volume.
         holds: u64,
     },
+    /// The blocks are memory of this process, and it has less than the job fills.
+    #[error("the job fills {} of memory, and {} is free; touch fewer bytes of the device, or free some", Bytes(*.needed), Bytes(*.free))]
+    MemoryShort {
+        /// Bytes that the job fills.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
     /// Data was not what had been written.
     #[error("{wrong} of the commands read something else than was written, one of them at byte {offset}")]
     Wrong {
@@ -73,7 +84,7 @@ pub struct NvmeJob {
     pub random: bool,
     /// Bytes in each command.
     pub command_bytes: u64,
-    /// Commands in flight in all.
+    /// Commands that are to be in flight in all: see [`NvmeBench::in_flight`].
     pub iodepth: u32,
     /// How long.
     #[serde(rename = "runtime_ns", serialize_with = "as_nanoseconds")]
@@ -107,7 +118,7 @@ struct Parameters {
     read_percent: u32,
     random: u32,
     verify: u32,
-    reserved: u32,
+    first: u32,
 }
 
 const _: () = assert!(size_of::<Parameters>() == 80);
@@ -130,6 +141,10 @@ const PROCESSOR_WARPS: u32 = 16;
 // One command in flight for each lane, and several.
 const ONE: &str = "wb_nvme_bench_one";
 const MANY: &str = "wb_nvme_bench_many";
+/// Bytes that are written between two looks at how far a fill is.
+const FILL_PART: u64 = 64 << 20;
+/// Time that a part may take, beyond the needs of a slow device.
+const FILL_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Beyond the runtime: what the last commands may take.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -151,6 +166,79 @@ impl Shape {
         let lanes = iodepth.min(warps * warp_lanes);
         let per_lane = iodepth.div_ceil(lanes).min(PER_LANE);
         Self { lanes, warp_lanes, per_lane, warps: lanes.div_ceil(warp_lanes) }
+    }
+
+    /// Commands in flight where `queues` queue pairs, which warps take in turn, hold `most` commands each.
+    fn in_flight(&self, requested: u32, queues: u32, most: u64) -> InFlight {
+        let kept = u64::from(self.lanes) * u64::from(self.per_lane);
+        let used = queues.clamp(1, self.warps);
+        let mut loads = vec![0u64; used as usize];
+        for warp in 0..self.warps {
+            let lanes = (self.lanes - warp * self.warp_lanes).min(self.warp_lanes);
+            loads[(warp % used) as usize] += u64::from(lanes) * u64::from(self.per_lane);
+        }
+        let held: u64 = loads.iter().map(|load| (*load).min(most)).sum();
+        let reason = if held < kept {
+            Some(DepthLimit::Queues { pairs: used, most })
+        } else if kept != u64::from(requested) {
+            Some(DepthLimit::Threads { threads: self.lanes, each: self.per_lane })
+        } else {
+            None
+        };
+        InFlight { requested, effective: held, reason }
+    }
+}
+
+/// Commands in flight at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// Commands that were asked for.
+    pub requested: u32,
+    /// Commands that there are at most.
+    pub effective: u64,
+    /// Why these are two numbers, if they are.
+    pub reason: Option<DepthLimit>,
+}
+
+impl fmt::Display for InFlight {
+    /// `32`, or `1,000 (128 in flight)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.requested)?;
+        if self.reason.is_some() { write!(f, " ({} in flight)", self.effective) } else { Ok(()) }
+    }
+}
+
+/// Why other than the requested number of commands is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DepthLimit {
+    /// Each thread of the kernel keeps as many as the others, and not more than 64.
+    Threads {
+        /// Threads that submit.
+        threads: u32,
+        /// Commands in flight of each.
+        each: u32,
+    },
+    /// The queues hold no more.
+    Queues {
+        /// Queue pairs that are submitted to.
+        pairs: u32,
+        /// Commands that each holds, on all devices together.
+        most: u64,
+    },
+}
+
+impl fmt::Display for DepthLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Threads { threads, each: each @ PER_LANE } => {
+                write!(f, "{} thread(s) of the engine keep {each} each at most", grouped((*threads).into()))
+            }
+            Self::Threads { threads, each } => {
+                write!(f, "{} thread(s) of the engine keep {each} each", grouped((*threads).into()))
+            }
+            Self::Queues { pairs, most } => write!(f, "{pairs} queue pair(s) hold {most} each at most"),
+        }
     }
 }
 
@@ -212,6 +300,9 @@ impl<'a> NvmeBench<'a> {
         if units == 0 || units > u64::from(u32::MAX) {
             return Err(NvmeBenchError::Size { bytes: job.touched_bytes, units, each });
         }
+        if job.read_percent < 100 || needs_fill(volume, &job) {
+            check_memory(volume.memory_bytes(job.touched_bytes), free_memory())?;
+        }
         let engine = volume.engine();
         let info = engine.info();
         let resident = |kernel| -> Result<u32, NvmeBenchError> {
@@ -235,14 +326,34 @@ impl<'a> NvmeBench<'a> {
         })
     }
 
-    /// Commands in flight, which may be fewer than asked for.
-    pub fn in_flight(&self) -> u64 {
-        u64::from(self.shape.lanes) * u64::from(self.shape.per_lane)
+    /// Commands in flight: asked for, and those that there are, which threads and queues limit.
+    pub fn in_flight(&self) -> InFlight {
+        let volume = self.volume;
+        // A write to all copies takes an entry on each device.
+        let together = if volume.is_replicated() && self.job.read_percent < 100 { 1 } else { volume.devices() };
+        // A ring of D entries holds D - 1 commands (NVMe Base 2.1, 3.3.1).
+        let most = together * u64::from(volume.depth().saturating_sub(1));
+        self.shape.in_flight(self.job.iodepth, volume.queues(), most)
     }
 
-    /// Writes everything that is touched once, with what a check expects.
-    pub fn fill(&self) -> Result<(), NvmeBenchError> {
-        self.launch("wb_nvme_bench_fill", Duration::from_secs(24 * 3600))?;
+    /// Returns true if [`NvmeBench::fill`] has to come before [`NvmeBench::run`]: what is read is checked, or it is memory that
+    /// nobody has written.
+    pub fn needs_fill(&self) -> bool {
+        needs_fill(self.volume, &self.job)
+    }
+
+    /// Writes everything that is touched once, with what a check expects. Calls `advance` with the bytes written so far, and of all.
+    pub fn fill(&self, mut advance: impl FnMut(u64, u64)) -> Result<(), NvmeBenchError> {
+        let each = self.job.command_bytes;
+        let part = (FILL_PART / each).max(self.shape.lanes.into());
+        let mut first = 0;
+        while first < self.units {
+            advance(first * each, self.units * each);
+            let end = self.units.min(first + part);
+            self.launch("wb_nvme_bench_fill", first..end, FILL_LIMIT)?;
+            first = end;
+        }
+        advance(self.units * each, self.units * each);
         Ok(())
     }
 
@@ -251,7 +362,7 @@ impl<'a> NvmeBench<'a> {
         self.histogram.fill(0, self.histogram.len(), 0)?;
         self.totals.fill(0, self.totals.len(), 0)?;
         let kernel = if self.shape.per_lane == 1 { ONE } else { MANY };
-        let elapsed = self.launch(kernel, self.job.runtime + GRACE)?;
+        let elapsed = self.launch(kernel, 0..self.units, self.job.runtime + GRACE)?;
         let totals = self.totals.get_slice::<u64>(0, 4)?;
         let (reads, writes, wrong, one) = (totals[0], totals[1], totals[2], totals[3]);
         if wrong > 0 {
@@ -269,7 +380,7 @@ impl<'a> NvmeBench<'a> {
         })
     }
 
-    fn launch(&self, kernel: &str, limit: Duration) -> Result<Duration, NvmeBenchError> {
+    fn launch(&self, kernel: &str, units: Range<u64>, limit: Duration) -> Result<Duration, NvmeBenchError> {
         let engine: &Engine = self.volume.engine();
         let width = engine.info().warp_width;
         let each = if engine.kind() == "gpu" { BLOCK_WARPS.min(self.shape.warps) } else { 1 };
@@ -278,7 +389,7 @@ impl<'a> NvmeBench<'a> {
             buffers: self.buffers.address(),
             histogram: self.histogram.address(),
             totals: self.totals.address(),
-            units: self.units,
+            units: units.end,
             seed: self.job.seed,
             runtime_ns: super::report::nanoseconds(self.job.runtime),
             blocks: (self.job.command_bytes >> self.volume.block_shift()) as u32,
@@ -288,10 +399,25 @@ impl<'a> NvmeBench<'a> {
             read_percent: self.job.read_percent,
             random: self.job.random.into(),
             verify: self.job.verify.into(),
-            reserved: 0,
+            // Units are counted with 32 bits.
+            first: units.start as u32,
         };
         let run = engine.launch(kernel, grid, Args::new().with(self.volume.lend()).with(parameters))?;
         Ok(run.finish_within(limit)?.elapsed)
+    }
+}
+
+/// Returns true if blocks must be written before they are read: for a check, and because memory that nobody has written takes no
+/// time to read.
+fn needs_fill(volume: &Volume, job: &NvmeJob) -> bool {
+    job.read_percent > 0 && (job.verify || volume.is_in_memory())
+}
+
+/// Refuses a job that fills more memory than there is. Systems that do not tell are trusted.
+fn check_memory(needed: u64, free: Option<u64>) -> Result<(), NvmeBenchError> {
+    match free {
+        Some(free) if needed > free => Err(NvmeBenchError::MemoryShort { needed, free }),
+        _ => Ok(()),
     }
 }
 
@@ -307,6 +433,54 @@ mod tests {
         assert_eq!(shape(32, 2112, 32), Shape { lanes: 32, warp_lanes: 1, per_lane: 1, warps: 32 });
         assert_eq!(shape(65_536, 2112, 32), Shape { lanes: 65_536, warp_lanes: 32, per_lane: 1, warps: 2048 });
         assert_eq!(shape(32, 2, 1), Shape { lanes: 2, warp_lanes: 1, per_lane: 16, warps: 2 });
+    }
+
+    #[test]
+    fn commands_in_flight_are_those_that_threads_and_queues_keep() {
+        let in_flight = |iodepth, warps, width, queues, most| {
+            let f = Shape::new(iodepth, warps, width).in_flight(iodepth, queues, most);
+            (f.effective, f.to_string(), f.reason.map(|r| r.to_string()).unwrap_or_default())
+        };
+        let says = |n: u64, text: &str, why: &str| (n, text.to_owned(), why.to_owned());
+        assert_eq!(in_flight(32, 2, 1, 2, 127), says(32, "32", ""));
+        let why = "2 thread(s) of the engine keep 64 each at most";
+        assert_eq!(in_flight(1000, 2, 1, 2, 127), says(128, "1000 (128 in flight)", why));
+        let why = "2 thread(s) of the engine keep 17 each";
+        assert_eq!(in_flight(33, 2, 1, 2, 127), says(34, "33 (34 in flight)", why));
+        let why = "1 queue pair(s) hold 15 each at most";
+        assert_eq!(in_flight(32, 2, 1, 1, 15), says(15, "32 (15 in flight)", why));
+        // One warp submits to one queue; the other stays empty.
+        assert_eq!(in_flight(32, 1, 1, 2, 15), says(15, "32 (15 in flight)", why));
+        assert_eq!(in_flight(65_536, 2112, 32, 132, 1023), says(65_536, "65536", ""));
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_not_filled() {
+        assert!(check_memory(100, Some(100)).is_ok() && check_memory(u64::MAX, None).is_ok());
+        let text = check_memory(1 << 40, Some(3 << 30)).unwrap_err().to_string();
+        let says = "the job fills 1 TiB of memory, and 3 GiB is free; touch fewer bytes of the device, or free some";
+        assert_eq!(text, says);
+        let volume = volume();
+        assert_eq!((volume.is_in_memory(), volume.memory_bytes(4096)), (true, 4096));
+    }
+
+    #[test]
+    fn only_what_is_read_is_filled_and_that_in_parts() {
+        let volume = volume();
+        let bench = |job| NvmeBench::new(&volume, job).unwrap();
+        for (read_percent, verify, needed) in
+            [(0, true, false), (0, false, false), (100, false, true), (50, true, true)]
+        {
+            let job = NvmeJob { verify, ..job(4096, read_percent) };
+            assert_eq!(bench(job).needs_fill(), needed, "{read_percent} {verify}");
+        }
+        let half = bench(NvmeJob { touched_bytes: 512 << 10, ..job(4096, 100) });
+        let mut seen = Vec::new();
+        let before = volume.stats().unwrap();
+        half.fill(|done, all| seen.push((done, all))).unwrap();
+        assert_eq!((volume.stats().unwrap() - before).write_bytes, 512 << 10);
+        assert_eq!(seen, [(0, 512 << 10), (512 << 10, 512 << 10)]);
+        half.run().unwrap();
     }
 
     fn job(command_bytes: u64, read_percent: u32) -> NvmeJob {
@@ -333,7 +507,7 @@ mod tests {
         let volume = volume();
         for percent in [0, 50, 100] {
             let bench = NvmeBench::new(&volume, job(8192, percent)).unwrap();
-            bench.fill().unwrap();
+            bench.fill(|_, _| {}).unwrap();
             let before = volume.stats().unwrap();
             let run = bench.run().unwrap();
             let counted = volume.stats().unwrap() - before;
@@ -351,7 +525,7 @@ mod tests {
     fn other_data_than_was_written_is_an_error() {
         let volume = volume();
         let bench = NvmeBench::new(&volume, job(4096, 100)).unwrap();
-        bench.fill().unwrap();
+        bench.fill(|_, _| {}).unwrap();
         bench.run().unwrap();
         volume.write_blocks(0, &vec![0; 1 << 20]).unwrap();
         assert!(matches!(bench.run(), Err(NvmeBenchError::Wrong { .. })));

@@ -7,11 +7,12 @@ mod shmem;
 use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
+use crate::progress::Loading;
 use crate::{device, engine, output};
 use clap::ValueEnum;
 use serde_json::json;
 use warpbell::bench::array::{self, ArrayBench};
-use warpbell::bench::nvme::{NvmeBench, NvmeJob};
+use warpbell::bench::nvme::{DepthLimit, NvmeBench, NvmeBenchError, NvmeJob};
 use warpbell::bench::queue::{self, QueueSetting};
 use warpbell::bench::report::{Report, Spread, nanoseconds};
 use warpbell::storage::{Cache, Consent, Drive, Volume};
@@ -61,18 +62,31 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         verify: args.verify,
         seed: args.seed,
     };
-    let bench = NvmeBench::new(&volume, job)?;
+    let bench = NvmeBench::new(&volume, job).map_err(|e| match e {
+        NvmeBenchError::MemoryShort { .. } => Failure::Error(format!("{e}; --size SIZE says how many")),
+        other => other.into(),
+    })?;
+    let depth = bench.in_flight();
     text.line(format_args!(
         "# rw {}  bs {}  iodepth {}  size {}  runtime {:?}  verify {}",
         args.rw.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned()),
         args.bs,
-        bench.in_flight(),
+        depth,
         Bytes(job.touched_bytes),
         args.runtime,
         if args.verify { "on" } else { "off" }
     ))?;
-    if args.verify || (read_percent > 0 && device::is_memory(&args.device)) {
-        bench.fill()?;
+    if let Some(reason) = depth.reason {
+        let more = match reason {
+            DepthLimit::Queues { .. } => "--queues and --depth give queues for more",
+            _ => "--threads N gives the CPU engine more",
+        };
+        let (asked, has) = (depth.requested, depth.effective);
+        output::warn(format_args!("--iodepth {asked}: {has} commands are in flight, since {reason}; {more}"));
+    }
+    if bench.needs_fill() {
+        let bar = Loading::new();
+        bench.fill(|done, total| bar.filled(done, total))?;
     }
     let mut runs = (0..args.runs).map(|_| bench.run()).collect::<Result<Vec<_>, _>>()?;
     let spread = Spread::of(runs.iter().map(|r| r.iops()));
@@ -90,7 +104,7 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         ))?;
     }
     if let Some(path) = &args.report.json {
-        let config = json!({ "job": job, "in_flight": bench.in_flight(), "runs": args.runs });
+        let config = json!({ "job": job, "in_flight": depth.effective, "runs": args.runs });
         let results = json!({ "iops": spread, "runs": runs });
         output::write_json(&Report::new("bench nvme", config, &engine, Some(device::path(&volume)), results), path)?;
     }

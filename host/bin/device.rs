@@ -72,6 +72,8 @@ fn build(args: &DeviceArgs, engine: &Engine, drives: Vec<Drive>, transfer: Bytes
 /// out in turn, and each PE gets memory of its own.
 pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Failure> {
     let given = &args.devices;
+    let specs = given.iter().map(|d| d.parse()).collect::<Result<Vec<DriveSpec>, _>>()?;
+    DriveSpec::check_distinct(&specs)?;
     let devices = if given.iter().any(|d| d.contains(PE)) || is_memory(args) {
         given.iter().map(|d| d.replace(PE, &pe.to_string())).collect()
     } else if given.len().is_multiple_of(pes) {
@@ -118,11 +120,13 @@ fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
         spec.share_processors(args.sharers);
         Ok(spec)
     };
-    named.iter().map(shared).collect()
+    let specs = named.iter().map(shared).collect::<Result<Vec<_>, _>>()?;
+    DriveSpec::check_distinct(&specs)?;
+    Ok(specs)
 }
 
-/// Whether the devices are memory of this process, which nobody else has written.
-pub fn is_memory(args: &DeviceArgs) -> bool {
+/// Returns true if the devices are memory of this process, which nobody else has written.
+fn is_memory(args: &DeviceArgs) -> bool {
     args.devices.iter().all(|d| names_memory(d))
 }
 

@@ -1,5 +1,6 @@
-//! Ctrl-C: the run ends through the engine's stop flag, so that devices are closed in order.
+//! Ctrl-C, SIGTERM and SIGHUP: the run ends through the engine's stop flag, so that devices are closed in order.
 
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard};
 use warpbell::engine::Engine;
 
@@ -11,7 +12,7 @@ enum Phase {
     Idle,
     /// Kernels may be running: stop them; the error that follows winds everything up.
     Kernels(Vec<Engine>),
-    /// Between kernels: whoever works here looks at [`Interrupt::happened`].
+    /// Between kernels: whoever works here looks at [`Interrupt::signal`].
     Careful,
     /// It is meant for others, who decide what becomes of it.
     PassOn(Box<dyn Fn(i32) + Send>),
@@ -20,10 +21,14 @@ enum Phase {
 #[derive(Default)]
 struct State {
     phase: Phase,
-    happened: bool,
+    /// The first signal that was not passed on.
+    signal: Option<i32>,
 }
 
-/// Knows whether somebody pressed Ctrl-C. Cheap to clone.
+/// Signals that end the program: number and name. Exit codes are 128 and the number, as shells have it.
+const SIGNALS: [(i32, &str); 3] = [(libc::SIGHUP, "SIGHUP"), (libc::SIGINT, "SIGINT"), (libc::SIGTERM, "SIGTERM")];
+
+/// Knows which signal asked the program to end, if one did. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<Mutex<State>>);
 
@@ -44,9 +49,9 @@ impl Interrupt {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Whether it was pressed.
-    pub fn happened(&self) -> bool {
-        self.state().happened
+    /// The signal that asked for the end.
+    pub fn signal(&self) -> Option<i32> {
+        self.state().signal
     }
 
     /// From here on an interrupt stops `engine`'s kernels.
@@ -79,16 +84,17 @@ impl Interrupt {
         if let Phase::PassOn(to) = &state.phase {
             return to(signal);
         }
-        let again = std::mem::replace(&mut state.happened, true);
+        let again = state.signal.is_some();
+        state.signal.get_or_insert(signal);
         match &state.phase {
-            _ if again => leave(),
-            Phase::Idle => leave(),
+            _ if again => leave(signal),
+            Phase::Idle => leave(signal),
             Phase::Careful | Phase::PassOn(_) => {}
             Phase::Kernels(engines) => {
                 for engine in engines {
                     if let Err(e) = engine.cancel() {
                         eprintln!("error: the kernels cannot be stopped: {e}");
-                        leave();
+                        leave(signal);
                     }
                 }
             }
@@ -96,21 +102,44 @@ impl Interrupt {
     }
 }
 
-fn leave() -> ! {
-    eprintln!("interrupted");
-    std::process::exit(crate::output::INTERRUPTED.into())
+/// Says which signal ended the program, and returns its exit code.
+pub fn conclude(signal: i32) -> ExitCode {
+    ExitCode::from(tell(signal))
 }
 
-/// Starts to watch for SIGINT and SIGTERM. Call before any other thread starts: they inherit the signal mask.
+fn tell(signal: i32) -> u8 {
+    let name = SIGNALS.iter().find(|(n, _)| *n == signal).map_or("a signal", |(_, name)| name);
+    eprintln!("interrupted by {name}");
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+fn leave(signal: i32) -> ! {
+    std::process::exit(tell(signal).into())
+}
+
+/// Returns true if the process was started with SIGHUP ignored, as `nohup` does.
+fn ignores_hangup() -> bool {
+    // SAFETY: zero is a value for every field of a `sigaction`.
+    let mut action = unsafe { std::mem::zeroed::<libc::sigaction>() };
+    // SAFETY: only asks; `action` lives for the call.
+    let asked = unsafe { libc::sigaction(libc::SIGHUP, std::ptr::null(), &mut action) } == 0;
+    asked && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Starts to watch for SIGINT, SIGTERM and SIGHUP. Call before any other thread starts: they inherit the signal mask.
 pub fn watch() -> Interrupt {
     let interrupt = Interrupt::default();
     let seen = interrupt.clone();
+    // A blocked signal is delivered to `sigwait` even if it is ignored.
+    let ignored = ignores_hangup();
+    let watched = SIGNALS.iter().map(|(n, _)| *n).filter(|n| *n != libc::SIGHUP || !ignored);
     // SAFETY: plain calls on a set that lives here.
     let signals = unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGINT);
-        libc::sigaddset(&mut set, libc::SIGTERM);
+        watched.for_each(|n| {
+            libc::sigaddset(&mut set, n);
+        });
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
         set
     };

@@ -23,9 +23,6 @@ pub enum Failure {
     BrokenPipe,
 }
 
-/// Exit code of a program that was interrupted: 128 + SIGINT.
-pub const INTERRUPTED: u8 = 130;
-
 impl<E: Error + 'static> From<E> for Failure {
     fn from(e: E) -> Self {
         // An error names its cause itself (`{source}`), so the chain is not printed again.
@@ -128,11 +125,7 @@ pub fn has_terminal() -> bool {
 }
 
 /// Prints what went wrong, and answers the exit code.
-pub fn conclude(result: Result<(), Failure>, interrupted: bool) -> ExitCode {
-    if interrupted {
-        eprintln!("interrupted");
-        return ExitCode::from(INTERRUPTED);
-    }
+pub fn conclude(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
         Err(Failure::Error(message)) => {

@@ -1,4 +1,4 @@
-//! A bar while a large graph is loaded, on a terminal only.
+//! A bar while a large graph is loaded or memory is filled, on a terminal only.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::Mutex;
@@ -8,10 +8,10 @@ use warpbell::graph::{Progress, Stage};
 /// Loads shorter than this show nothing.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The bar, and the stage that it shows.
+/// The bar, and how it is drawn.
 pub struct Loading {
     bar: ProgressBar,
-    stage: Mutex<Option<Stage>>,
+    template: Mutex<&'static str>,
     started: std::time::Instant,
 }
 
@@ -20,27 +20,36 @@ impl Loading {
         let target =
             if crate::output::has_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
-        Self { bar, stage: Mutex::new(None), started: std::time::Instant::now() }
+        Self { bar, template: Mutex::new(""), started: std::time::Instant::now() }
     }
 
     /// What loading calls, from many threads.
     pub fn advance(&self, p: Progress) {
+        let template = match p.stage {
+            Stage::Read => "reading  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",
+            _ => "building [{bar:40}] {percent} %",
+        };
+        self.show(template, p.done, p.total);
+    }
+
+    /// Shows that `done` of `total` bytes have been filled.
+    pub fn filled(&self, done: u64, total: u64) {
+        self.show("filling  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}", done, total);
+    }
+
+    fn show(&self, template: &'static str, done: u64, total: u64) {
         if self.bar.is_hidden() || self.started.elapsed() < PATIENCE {
             return;
         }
-        let mut stage = self.stage.lock().unwrap_or_else(|e| e.into_inner());
-        if *stage != Some(p.stage) {
-            *stage = Some(p.stage);
-            let template = match p.stage {
-                Stage::Read => "reading  [{bar:40}] {bytes}/{total_bytes}  {bytes_per_sec}",
-                _ => "building [{bar:40}] {percent} %",
-            };
+        let mut shown = self.template.lock().unwrap_or_else(|e| e.into_inner());
+        if *shown != template {
+            *shown = template;
             if let Ok(style) = ProgressStyle::with_template(template) {
                 self.bar.set_style(style.progress_chars("=> "));
             }
         }
-        self.bar.set_length(p.total);
-        self.bar.set_position(p.done);
+        self.bar.set_length(total);
+        self.bar.set_position(done);
     }
 }
 

@@ -14,20 +14,23 @@ mod output;
 mod partitioned;
 mod progress;
 mod run;
+mod suggest;
 mod world;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
 use interrupt::Interrupt;
 use output::Failure;
 use std::process::ExitCode;
 use warpbell::processors;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = suggest::parse();
     let interrupt = interrupt::watch();
     let result = run(cli.command, &interrupt);
-    output::conclude(result, interrupt.happened())
+    match interrupt.signal() {
+        Some(signal) => interrupt::conclude(signal),
+        None => output::conclude(result),
+    }
 }
 
 fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {

@@ -60,7 +60,7 @@ impl fmt::Display for Require {
 
 /// A word that names nothing that can be required.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot be required; there are gpu, nvme and p2p")]
+#[error("`{}` cannot be required; there are gpu, nvme and p2p{}", .0, crate::suggest::hint(.0, ["gpu", "nvme", "p2p"]))]
 pub struct UnknownRequirement(String);
 
 impl FromStr for Require {

@@ -3,19 +3,20 @@
 use super::StorageError;
 use super::error::size;
 use super::manifest::ARRAY_ALIGN;
+use super::naming;
 use super::nvme::NvmeSpec;
 use super::target::{self, Consent, NewFile, Target};
 use crate::nvme::qtest::{self, QtestConfig};
 use crate::nvme::{Attachment, Controller, Namespace, Ready};
-use crate::soft::nvme::{Backing, SoftConfig, SoftController};
+use crate::pci::{FoundController, Sysfs, find};
+use crate::soft::nvme::{Backing, SoftConfig, SoftController, place};
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-
-/// What can stand before the colon, and what follows it.
-const SCHEMES: &str = "soft:mem[:SIZE], soft:FILE, qtest:FILE or nvme:ADDRESS, each with options after commas";
 
 /// A device as it was named, checked for form; nothing is opened yet.
 #[derive(Clone, Debug)]
@@ -41,14 +42,20 @@ impl FromStr for DriveSpec {
     fn from_str(text: &str) -> Result<Self, StorageError> {
         let bad = |reason: String| StorageError::Spec { spec: text.to_owned(), reason };
         let Some((scheme, rest)) = text.split_once(':') else {
-            return Err(bad(format!("it names no kind of device; there are {SCHEMES}")));
+            return Err(bad(naming::without_kind(&Sysfs::system(), text)));
         };
         let (rest, nsid) = take_nsid(rest).map_err(bad)?;
         let scheme = match scheme {
             "soft" => Scheme::Soft(Box::new(SoftConfig::parse(&rest).map_err(|e| bad(e.to_string()))?)),
             "qtest" => Scheme::Qtest(Box::new(QtestConfig::parse(&rest).map_err(|e| bad(e.to_string()))?)),
-            "nvme" => Scheme::Nvme(NvmeSpec::parse(&rest).map_err(bad)?),
-            other => return Err(bad(format!("there is no kind of device `{other}`; there are {SCHEMES}"))),
+            "nvme" => {
+                let spec = NvmeSpec::parse(&rest).map_err(bad)?;
+                if let Some(reason) = naming::namespace(&Sysfs::system(), &spec.name) {
+                    return Err(bad(reason));
+                }
+                Scheme::Nvme(spec)
+            }
+            other => return Err(bad(naming::unknown_kind(other, text))),
         };
         Ok(Self { text: text.to_owned(), scheme, nsid })
     }
@@ -90,6 +97,35 @@ impl DriveSpec {
         }
     }
 
+    /// Refuses devices of which two are one, however they are spelled: the same file, or the same namespace of a controller.
+    pub fn check_distinct(specs: &[Self]) -> Result<(), StorageError> {
+        let mut seen: HashMap<Identity, usize> = HashMap::new();
+        for (i, spec) in specs.iter().enumerate() {
+            for (identity, what) in spec.identities() {
+                let Some(first) = seen.insert(identity, i) else { continue };
+                let (device, first) = (spec.text.clone(), specs[first].text.clone());
+                return Err(StorageError::Twice { device, first, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the parts that only one device can have, each with its description.
+    fn identities(&self) -> Vec<(Identity, String)> {
+        if let Scheme::Nvme(spec) = &self.scheme {
+            let nsid = self.nsid.unwrap_or(1);
+            let name = match find(&Sysfs::system(), &spec.name) {
+                Ok(FoundController::At(bdf)) => bdf.to_string(),
+                _ => spec.name.clone(),
+            };
+            let what = format!("namespace {nsid} of {name}");
+            return vec![(Identity::Namespace(name, nsid), what)];
+        }
+        let mut scheme = self.scheme.clone();
+        let files = scheme.files().into_iter().flatten();
+        files.map(|path| (Identity::of(path), place(path).display().to_string())).collect()
+    }
+
     /// Opens what is there. Nothing is created.
     pub fn open(&self) -> Result<Drive, StorageError> {
         self.needs_size()?;
@@ -119,6 +155,9 @@ impl DriveSpec {
                 *path = made.path().to_owned();
                 new = Some(made);
             }
+        }
+        if let (Scheme::Soft(config), Some(file)) = (&mut scheme, &new) {
+            config.namespaces[chosen].final_path = Some(file.wanted().to_owned());
         }
         let on_namespace = matches!(scheme, Scheme::Nvme(_));
         let drive = self.start(scheme, new)?;
@@ -151,6 +190,7 @@ impl DriveSpec {
 
     fn controller(&self, scheme: Scheme) -> Result<OpenController, StorageError> {
         let bad = |reason: String| StorageError::Spec { spec: self.text.clone(), reason };
+        scheme.clone().files().into_iter().flatten().try_for_each(|path| target::check_exists(path))?;
         let (controller, keeper): (_, Option<Arc<dyn Any + Send + Sync>>) = match scheme {
             Scheme::Soft(config) => {
                 let controller = SoftController::start(*config).map_err(|e| bad(e.to_string()))?;
@@ -163,16 +203,48 @@ impl DriveSpec {
     }
 
     fn start(&self, scheme: Scheme, new: Option<NewFile>) -> Result<Drive, StorageError> {
+        let in_memory = scheme.is_memory(self.nsid);
         let OpenController { controller, keeper } = self.controller(scheme)?;
         let mut drive = Drive::on(controller, self.nsid)?;
         drive.name = self.text.clone();
+        drive.in_memory = in_memory;
         drive.new = new;
         drive.keeper = keeper;
         Ok(drive)
     }
 }
 
+/// A part of a device that no other device can have.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity {
+    /// A file that exists: the file system's device, and the inode.
+    Inode(u64, u64),
+    /// A block device.
+    Block(u64),
+    /// A file that does not exist.
+    Place(PathBuf),
+    /// A controller and its namespace.
+    Namespace(String, u32),
+}
+
+impl Identity {
+    fn of(file: &Path) -> Self {
+        match file.metadata() {
+            Ok(m) if m.file_type().is_block_device() => Self::Block(m.rdev()),
+            Ok(m) => Self::Inode(m.dev(), m.ino()),
+            Err(_) => Self::Place(place(file)),
+        }
+    }
+}
+
 impl Scheme {
+    /// Returns true if this namespace, or the first, is memory of this process.
+    fn is_memory(&self, nsid: Option<u32>) -> bool {
+        let Self::Soft(config) = self else { return false };
+        let chosen = config.namespaces.get(nsid.unwrap_or(1) as usize - 1);
+        chosen.is_some_and(|n| matches!(n.backing, Backing::Memory { .. }))
+    }
+
     /// The file of each namespace, in their order.
     fn files(&mut self) -> Vec<Option<&mut PathBuf>> {
         match self {
@@ -216,6 +288,7 @@ pub struct Drive {
     name: String,
     controller: Arc<Controller<Ready>>,
     namespace: Namespace,
+    in_memory: bool,
     new: Option<NewFile>,
     /// The file that [`Drive::create`] was to write to, by the name that it has or gets.
     file: Option<PathBuf>,
@@ -254,7 +327,16 @@ impl Drive {
         };
         let namespace = controller.namespace(nsid)?;
         let name = controller.name().to_owned();
-        Ok(Self { name, controller, namespace, new: None, file: None, consented: false, keeper: None })
+        Ok(Self {
+            name,
+            controller,
+            namespace,
+            in_memory: false,
+            new: None,
+            file: None,
+            consented: false,
+            keeper: None,
+        })
     }
 
     /// The device as it was named.
@@ -275,6 +357,11 @@ impl Drive {
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.namespace.bytes()
+    }
+
+    /// Returns true if its blocks are memory of this process.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
 
     /// The file that [`Drive::create`] was to write to.

@@ -18,6 +18,24 @@ pub enum StorageError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Two devices that are one.
+    #[error("{}; name each device once", twice(.device, .first, .what))]
+    Twice {
+        /// The device as it was named the second time.
+        device: String,
+        /// The device as it was named first.
+        first: String,
+        /// The file or namespace that both are.
+        what: String,
+    },
+    /// A file that does not exist.
+    #[error("{}: {reason}", .path.display())]
+    Missing {
+        /// Which.
+        path: PathBuf,
+        /// The part that is missing, and the command that creates it.
+        reason: String,
+    },
     /// A word where another was expected.
     #[error("`{word}` is none of {known}")]
     Word {
@@ -139,6 +157,14 @@ pub enum StorageError {
         /// Elements announced.
         planned: u64,
     },
+}
+
+fn twice(device: &str, first: &str, what: &str) -> String {
+    if device == first {
+        format!("device `{device}` names {what} twice")
+    } else {
+        format!("devices `{first}` and `{device}` are the same, {what}")
+    }
 }
 
 fn with_free(bytes: Option<u64>) -> String {

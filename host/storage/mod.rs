@@ -16,6 +16,7 @@ mod geometry;
 mod host_io;
 mod load;
 mod manifest;
+mod naming;
 mod nvme;
 mod path;
 mod recover;

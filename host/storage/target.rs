@@ -64,6 +64,9 @@ pub(super) struct NewFile {
 impl NewFile {
     fn create(wanted: &Path, bytes: u64) -> Result<Self, StorageError> {
         let failed = |doing, source| StorageError::File { path: wanted.to_owned(), doing, source };
+        if missing_folder(wanted).is_some() {
+            return Err(missing(wanted));
+        }
         let folder = wanted.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = wanted.file_name().ok_or_else(|| failed("creating it", io::ErrorKind::InvalidFilename.into()))?;
         let prefix = format!(".{}.", name.to_string_lossy());
@@ -82,6 +85,11 @@ impl NewFile {
         self.temporary.path()
     }
 
+    /// The name that it will have.
+    pub(super) fn wanted(&self) -> &Path {
+        &self.wanted
+    }
+
     /// Gives the file its name. Refused if something of that name has appeared meanwhile.
     pub(super) fn keep(self) -> Result<(), StorageError> {
         let Self { temporary, wanted } = self;
@@ -90,6 +98,38 @@ impl NewFile {
             Err(e) => Err(StorageError::File { path: wanted, doing: "giving the new file its name", source: e.error }),
         }
     }
+}
+
+/// Refuses a file that is to be opened and does not exist.
+pub(super) fn check_exists(path: &Path) -> Result<(), StorageError> {
+    match std::fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path)),
+        // Any other trouble is that of whoever opens it.
+        _ => Ok(()),
+    }
+}
+
+/// The folder that `path` should be in, if it does not exist.
+fn missing_folder(path: &Path) -> Option<&Path> {
+    path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists())
+}
+
+/// The error for a file that does not exist.
+fn missing(path: &Path) -> StorageError {
+    let reason = match (missing_folder(path), std::fs::read_link(path)) {
+        (Some(folder), _) => {
+            let folder = folder.display();
+            format!("the folder {folder} does not exist; create it first (mkdir -p {folder})")
+        }
+        (None, Ok(to)) => format!("it is a symbolic link to {}, which does not exist; create that first", to.display()),
+        (None, Err(_)) => {
+            let path = path.display();
+            format!(
+                "it does not exist, and only what writes creates it; check its name, or create it first (truncate -s 1G {path})"
+            )
+        }
+    };
+    StorageError::Missing { path: path.to_owned(), reason }
 }
 
 /// Decides whether `path` may be written to, and creates it with `bytes` bytes if there is nothing.
@@ -106,6 +146,7 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, consent: &Consent) -> Res
                 bytes.ok_or_else(|| StorageError::Spec { spec: path.display().to_string(), reason: reason() })?;
             return NewFile::create(path, bytes).map(Target::New);
         }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(missing(path)),
         Err(e) => return Err(failed("opening it", e)),
     };
     if kind.is_block_device() {
@@ -281,7 +322,15 @@ mod tests {
         assert!(matches!(prepare(dir.path(), Some(1), &Consent::none()), Err(StorageError::NotOurs { .. })));
         let missing = prepare(&dir.path().join("none"), None, &Consent::none()).unwrap_err().to_string();
         assert!(missing.contains("does not exist") && missing.contains("truncate"), "{missing}");
-        let no_folder = prepare(&dir.path().join("a/b"), Some(1), &Consent::none()).unwrap_err();
-        assert!(matches!(no_folder, StorageError::File { .. }));
+        let folder = dir.path().join("a");
+        let reason = format!("the folder {0} does not exist; create it first (mkdir -p {0})", folder.display());
+        let no_folder = prepare(&folder.join("b"), Some(1), &Consent::none()).unwrap_err().to_string();
+        assert_eq!(no_folder, format!("{}: {reason}", folder.join("b").display()));
+        assert_eq!(check_exists(&folder.join("b")).unwrap_err().to_string(), no_folder);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("gone", &link).unwrap();
+        for refused in [prepare(&link, Some(1), &Consent::none()).map(drop), check_exists(&link)] {
+            assert!(refused.unwrap_err().to_string().contains("a symbolic link to gone"));
+        }
     }
 }

@@ -115,6 +115,23 @@ impl Volume {
         self.0.blocks << self.0.block_shift
     }
 
+    /// Returns true if all its blocks are memory of this process, which nobody else has written.
+    pub fn is_in_memory(&self) -> bool {
+        self.0.drives.iter().all(|d| lock(d).is_in_memory())
+    }
+
+    /// Bytes of this process's memory that `bytes` bytes of the volume occupy once they have been written; 0 where no device is in memory.
+    pub fn memory_bytes(&self, bytes: u64) -> u64 {
+        let in_memory = self.0.drives.iter().filter(|d| lock(d).is_in_memory()).count() as u64;
+        let each = if self.is_replicated() { bytes } else { bytes.div_ceil(self.0.stripe.devices) };
+        each.saturating_mul(in_memory)
+    }
+
+    /// Devices that it spans.
+    pub fn devices(&self) -> u64 {
+        self.0.stripe.devices
+    }
+
     /// Queue pairs on each device.
     pub fn queues(&self) -> u32 {
         self.0.queues

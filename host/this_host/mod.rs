@@ -1,8 +1,10 @@
-//! Which host this is: its name, its addresses, and what tells whether two processes are on one.
+//! Which host this is: its name, its addresses, its free memory, and what tells whether two processes are on one.
 
 mod interfaces;
+mod memory;
 
 pub(crate) use interfaces::{InterfaceAddress, interface_addresses};
+pub(crate) use memory::free_memory;
 
 use std::os::unix::fs::MetadataExt;
 

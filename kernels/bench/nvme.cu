@@ -11,7 +11,7 @@ typedef struct wb_nvme_bench {
   uint64_t buffers;      // a unit for each lane and each of its commands in flight
   uint64_t histogram;    // u64[2 * WB_NVME_BENCH_BUCKETS] of nanoseconds: reads, then writes
   uint64_t totals;       // u64[4]: units read, units written, units that were wrong, 1 + one of those
-  uint64_t units;        // units of the volume that are touched
+  uint64_t units;        // units of the volume that are touched; of a fill, the one behind its last
   uint64_t seed;
   uint64_t runtime_ns;
   uint32_t blocks;       // logical blocks in a unit
@@ -21,7 +21,7 @@ typedef struct wb_nvme_bench {
   uint32_t read_percent; // 100 only reads, 0 only writes
   uint32_t random;       // 0: side by side through the volume, again and again
   uint32_t verify;       // check what is read
-  uint32_t reserved;
+  uint32_t first;        // of a fill, its first unit
 } wb_nvme_bench;
 
 #define WB_NVME_BENCH_PER_LANE 64u
@@ -154,14 +154,14 @@ struct choice {
 
 }  // namespace nvme_bench
 
-// Writes every unit once with what `check` expects.
+// Writes the units from `first` to below `units` once with what `check` expects.
 WB_NVME_BENCH_KERNEL wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
   using namespace warpbell;
   const nvme_bench::job j(vol, p);
   if (j.idle()) return;
   const uint64_t lane = j.lane();
   uint64_t* data = j.buffer(j.mine() ? lane : 0, 0);
-  for (uint64_t first = 0; first < p.units; first += p.lanes) {
+  for (uint64_t first = p.first; first < p.units; first += p.lanes) {
     const uint64_t unit = first + lane;
     const bool mine = j.mine() && unit < p.units;
     j.fill(unit, data, mine);

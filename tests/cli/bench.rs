@@ -3,6 +3,7 @@
 use super::program::*;
 use serde_json::Value;
 use std::io::BufRead;
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
 #[test]
@@ -79,20 +80,76 @@ fn the_queue_core_and_the_cache_are_measured() {
     mentions(&text, &["random 8 B", "sequential", "page handle", "for_each_chunk"]);
 }
 
-#[test]
-fn an_interrupt_stops_the_kernels() {
-    let mut child = command(&["bench", "nvme", "--runtime", "10m", "--size", "1M"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+/// A measurement of ten minutes that gets these signals when it has begun, and treats a hang-up as `hangup` says before it starts.
+fn stopped_by(signals: &[i32], hangup: libc::sighandler_t) -> (Option<i32>, String) {
+    let mut command = command(&["bench", "nvme", "--runtime", "10m", "--size", "1M", "--engine", "cpu"]);
+    let set = move || {
+        // SAFETY: an async-signal-safe call with a disposition that is a constant.
+        unsafe { libc::signal(libc::SIGHUP, hangup) };
+        Ok(())
+    };
+    // SAFETY: the closure only makes that call.
+    let command = unsafe { command.pre_exec(set) };
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|l| l.unwrap().starts_with("# rw")), "it never began");
-    // SAFETY: the process is ours and has not been waited for.
-    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    for signal in signals {
+        // SAFETY: the process is ours and has not been waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, *signal) }, 0);
+    }
     let o = child.wait_with_output().unwrap();
-    assert_eq!(o.status.code(), Some(130));
-    assert_eq!(stderr(&o), "interrupted\n");
+    (o.status.code(), stderr(&o))
+}
+
+#[test]
+fn signals_stop_the_kernels_and_are_named() {
+    for (signal, code, name) in
+        [(libc::SIGINT, 130, "SIGINT"), (libc::SIGTERM, 143, "SIGTERM"), (libc::SIGHUP, 129, "SIGHUP")]
+    {
+        let said = stopped_by(&[signal], libc::SIG_DFL);
+        assert_eq!(said, (Some(code), format!("interrupted by {name}\n")));
+    }
+}
+
+#[test]
+fn a_hang_up_that_is_ignored_stops_nothing() {
+    let said = stopped_by(&[libc::SIGHUP, libc::SIGTERM], libc::SIG_IGN);
+    assert_eq!(said, (Some(143), "interrupted by SIGTERM\n".to_owned()));
+}
+
+#[test]
+fn memory_that_is_not_there_is_not_filled() {
+    let common = ["bench", "nvme", "--engine", "cpu", "--runtime", "10ms", "--bs", "64k"];
+    for more in [&["--rw", "randread"][..], &["--rw", "write"], &["--verify"]] {
+        let message = fails(&[&common[..], &["--device", "soft:mem:64T"], more].concat());
+        mentions(&message, &["the job fills 64 TiB of memory, and ", " is free", "--size"]);
+    }
+    succeeds(&[&common[..], &["--device", "soft:mem:64T", "--size", "1M"]].concat());
+}
+
+#[test]
+fn commands_in_flight_are_told_where_they_are_others_than_were_asked_for() {
+    let job = |more: &[&str]| {
+        let all = ["bench", "nvme", "--engine", "cpu", "--threads", "2", "--size", "1M", "--runtime", "10ms"];
+        let o = warpbell(&[&all[..], more].concat());
+        assert!(o.status.success(), "{}", stderr(&o));
+        (stdout(&o), stderr(&o))
+    };
+    let (text, warning) = job(&["--iodepth", "1000"]);
+    mentions(&text, &["  iodepth 1000 (128 in flight)  "]);
+    mentions(
+        &warning,
+        &["--iodepth 1000: 128 commands are in flight", "2 thread(s) of the engine keep 64 each", "--threads"],
+    );
+    let (text, _) = job(&["--iodepth", "1000", "--json", "-"]);
+    let config = &serde_json::from_str::<Value>(&text).unwrap()["config"];
+    assert_eq!((&config["job"]["iodepth"], &config["in_flight"]), (&1000.into(), &128.into()));
+    let (text, warning) = job(&["--iodepth", "32", "--queues", "2", "--depth", "8"]);
+    mentions(&text, &["  iodepth 32 (14 in flight)  "]);
+    mentions(&warning, &["--iodepth 32: 14 commands", "2 queue pair(s) hold 7 each", "--depth"]);
+    let (text, warning) = job(&["--iodepth", "8"]);
+    mentions(&text, &["  iodepth 8  "]);
+    assert_eq!(warning, "");
 }
 
 #[test]

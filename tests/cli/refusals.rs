@@ -1,6 +1,8 @@
 //! What cannot be done is refused in one line that names it.
 
 use super::program::*;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 #[test]
@@ -124,4 +126,130 @@ fn ways_that_are_not_there_say_why() {
     let o = warpbell(&["bench", "nvme", "--mapping", "magic"]);
     assert_eq!(o.status.code(), Some(2));
     mentions(&stderr(&o), &["gdrdrv", "iommu-map-pa", "host"]);
+}
+
+#[test]
+fn a_device_that_is_named_twice_is_told_so() {
+    let folder = folder();
+    let file = write(&folder, "a.img", vec![0u8; 1 << 20]);
+    let link = folder.path().join("link.img");
+    std::os::unix::fs::symlink("a.img", &link).unwrap();
+    let place = folder.path().canonicalize().unwrap().join("a.img");
+    let other = format!("soft:{}/./a.img", name(folder.path()));
+    let (device, link) = (format!("soft:{file}"), format!("soft:{}", name(&link)));
+    let fails_with = |second: &str| fails(&["bench", "nvme", "--device", &device, "--device", second]);
+    mentions(&fails_with(&device), &[&device, name(&place), "twice", "name each device once"]);
+    for second in [&other, &link] {
+        mentions(&fails_with(second), &[&device, second, "are the same", name(&place), "name each device once"]);
+    }
+    let both = ["graph", "bfs", "kron:6", "--source", "1", "--device", &device, "--device", &link];
+    mentions(&fails(&both), &["are the same"]);
+    mentions(&fails(&[&both[..], &["--pes", "2"]].concat()), &["are the same"]);
+    mentions(&fails(&["bench", "nvme", "--device", &format!("{device},file={file}")]), &["twice"]);
+    let drives = ["nvme:ffff:ff:1f.7", "nvme:ffff:ff:1f.7,nsid=1"];
+    let message = fails(&["bench", "nvme", "--device", drives[0], "--device", drives[1]]);
+    mentions(&message, &[drives[0], drives[1], "namespace 1 of ffff:ff:1f.7"]);
+}
+
+#[test]
+fn a_missing_device_file_is_told_with_what_creates_it() {
+    let folder = folder();
+    let missing = folder.path().join("missing.img");
+    let device = format!("soft:{}", name(&missing));
+    let create = format!("truncate -s 1G {}", name(&missing));
+    for command in [&["bench", "nvme", "--runtime", "10ms", "--device"][..], &["nvme", "id"]] {
+        mentions(&fails(&[command, &[&device]].concat()), &[name(&missing), "does not exist", &create]);
+    }
+    let gone = folder.path().join("gone");
+    let device = format!("soft:{}/new.img", name(&gone));
+    for command in [
+        &["bench", "nvme", "--runtime", "10ms", "--rw", "write", "--device"][..],
+        &["graph", "bfs", "kron:6", "--source", "1", "--device"],
+        &["nvme", "id"],
+    ] {
+        let message = fails(&[command, &[&device]].concat());
+        let reason = format!("new.img: the folder {0} does not exist; create it first (mkdir -p {0})", name(&gone));
+        assert!(message.ends_with(&reason), "{message}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn devices_of_the_kernel_are_told_what_takes_them() {
+    for (device, words) in [
+        ("/dev/nvme90n1", &["kernel's nvme driver", "warpbell nvme bind", "nvme:ADDRESS", "soft:/dev/nvme90n1"][..]),
+        ("nvme90n1", &["warpbell nvme bind", "soft:/dev/nvme90n1"]),
+        ("/dev/nvme90", &["warpbell nvme bind", "nvme:ADDRESS"]),
+        ("nvme:/dev/nvme90n1", &["`/dev/nvme90n1` is a namespace", "nsid=1"]),
+        ("0000:65:00.0", &["nvme:0000:65:00.0"]),
+        ("sotf:a.img", &["did you mean `soft`?"]),
+    ] {
+        mentions(&fails(&["bench", "nvme", "--device", device]), words);
+        mentions(&fails(&["nvme", "id", device]), words);
+    }
+}
+
+#[test]
+fn options_and_misspelled_memory_become_no_file() {
+    let folder = folder();
+    let graph = |device: &str| {
+        let args = ["graph", "bfs", "kron:6", "--source", "1", "--device", device];
+        let o = command(&args).current_dir(folder.path()).output().unwrap();
+        (o.status.code(), stderr(&o))
+    };
+    for (device, words) in [
+        ("soft:nonsense=1", &["no key `nonsense`", "media-error", "soft:file:nonsense=1"][..]),
+        ("soft:blok=4096", &["did you mean `block`?"]),
+        ("soft:block=4096", &["soft:mem:1G,block=4096"]),
+        ("soft:men:1G", &["did you mean soft:mem:1G?", "soft:file:men:1G"]),
+        ("soft:mem,blok=4096", &["did you mean `block`?"]),
+    ] {
+        let (code, message) = graph(device);
+        assert_eq!(code, Some(1), "{device}: {message}");
+        mentions(&message, words);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(graph("soft:file:nonsense=1").0, Some(0));
+    assert!(folder.path().join("nonsense=1").is_file());
+}
+
+#[test]
+fn a_misspelled_word_gets_a_suggestion() {
+    for (args, meant) in [
+        (&["graph", "bsf"][..], "'bfs'"),
+        (&["nvme", "isd"], "'id'"),
+        (&["graph", "bfs", "kron:6", "--pse", "2"], "'--pes'"),
+        (&["bench", "nvme", "--doorbell", "gup"], "'gpu'"),
+        (&["graph", "bfs", "kron:6", "--engine", "cup"], "`cpu`"),
+    ] {
+        let o = warpbell(args);
+        assert_eq!(o.status.code(), Some(2), "{args:?}");
+        mentions(&stderr(&o), &["error: ", meant]);
+    }
+}
+
+#[test]
+fn a_device_whose_name_is_not_utf_8_is_used() {
+    let folder = folder();
+    let file = folder.path().join(OsStr::from_bytes(b"a\xff.img"));
+    let device = |options: &str| {
+        let mut device = OsString::from("soft:");
+        device.push(&file);
+        device.push(options);
+        device
+    };
+    let run = |args: &[&str], options: &str| command(args).arg(device(options)).output().unwrap();
+    let graph = ["graph", "bfs", "kron:6", "--source", "1", "--device"];
+    let o = run(&graph, ",io=pread");
+    assert!(o.status.success(), "{}", stderr(&o));
+    mentions(&stdout(&o), &[r"a\xff.img,io=pread", "verified"]);
+    assert!(file.is_file());
+    std::fs::write(&file, b"somebody else's").unwrap();
+    let o = run(&graph, "");
+    assert_eq!(o.status.code(), Some(1));
+    mentions(&stderr(&o), &["a\u{fffd}.img", "not warpbell's"]);
+    // Elsewhere the word is named.
+    let o = run(&["bench", "nvme", "--rw"], "");
+    assert_eq!(o.status.code(), Some(2));
+    mentions(&stderr(&o), &["a\u{fffd}.img"]);
 }

@@ -1,5 +1,6 @@
 //! What is measured: perftest's tests, defaults and limits (perftest_parameters.h, DEF_* and MIN_*, MAX_*).
 
+use crate::suggest::hint;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -102,7 +103,7 @@ impl FromStr for Test {
         let name = s.strip_prefix("ib_").unwrap_or(s);
         Self::ALL.into_iter().find(|t| t.to_string() == name).ok_or_else(|| {
             let names: Vec<String> = Self::ALL.iter().map(Self::to_string).collect();
-            format!("write one of {}", names.join(", "))
+            format!("write one of {}{}", names.join(", "), hint(name, names.iter().map(String::as_str)))
         })
     }
 }
@@ -125,7 +126,10 @@ impl FromStr for Atomic {
         match s {
             "FETCH_AND_ADD" => Ok(Self::FetchAdd),
             "CMP_AND_SWAP" => Ok(Self::CompareSwap),
-            _ => Err("write FETCH_AND_ADD or CMP_AND_SWAP".to_owned()),
+            _ => {
+                let meant = hint(s, ["FETCH_AND_ADD", "CMP_AND_SWAP"]);
+                Err(format!("write FETCH_AND_ADD or CMP_AND_SWAP{meant}"))
+            }
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What there is to measure.
 
+use crate::suggest::hint;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
 /// A word of the command line that names nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is no {what}: there are {}", .there_are.join(", "))]
+#[error("`{given}` is no {what}: there are {}{}", .there_are.join(", "), hint(.given, .there_are.iter().copied()))]
 #[non_exhaustive]
 pub struct UnknownName {
     /// What was typed.

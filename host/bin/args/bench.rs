@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use warpbell::bench::rdma;
 use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
+use warpbell::suggest::hint;
 use warpbell::units::{Bytes, parse_duration};
 
 #[derive(Debug, Subcommand)]
@@ -302,6 +303,14 @@ impl FromStr for ShmemTest {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        if s == "all" { Ok(Self::All) } else { s.parse().map(Self::One).map_err(|e| format!("{e}, and all")) }
+        let known = || Test::NAMES.iter().copied().chain(["all"]);
+        match s.parse() {
+            Ok(test) => Ok(Self::One(test)),
+            Err(_) if s == "all" => Ok(Self::All),
+            Err(_) => {
+                let names = known().collect::<Vec<_>>().join(", ");
+                Err(format!("`{s}` is no test: there are {names}{}", hint(s, known())))
+            }
+        }
     }
 }

@@ -2,10 +2,13 @@
 
 use super::MAX_RANKS;
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::shmem::Transport;
+use warpbell::soft::nvme::escape;
+use warpbell::suggest::hint;
 use warpbell::units::{Bytes, parse_duration};
 
 // Of commands that print lines in any case.
@@ -73,6 +76,11 @@ pub struct PageArgs {
     pub page_size: Bytes,
 }
 
+/// Reads a device. Bytes of a file's name that are not UTF-8 are kept as escapes.
+pub fn device() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().map(|text| escape(&text))
+}
+
 /// Which engine was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineChoice {
@@ -94,7 +102,7 @@ impl FromStr for EngineChoice {
                 .strip_prefix("gpu:")
                 .and_then(|n| n.parse().ok())
                 .map(|n| Self::Gpu(Some(n)))
-                .ok_or_else(|| "write auto, gpu, gpu:N or cpu".to_owned()),
+                .ok_or_else(|| format!("write auto, gpu, gpu:N or cpu{}", hint(s, ["auto", "gpu", "cpu"]))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `warpbell nvme list`: the controllers of this machine, whoever drives them, and those that are named.
 
-use crate::args::JsonArgs;
+use crate::args::{JsonArgs, device};
 use crate::output::{Failure, line, write_json};
 use clap::Args;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use warpbell::units::Bytes;
 #[derive(Args, Clone, Debug)]
 pub struct ListArgs {
     /// Also open this device and list it: nvme:ADDRESS, soft:FILE or qtest:FILE; may be given several times
-    #[arg(long = "device", value_name = "SPEC")]
+    #[arg(long = "device", value_name = "SPEC", value_parser = device())]
     pub devices: Vec<String>,
     #[command(flatten)]
     pub json: JsonArgs,

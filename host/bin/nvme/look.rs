@@ -1,6 +1,6 @@
 //! What the commands that only look at a controller share.
 
-use crate::args::JsonArgs;
+use crate::args::{JsonArgs, device};
 use crate::output::{Failure, line};
 use clap::Args;
 use serde::ser::SerializeMap;
@@ -12,7 +12,7 @@ use warpbell::wire::nvme::fields::Field;
 #[derive(Args, Clone, Debug)]
 pub struct LookArgs {
     /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = device())]
     pub device: String,
     #[command(flatten)]
     pub json: JsonArgs,

@@ -8,7 +8,7 @@ mod list;
 mod look;
 mod smart;
 
-use crate::args::{BenchCommand, NvmeArgs};
+use crate::args::{BenchCommand, NvmeArgs, device};
 use crate::interrupt::Interrupt;
 use crate::output::Failure;
 use clap::{Args, Subcommand};
@@ -38,7 +38,7 @@ pub enum NvmeCommand {
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = device())]
     pub name: String,
     #[command(flatten)]
     pub bench: NvmeArgs,

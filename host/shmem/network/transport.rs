@@ -1,6 +1,7 @@
 //! Which way PEs reach each other, as people ask for it.
 
 use crate::rdma;
+use crate::suggest::hint;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -69,7 +70,7 @@ impl From<rdma::Transport> for Transport {
 
 /// A transport that a person typed and that there is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no transport: write auto, peer, mlx5, verbs or soft")]
+#[error("`{}` is no transport: write auto, peer, mlx5, verbs or soft{}", .0, hint(.0, Transport::ALL.map(Transport::name)))]
 pub struct NoSuchTransport(String);
 
 impl FromStr for Transport {

@@ -27,10 +27,12 @@ pub(super) fn firmware() -> [u8; 8] {
     f
 }
 
-/// An identity that stays the same for the same back end.
+/// An identity that stays the same for the same back end. A file's is its place, which unlike a device number survives a restart of
+/// the machine, and unlike an inode number a copy that is put in its stead.
 fn identity(core: &Core, namespace: usize) -> u64 {
     let mut h = DefaultHasher::new();
-    (&core.name, namespace).hash(&mut h);
+    core.namespaces.iter().for_each(|n| n.store.identify(&mut h));
+    namespace.hash(&mut h);
     h.finish()
 }
 

@@ -41,10 +41,11 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use config::place;
 pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
 pub use fault::{Access, FaultPlan, Latency, MediaError, Readiness, Selector, StuckQueue, Trigger};
-pub use spec::SpecError;
 pub(super) use spec::time;
+pub use spec::{SpecError, escape};
 pub use statistics::{QueueStatistics, Statistics};
 
 use self::core::{Core, Doorbells, Mailbox, Registers, lock, queue_bits};

@@ -2,7 +2,10 @@
 
 use super::config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
 use super::fault::{Access, Latency, MediaError, Readiness, Selector, StuckQueue, Trigger};
+use crate::suggest::{closest, hint};
+use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +17,7 @@ pub enum SpecError {
     #[error("`soft:` needs what holds the blocks: `mem`, `mem:SIZE` or a file")]
     Empty,
     /// A key that does not exist.
-    #[error("software controller: no key `{key}`; there are {}", KEYS.join(", "))]
+    #[error("software controller: no key `{key}`; there are {}{}", KEYS.join(", "), hint(.key, KEYS.iter().copied()))]
     UnknownKey {
         /// As it was written.
         key: String,
@@ -28,6 +31,16 @@ pub enum SpecError {
         value: String,
         /// What would do, with an example.
         expected: &'static str,
+    },
+    /// A file that does not exist, and whose name looks like something else: an option, or `mem` misspelled.
+    #[error("software controller: `{name}` {looks}; a file of that name is soft:file:{name}{meant}")]
+    NotAName {
+        /// As it was written.
+        name: String,
+        /// A description of its look, as in `names no file`.
+        looks: String,
+        /// The end of the message, with the word that may have been meant.
+        meant: String,
     },
     /// A key that has no meaning together with the rest.
     #[error("software controller: `{key}` {reason}")]
@@ -201,8 +214,71 @@ fn flag(key: &str, value: Option<&str>) -> Result<(), SpecError> {
     }
 }
 
-fn file(path: &str) -> Backing {
-    Backing::File { path: PathBuf::from(path), io: FileIo::default(), direct: false }
+fn file(name: &str) -> Backing {
+    Backing::File { path: path(name), io: FileIo::default(), direct: false }
+}
+
+/// Writes what follows `soft:` as text, whatever bytes a file's name has: those that are not UTF-8 become `\xHH`.
+pub fn escape(text: &OsStr) -> String {
+    let mut out = String::new();
+    for chunk in text.as_bytes().utf8_chunks() {
+        out += chunk.valid();
+        chunk.invalid().iter().for_each(|byte| out += &format!("\\x{byte:02x}"));
+    }
+    out
+}
+
+/// The path of a name that [`escape`] may have written.
+fn path(name: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(at) = rest.find("\\x") {
+        let digits = rest.get(at + 2..at + 4);
+        match digits.and_then(|d| u8::from_str_radix(d, 16).ok()).filter(|byte| !byte.is_ascii()) {
+            Some(byte) => {
+                bytes.extend_from_slice(&rest.as_bytes()[..at]);
+                bytes.push(byte);
+                rest = &rest[at + 4..];
+            }
+            None => {
+                bytes.extend_from_slice(&rest.as_bytes()[..at + 2]);
+                rest = &rest[at + 2..];
+            }
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    OsString::from_vec(bytes).into()
+}
+
+/// Refuses what is no file and looks like something else, so that it does not become a new file's name.
+fn check_name(name: &str) -> Result<(), SpecError> {
+    if path(name).symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let refuse =
+        |looks: &str, meant| Err(SpecError::NotAName { name: name.to_owned(), looks: looks.to_owned(), meant });
+    let is_word = |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    let key = name.split_once('=').map_or(name, |(key, _)| key);
+    if KEYS.contains(&key) {
+        let looks = format!("is an option, which follows what holds the blocks, as in soft:mem:1G,{name}");
+        return refuse(&looks, String::new());
+    }
+    if key != name && is_word(key) {
+        let (known, meant) = (KEYS.join(", "), hint(key, KEYS.iter().copied()));
+        return refuse("names no file", format!("; there is no key `{key}`, there are {known}{meant}"));
+    }
+    let (word, rest) = name.split_once(':').map_or((name, None), |(word, rest)| (word, Some(rest)));
+    if !is_word(word) || word.bytes().any(|b| b.is_ascii_digit()) {
+        return Ok(());
+    }
+    let known: &[&str] = if rest.is_some() { &["mem", "file"] } else { &["mem"] };
+    let lower = word.to_ascii_lowercase();
+    let meant = match rest.and_then(size) {
+        Some(_) => Some("mem"),
+        None => known.iter().find(|k| **k == lower).copied().or_else(|| closest(&lower, known.iter().copied())),
+    };
+    let Some(meant) = meant else { return Ok(()) };
+    refuse("names no file", format!("; did you mean soft:{meant}{}?", &name[word.len()..]))
 }
 
 pub(super) fn parse(spec: &str) -> Result<SoftConfig, SpecError> {
@@ -211,9 +287,13 @@ pub(super) fn parse(spec: &str) -> Result<SoftConfig, SpecError> {
     let backing = match first.strip_prefix("mem").map(|r| (r, r.strip_prefix(':'))) {
         Some(("", _)) => Backing::Memory { bytes: None },
         Some((_, Some(text))) => Backing::Memory { bytes: Some(need("mem", Some(text), SIZE, size)?) },
-        _ => match first.strip_prefix("file:").unwrap_or(first) {
-            "" => return Err(SpecError::Empty),
-            path => file(path),
+        _ => match (first.strip_prefix("file:"), first.as_str()) {
+            (Some(""), _) | (None, "") => return Err(SpecError::Empty),
+            (Some(name), _) => file(name),
+            (None, name) => {
+                check_name(name)?;
+                file(name)
+            }
         },
     };
     let in_memory = matches!(backing, Backing::Memory { .. });
@@ -351,6 +431,49 @@ mod tests {
         assert_eq!((c.max_transfer_bytes, c.doorbell_stride), (1 << 20, 0));
         assert_eq!(c.faults.stuck_queue, Some(StuckQueue { queue: Some(2), after: 7 }));
         assert_eq!(parse("mem,never-ready,reorder,seed=4").unwrap().faults.ready, Readiness::Never);
+    }
+
+    #[test]
+    fn what_looks_like_something_else_is_no_new_file() {
+        let text = |s: &str| parse(s).unwrap_err().to_string();
+        for (spec, words) in [
+            (
+                "nonsense=1",
+                ["there is no key `nonsense`, there are block,", "a file of that name is soft:file:nonsense=1"],
+            ),
+            ("blok=4096", ["did you mean `block`?", "soft:file:blok=4096"]),
+            ("block=4096", ["`block=4096` is an option", "as in soft:mem:1G,block=4096"]),
+            ("never-ready", ["`never-ready` is an option", "soft:file:never-ready"]),
+            ("men:1G", ["did you mean soft:mem:1G?", "soft:file:men:1G"]),
+            ("men", ["did you mean soft:mem?", "soft:file:men"]),
+            ("MEM:1G,block=4096", ["did you mean soft:mem:1G?", "soft:file:MEM:1G"]),
+            ("memory:64M", ["did you mean soft:mem:64M?", "soft:file:memory:64M"]),
+            ("fiel:a.img", ["did you mean soft:file:a.img?", "soft:file:fiel:a.img"]),
+        ] {
+            words.iter().for_each(|w| assert!(text(spec).contains(w), "{spec}: {}", text(spec)));
+        }
+        for name in ["nonsense=1", "men:1G", "block=4096", "mem:1G"] {
+            assert_eq!(backing(&format!("file:{name}")), file(name));
+        }
+        for name in ["edges:new.img", "12:30", "edges", "./x=1", "/data/run=3.img", "mesh.img"] {
+            assert_eq!(backing(name), file(name));
+        }
+        // A file of such a name that is there is meant.
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("nonsense=1");
+        std::fs::write(&there, b"").unwrap();
+        assert_eq!(check_name(there.to_str().unwrap()), Ok(()));
+    }
+
+    #[test]
+    fn names_that_are_not_utf_8_are_written_with_escapes() {
+        let name = OsString::from_vec(b"a\xff\xc3.img".to_vec());
+        assert_eq!(escape(&name), r"a\xff\xc3.img");
+        let Backing::File { path, .. } = backing(&format!("{},io=mmap", escape(&name))) else { panic!("no file") };
+        assert_eq!(path, PathBuf::from(&name));
+        for plain in [r"a\x41.img", r"a\xg0", r"\x", "ä.img"] {
+            assert_eq!((super::path(plain), escape(OsStr::new(plain))), (plain.into(), plain.to_owned()));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Blocks in a file or on a block device.
 
 use super::super::SoftError;
-use super::super::config::FileIo;
+use super::super::config::{FileIo, place};
 use super::{MAX_VECTORS, Ring, advance, check_size, size_text};
 use crate::wire::nvme::{Status, status};
 use std::fs::{File, OpenOptions};
@@ -24,6 +24,8 @@ const ZEROS: usize = 64 << 10;
 pub(in super::super) struct FileStore {
     file: File,
     path: PathBuf,
+    /// Where it is, or will be: see [`place`].
+    place: PathBuf,
     bytes: u64,
     /// Bytes that are there now; less than `bytes` once somebody has shortened the file.
     present: AtomicU64,
@@ -150,7 +152,18 @@ impl FileStore {
             },
             other => other,
         };
-        Ok(Self { file, path: path.into(), bytes, present: AtomicU64::new(bytes), read_only, io, align, map })
+        let (path, place) = (path.to_path_buf(), place(path));
+        Ok(Self { file, path, place, bytes, present: AtomicU64::new(bytes), read_only, io, align, map })
+    }
+
+    /// Names the place that the file will have.
+    pub(in super::super) fn known_as(mut self, path: &Path) -> Self {
+        self.place = place(path);
+        self
+    }
+
+    pub(in super::super) fn place(&self) -> &Path {
+        &self.place
     }
 
     pub(in super::super) fn bytes(&self) -> u64 {

@@ -12,6 +12,7 @@ use super::SoftError;
 use super::config::{Backing, NamespaceConfig};
 use super::prp::Extent;
 use crate::wire::nvme::{Status, status};
+use std::hash::{Hash, Hasher};
 use std::io;
 
 /// Vectors that one `preadv2` takes at most (IOV_MAX of Linux).
@@ -33,8 +34,17 @@ impl Store {
                 MemoryStore::new(*bytes).map(Self::Memory)
             }
             Backing::File { path, io, direct } => {
-                FileStore::open(path, *io, *direct, config.block_bytes).map(Self::File)
+                let known_as = config.final_path.as_deref().unwrap_or(path);
+                FileStore::open(path, *io, *direct, config.block_bytes).map(|f| Self::File(f.known_as(known_as)))
             }
+        }
+    }
+
+    /// Adds what tells this store from others, and stays as long as it does: a file's place, or the size of memory.
+    pub(super) fn identify(&self, hasher: &mut impl Hasher) {
+        match self {
+            Self::Memory(m) => m.bytes().hash(hasher),
+            Self::File(f) => f.place().hash(hasher),
         }
     }
 

@@ -1,0 +1,109 @@
+//! Reading the command line, with a suggestion for each misspelled word.
+
+use crate::args::Cli;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, Parser};
+use std::ffi::OsString;
+use warpbell::suggest::closest;
+
+/// Reads the command line. Prints help or an error, and exits, where that is all there is to do.
+pub fn parse() -> Cli {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    Cli::try_parse_from(&words).unwrap_or_else(|e| improve(e, &words).exit())
+}
+
+/// Adds what clap, which counts letters at their places, does not see: `bsf` is `bfs`, and `isd` rather `id` than `list`.
+fn improve(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let command = innermost(words);
+    let text = |error: &clap::Error, kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let names: Vec<&str> = command.get_subcommands().flat_map(Command::get_name_and_visible_aliases).collect();
+            let typed = text(&error, ContextKind::InvalidSubcommand).unwrap_or_default();
+            if let Some(name) = closest(&typed, names) {
+                let names = ContextValue::Strings(vec![name.to_owned()]);
+                error.insert(ContextKind::SuggestedSubcommand, names);
+            }
+        }
+        ErrorKind::UnknownArgument => {
+            let typed = text(&error, ContextKind::InvalidArg).unwrap_or_default();
+            let longs = command.get_arguments().filter(|a| !a.is_hide_set()).filter_map(clap::Arg::get_long);
+            if let Some(name) = typed.strip_prefix("--").and_then(|typed| closest(typed, longs)) {
+                error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{name}")));
+            }
+        }
+        ErrorKind::InvalidValue => {
+            let typed = text(&error, ContextKind::InvalidValue).unwrap_or_default();
+            let meant = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(known)) => closest(&typed, known.iter().map(String::as_str)),
+                _ => None,
+            };
+            if let Some(meant) = meant.map(str::to_owned) {
+                error.insert(ContextKind::SuggestedValue, ContextValue::String(meant));
+            }
+        }
+        ErrorKind::InvalidUtf8 => {
+            let word = words.iter().find(|w| w.to_str().is_none()).map(|w| w.to_string_lossy().into_owned());
+            let advice = format!(
+                "`{}` is the one; files whose names are not UTF-8 go where a FILE or a --device is expected",
+                word.unwrap_or_default()
+            );
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));
+        }
+        _ => {}
+    }
+    error
+}
+
+/// The subcommand that the words lead to, as far as they are spelled right.
+fn innermost(words: &[OsString]) -> Command {
+    let mut command = Cli::command();
+    command.build();
+    for word in words.iter().skip(1) {
+        match command.find_subcommand(word).cloned() {
+            Some(found) => command = found,
+            None => break,
+        }
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(words: &[&str]) -> String {
+        let words: Vec<OsString> = [&["warpbell"], words].concat().iter().map(OsString::from).collect();
+        improve(Cli::try_parse_from(&words).unwrap_err(), &words).to_string()
+    }
+
+    #[test]
+    fn every_misspelled_word_gets_a_suggestion() {
+        for (words, meant) in [
+            (&["grpah", "bfs"][..], "'graph'"),
+            (&["graph", "bsf"], "'bfs'"),
+            (&["graph", "c"], "'cc'"),
+            (&["bench", "nvem"], "'nvme'"),
+            (&["nvme", "isd"], "exists: 'id'"),
+            (&["nvme", "smart-lgo"], "'smart-log'"),
+            (&["graph", "bfs", "kron:6", "--pse", "2"], "'--pes'"),
+            (&["graph", "bfs", "kron:6", "--sorce", "2"], "'--source'"),
+            (&["bench", "nvme", "--rw", "raed"], "'read'"),
+            (&["bench", "nvme", "--doorbell", "gup"], "'gpu'"),
+            (&["bench", "shmem", "put_wb"], "`put_bw`"),
+            (&["bench", "shmem", "put_bw", "--scope", "wrap"], "`warp`"),
+            (&["bench", "shmem", "put_bw", "--transport", "sfot"], "`soft`"),
+            (&["bench", "rdma", "wrte_bw"], "`write_bw`"),
+            (&["bench", "rdma", "atomic_bw", "--atomic_type", "FETCH_AD_ADD"], "`FETCH_AND_ADD`"),
+            (&["graph", "bfs", "kron:6", "--engine", "cup"], "`cpu`"),
+            (&["doctor", "--require", "gup"], "`gpu`"),
+        ] {
+            let text = message(words);
+            assert!(text.contains(meant), "{words:?}: {text}");
+        }
+    }
+}

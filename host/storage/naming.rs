@@ -1,0 +1,174 @@
+//! Devices by names that they do not have here, and their names here.
+
+use crate::pci::{Bdf, Sysfs, nvme_nodes};
+use crate::suggest::hint;
+use std::path::Path;
+
+/// The kinds that can stand before the colon, and their forms.
+const SCHEMES: &str = "soft:mem[:SIZE], soft:FILE, qtest:FILE or nvme:ADDRESS, each with options after commas";
+const KINDS: [&str; 3] = ["soft", "qtest", "nvme"];
+
+/// Returns the reason why a device without a colon is none, with the device to write.
+pub(super) fn without_kind(sysfs: &Sysfs, text: &str) -> String {
+    if let Some(node) = Node::read(text) {
+        return node.is_the_kernels(sysfs, text);
+    }
+    match text.split(',').next() {
+        Some("mem") => format!("it names no kind of device; memory is soft:{text}"),
+        Some(name) if Path::new(name).exists() => format!("it names no kind of device; that file is soft:{text}"),
+        _ => format!("it names no kind of device; there are {SCHEMES}"),
+    }
+}
+
+/// Returns the reason why a device of another kind is none, with the device to write.
+pub(super) fn unknown_kind(kind: &str, text: &str) -> String {
+    let none = format!("there is no kind of device `{kind}`");
+    let name = text.split(',').next().unwrap_or(text);
+    if name.parse::<Bdf>().is_ok() {
+        format!("{none}; the controller at that address is nvme:{text}")
+    } else if kind == "mem" || kind == "file" || Path::new(name).exists() {
+        format!("{none}; write soft:{text}")
+    } else {
+        format!("{none}; there are {SCHEMES}{}", hint(kind, KINDS))
+    }
+}
+
+/// Returns the reason why `name` names no controller, if it is the name of a namespace.
+pub(super) fn namespace(sysfs: &Sysfs, name: &str) -> Option<String> {
+    let node = Node::read(name).filter(|n| n.namespace)?;
+    let controller = node.controller(sysfs).map_or_else(|| "ADDRESS".to_owned(), |b| b.to_string());
+    let nsid = node.nsid(sysfs);
+    Some(format!(
+        "`{name}` is a namespace; name its controller, and the namespace as an option: nvme:{controller},nsid={nsid}"
+    ))
+}
+
+/// A device file of the kernel's NVMe driver: `nvme0`, `nvme0n1`, or a partition `nvme0n1p2`.
+struct Node<'a> {
+    /// Without `/dev/`, and without the partition.
+    name: &'a str,
+    namespace: bool,
+}
+
+/// Returns `text` behind `letter` and digits, and those digits.
+fn number(text: &str, letter: char) -> Option<(&str, &str)> {
+    let text = text.strip_prefix(letter)?;
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    (digits > 0).then(|| (&text[digits..], &text[..digits]))
+}
+
+impl<'a> Node<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let name = text.strip_prefix("/dev/").unwrap_or(text);
+        let (rest, _) = number(name.strip_prefix("nvm")?, 'e')?;
+        if rest.is_empty() {
+            return Some(Self { name, namespace: false });
+        }
+        let (rest, _) = number(rest, 'n')?;
+        let whole = rest.is_empty() || number(rest, 'p').is_some_and(|(rest, _)| rest.is_empty());
+        whole.then(|| Self { name: &name[..name.len() - rest.len()], namespace: true })
+    }
+
+    /// Returns its controller's address. With multipath the number of a namespace is that of its subsystem, which may have one controller.
+    fn controller(&self, sysfs: &Sysfs) -> Option<Bdf> {
+        let nodes = nvme_nodes(sysfs);
+        let address = |name: &str| nodes.iter().find(|n| n.name == name)?.bdf;
+        if !self.namespace {
+            return address(self.name);
+        }
+        let above = format!("/sys/class/block/{}/device", self.name);
+        let holder = sysfs.link_name(&above)?;
+        address(&holder).or_else(|| {
+            let mut of_subsystem = sysfs.names(&above).into_iter().filter_map(|n| address(&n));
+            of_subsystem.next().filter(|_| of_subsystem.next().is_none())
+        })
+    }
+
+    fn nsid(&self, sysfs: &Sysfs) -> String {
+        let told = sysfs.text(format!("/sys/class/block/{}/nsid", self.name)).ok();
+        told.or_else(|| Some(self.name.rsplit_once('n')?.1.to_owned())).unwrap_or_default()
+    }
+
+    /// Returns the reason why it is no device here, with the command that takes it from the kernel's driver.
+    fn is_the_kernels(&self, sysfs: &Sysfs, text: &str) -> String {
+        let nsid = if self.namespace { self.nsid(sysfs) } else { "1".to_owned() };
+        let option = if nsid == "1" { String::new() } else { format!(",nsid={nsid}") };
+        let take = match self.controller(sysfs) {
+            Some(bdf) => format!("`warpbell nvme bind {bdf}` takes its controller, which is nvme:{bdf}{option} then"),
+            None => format!(
+                "`warpbell nvme list` has the controllers' addresses, `warpbell nvme bind ADDRESS` takes one, which is nvme:ADDRESS{option} then"
+            ),
+        };
+        let through = if self.namespace {
+            format!("; soft:/dev/{} goes through the kernel", text.trim_start_matches("/dev/"))
+        } else {
+            String::new()
+        };
+        format!("it is a device of the kernel's nvme driver; {take}{through}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    /// A machine with nvme0 whose namespace is nvme0n2, and nvme3 of the subsystem 1 whose namespace is nvme1n1.
+    fn machine() -> (tempfile::TempDir, Sysfs) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for (name, address) in [("nvme0", "0000:65:00.0"), ("nvme3", "0000:66:00.0")] {
+            let node = root.join("sys/class/nvme").join(name);
+            fs::create_dir_all(&node).unwrap();
+            fs::write(node.join("address"), address).unwrap();
+        }
+        for (block, holder, nsid) in [("nvme0n2", "nvme0", "2"), ("nvme1n1", "nvme-subsys1", "1")] {
+            let above = root.join("sys/devices").join(holder);
+            fs::create_dir_all(&above).unwrap();
+            let block = root.join("sys/class/block").join(block);
+            fs::create_dir_all(&block).unwrap();
+            fs::write(block.join("nsid"), nsid).unwrap();
+            symlink(above, block.join("device")).unwrap();
+        }
+        fs::create_dir_all(root.join("sys/devices/nvme-subsys1/nvme3")).unwrap();
+        let sysfs = Sysfs::at(root);
+        (dir, sysfs)
+    }
+
+    #[test]
+    fn devices_of_the_kernel_lead_to_their_controller() {
+        let (_dir, sysfs) = machine();
+        for (text, words) in [
+            ("nvme0", &["the kernel's nvme driver", "bind 0000:65:00.0`", "nvme:0000:65:00.0 then"][..]),
+            ("/dev/nvme0", &["bind 0000:65:00.0`"]),
+            ("/dev/nvme0n2", &["nvme:0000:65:00.0,nsid=2 then", "soft:/dev/nvme0n2 goes through the kernel"]),
+            ("nvme1n1p2", &["nvme:0000:66:00.0 then", "soft:/dev/nvme1n1p2 goes"]),
+            ("/dev/nvme7n1", &["`warpbell nvme list`", "nvme:ADDRESS then", "soft:/dev/nvme7n1 goes"]),
+        ] {
+            let said = without_kind(&sysfs, text);
+            words.iter().for_each(|w| assert!(said.contains(w), "{text}: {said}"));
+        }
+        for other in ["nvme", "nvmex", "nvme0n", "nvme0c1n1x", "nvme0n1p", "nvme0n1x2"] {
+            assert!(Node::read(other).is_none(), "{other}");
+        }
+        let said = namespace(&sysfs, "/dev/nvme0n2").unwrap();
+        assert!(said.ends_with("nvme:0000:65:00.0,nsid=2"), "{said}");
+        assert_eq!(namespace(&sysfs, "nvme0"), None);
+    }
+
+    #[test]
+    fn files_memory_and_addresses_lead_to_their_kind() {
+        let dir = tempfile::tempdir().unwrap();
+        let sysfs = Sysfs::at(dir.path());
+        let file = dir.path().join("a.img");
+        fs::write(&file, b"").unwrap();
+        let file = format!("{},block=4096", file.display());
+        assert!(without_kind(&sysfs, &file).ends_with(&format!("soft:{file}")));
+        assert!(without_kind(&sysfs, "mem").ends_with("soft:mem"));
+        assert!(without_kind(&sysfs, "nowhere.img").contains("there are soft:mem[:SIZE]"));
+        assert!(unknown_kind("0000", "0000:65:00.0,nsid=2").ends_with("nvme:0000:65:00.0,nsid=2"));
+        assert!(unknown_kind("mem", "mem:1G").ends_with("soft:mem:1G"));
+        assert!(unknown_kind("sotf", "sotf:a.img").ends_with("did you mean `soft`?"));
+    }
+}
