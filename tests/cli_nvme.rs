@@ -76,7 +76,7 @@ fn a_serial_number_does_not_depend_on_how_the_file_is_spelled() {
     }
     std::os::unix::fs::symlink("x.img", folder.join("link.img")).unwrap();
     let serial = |device: &str| {
-        let out = Command::new(env!("CARGO_BIN_EXE_warpbell"))
+        let out = Command::new(tree::program())
             .args(["nvme", "id", device, "--json"])
             .current_dir(&folder)
             .output()

@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn an_engine_that_cannot_be_had_names_the_first_thing_to_fix() {
-        for opened in [GpuEngine::open(0, None), GpuEngine::open(0, Some(&[0; 16])), GpuEngine::open(99, None)] {
-            match (cuda::Context::open(0), opened) {
+        for (gpu, image) in [(0, None), (0, Some(&[0; 16][..])), (99, None)] {
+            match (cuda::Context::open(gpu), GpuEngine::open(gpu, image)) {
                 (Err(missing), Err(e)) => {
                     assert_eq!(e.to_string().split(',').next(), missing.to_string().split(',').next())
                 }

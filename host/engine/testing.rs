@@ -1,13 +1,23 @@
 //! Which engine tests run on: CPU threads, or GPUs where `WARPBELL_TEST_ENGINE` is `gpu`.
 
-use super::Engine;
+use super::{CpuImage, Engine};
 use crate::cuda::DeviceInfo;
+use crate::processors;
+
+/// Tests run side by side, as many as there are processors. Engines of all of them with a thread for each would be in each other's way.
+const MOST_THREADS: usize = 4;
+
+/// CPU threads for one test of many.
+pub(crate) fn cpu() -> Engine {
+    let threads = processors::count().min(MOST_THREADS);
+    Engine::cpu_with(threads, &CpuImage::shipped().unwrap(), None).unwrap()
+}
 
 /// The engine of PE `i`: the GPUs of the machine in turn, or CPU threads.
 pub(crate) fn engine(i: usize) -> Engine {
     match std::env::var("WARPBELL_TEST_ENGINE").as_deref() {
         Ok("gpu") => Engine::gpu(i % DeviceInfo::all().unwrap().len()).unwrap(),
         Ok(other) => panic!("WARPBELL_TEST_ENGINE is `{other}`: leave it out, or write gpu"),
-        Err(_) => Engine::cpu().unwrap(),
+        Err(_) => cpu(),
     }
 }

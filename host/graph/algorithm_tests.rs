@@ -2,7 +2,7 @@
 
 use super::import::Precision;
 use super::*;
-use crate::engine::{Engine, Outcome, RunError};
+use crate::engine::{Engine, Outcome, RunError, testing};
 use crate::storage::{Cache, Drive, Volume};
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -122,7 +122,7 @@ fn check_bfs(shape: &Shape, graph: &GraphOnEngine, options: &BfsOptions) {
 
 #[test]
 fn depths_and_parents_are_those_of_a_serial_search() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     for shape in shapes() {
         let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::BFS).unwrap();
         for alpha in [0, 15] {
@@ -135,7 +135,7 @@ fn depths_and_parents_are_those_of_a_serial_search() {
 
 #[test]
 fn a_directed_graph_without_in_edges_is_searched_top_down() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     let needs = Needs { inward: false, ..Needs::BFS };
     for shape in shapes().into_iter().filter(|s| s.csr.directed()) {
         let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Pinned, needs).unwrap();
@@ -163,7 +163,7 @@ fn serial_components(csr: &Csr) -> Vec<u64> {
 
 #[test]
 fn labels_are_the_smallest_vertices_of_components() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     for shape in shapes() {
         let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::COMPONENTS).unwrap();
         let expected = serial_components(&shape.csr);
@@ -194,7 +194,7 @@ fn serial_ranks(csr: &Csr, damping: f64, iterations: u32) -> Vec<f64> {
 
 #[test]
 fn ranks_are_those_of_the_power_method() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     for shape in shapes() {
         let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::PAGERANK).unwrap();
         for (tolerance, close) in [(None, 1e-12), (Some(1e-30), 1e-12), (Some(1e-3), 1e-3)] {
@@ -258,7 +258,7 @@ fn serial_distances<D: Copy + PartialOrd>(
 
 #[test]
 fn integer_distances_are_dijkstras() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     for (largest, delta) in [(1, None), (255, Some(40.0)), (u32::MAX, Some(1e9))] {
         for shape in shapes() {
             let mut next = random(5);
@@ -283,7 +283,7 @@ fn integer_distances_are_dijkstras() {
 
 #[test]
 fn real_distances_are_dijkstras() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     for shape in shapes() {
         let mut next = random(6);
         let mut edges = Vec::new();
@@ -312,7 +312,7 @@ fn real_distances_are_dijkstras() {
 
 #[test]
 fn a_graph_without_weights_counts_edges() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     let csr = Csr::from_edges(500, &skewed(500, 3000, 9), CsrOptions::default()).unwrap();
     let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::ALL).unwrap();
     let depth = bfs(&graph, 3, &BfsOptions::default()).unwrap().depth;
@@ -322,7 +322,7 @@ fn a_graph_without_weights_counts_edges() {
 
 #[test]
 fn wrong_calls_are_errors() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     let csr = Csr::from_edges(4, &[(0, 1), (1, 2)], CsrOptions { directed: true, ..CsrOptions::default() }).unwrap();
     let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::COMPONENTS).unwrap();
     let no_vertex = bfs(&graph, 4, &BfsOptions::default());
@@ -353,7 +353,7 @@ fn on_storage(engine: &Engine, csr: &Csr, needs: Needs, spec: &str) -> Placement
 
 #[test]
 fn every_shape_on_storage() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     for shape in shapes() {
         let csr = &shape.csr;
         let placement = on_storage(&engine, csr, Needs::ALL, "");
@@ -380,7 +380,7 @@ fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 4] {
 
 #[test]
 fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     let csr = Csr::from_edges(2000, &uniform(2000, 16_000, 8), CsrOptions::default()).unwrap();
     let graph = GraphOnEngine::place(&engine, &csr, on_storage(&engine, &csr, Needs::ALL, ""), Needs::ALL).unwrap();
     let Placement::Storage(cache) = graph.placement() else { panic!("storage") };
@@ -429,7 +429,7 @@ fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
 
 #[test]
 fn enron_and_generated_graphs_pass_the_verifiers() {
-    let engine = Engine::cpu().unwrap();
+    let engine = testing::cpu();
     let enron = crate::tree::file("examples/data/email-enron.txt");
     let inputs = [
         (&enron[..], WeightMode::RandomIntegers, Precision::Single),

@@ -239,8 +239,8 @@ fn a_signal_is_seen_after_its_data() {
                 let seen = signal.load(std::sync::atomic::Ordering::Acquire);
                 if seen > last {
                     let data = b.heap.get_slice::<u8>(4096, 4096).unwrap();
-                    // What is overwritten meanwhile is newer, never older.
-                    assert!(data.iter().all(|d| d.wrapping_sub(seen as u8) <= 2), "{way}: {seen}");
+                    // However long this thread was away in between: what is overwritten meanwhile is newer, never older.
+                    assert!(data.iter().all(|d| u64::from(*d) >= seen), "{way}: {seen}");
                     last = seen;
                 }
                 std::thread::yield_now();
