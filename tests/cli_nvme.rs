@@ -76,11 +76,8 @@ fn a_serial_number_does_not_depend_on_how_the_file_is_spelled() {
     }
     std::os::unix::fs::symlink("x.img", folder.join("link.img")).unwrap();
     let serial = |device: &str| {
-        let out = Command::new(tree::program())
-            .args(["nvme", "id", device, "--json"])
-            .current_dir(&folder)
-            .output()
-            .unwrap();
+        let out =
+            Command::new(tree::program()).args(["nvme", "id", device, "--json"]).current_dir(&folder).output().unwrap();
         let report: Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{device}: {e}: {out:?}"));
         report["controller"]["sn"].as_str().unwrap().to_owned()
     };

@@ -1,5 +1,5 @@
-//! The device library under stress: each program of `tests/device` at warp width 4, plain and under ThreadSanitizer; and, where the
-//! long tests are asked for, at each width and for longer. One file, so that programs are compiled and run side by side, as many as there
+//! The device library under stress: each program of `tests/device` at warp width 4 under ThreadSanitizer; and, where the long tests are
+//! asked for, at each width, plain and under ThreadSanitizer, and for longer. One file, so that programs are compiled and run side by side, as many as there
 //! are test threads.
 
 #[macro_use]
@@ -11,10 +11,10 @@ mod tree;
 /// The queue core.
 mod queue {
     stress_tests! { "queue_stress.cpp":
-        at_width_4: plain(4) [""],
         under_thread_sanitizer_at_width_4: sanitized(4) [""],
         ; long:
         at_width_1: plain(1) [""],
+        at_width_4: plain(4) [""],
         at_width_32: plain(32) [""],
         under_thread_sanitizer_at_width_1: sanitized(1) [""],
         under_thread_sanitizer_at_width_32: sanitized(32) [""],
@@ -24,10 +24,10 @@ mod queue {
 /// Send queues of RDMA adapters.
 mod send_queue {
     stress_tests! { "send_queue_stress.cpp":
-        at_width_4: plain(4) [""],
         under_thread_sanitizer_at_width_4: sanitized(4) [""],
         ; long:
         at_width_1: plain(1) [""],
+        at_width_4: plain(4) [""],
         at_width_32: plain(32) [""],
         under_thread_sanitizer_at_width_1: sanitized(1) [""],
         under_thread_sanitizer_at_width_32: sanitized(32) [""],
@@ -37,7 +37,6 @@ mod send_queue {
 /// The page cache and the array. Arguments: how long the program goes on (lanes are threads: 32 of them are slow on two cores).
 mod cache {
     stress_tests! { "cache_stress.cpp":
-        briefly_at_width_4: plain(4) ["1"],
         briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
         ; long:
         at_width_1: plain(1) ["8"],
@@ -53,7 +52,6 @@ mod cache {
 /// completions; and some PEs one way, some the other.
 mod calls {
     stress_tests! { "shmem_stress.cpp":
-        briefly_at_width_4: plain(4) ["stores", "collapsed"],
         briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["both"],
         ; long:
         at_width_1: plain(1) ["stores", "network", "flushed", "collapsed", "both"],
@@ -69,7 +67,6 @@ mod calls {
 /// Collectives of teams. Arguments: by loads and stores, over adapters, or some members one way and some the other; and how long.
 mod collectives {
     stress_tests! { "collective_stress.cpp":
-        briefly_at_width_4: plain(4) ["stores 1", "network 1"],
         briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["both 1"],
         ; long:
         at_width_1: plain(1) ["stores 4", "network 4", "both 4"],
@@ -85,7 +82,6 @@ mod collectives {
 /// other test of the algorithms runs.
 mod graph {
     stress_tests! { "graph_stress.cpp":
-        briefly_at_width_4: plain(4) ["300"],
         briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["100"],
         ; long:
         at_width_4: plain(4) ["3000"],
@@ -98,7 +94,6 @@ mod graph {
 /// Searches dealt out to several PEs. Arguments: vertices.
 mod partitioned {
     stress_tests! { "partition_stress.cpp":
-        briefly_at_width_4: plain(4) ["150"],
         briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["60"],
         ; long:
         at_width_1: plain(1) ["2400"],
