@@ -154,7 +154,7 @@ pub(super) struct Core {
     pub(super) page_shift: AtomicU32,
     /// The volatile write cache is off: every write waits for the medium.
     pub(super) write_through: AtomicBool,
-    /// What the fault plan counts over all queues; used only where it concerns commands.
+    /// Counters of the fault plan over all queues. Without a plan that concerns commands nothing uses them.
     pub(super) faults: DeviceFaults,
     pub(super) counters: Box<[CachePadded<Counters>]>,
     pub(super) errors: Mutex<ErrorLog>,
