@@ -169,6 +169,16 @@ proptest! {
     }
 }
 
+/// On one GPU: kernels whose streams share a hardware queue never meet.
+#[test]
+fn kernels_of_new_worlds_run_at_the_same_time() {
+    for seed in 0..8 {
+        let place = Place::new(4, 1, 1);
+        let program = Program::new(place.pes(), 64, || seed);
+        place.check(program).unwrap_or_else(|e| panic!("world {seed}: {e}"));
+    }
+}
+
 /// Programs that ranks draw, all the same ones.
 const DRAWN: u64 = 12;
 

@@ -21,10 +21,16 @@ use args::Command;
 use interrupt::Interrupt;
 use output::Failure;
 use std::process::ExitCode;
+use warpbell::cuda::{CONNECTIONS_VARIABLE, MOST_CONNECTIONS};
 use warpbell::processors;
 
 fn main() -> ExitCode {
     let cli = suggest::parse();
+    // Ranks of `run` are programs of others, to whom the setting is left.
+    if !matches!(cli.command, Command::Run(_)) && std::env::var_os(CONNECTIONS_VARIABLE).is_none() {
+        // SAFETY: no thread but this one has been started.
+        unsafe { std::env::set_var(CONNECTIONS_VARIABLE, MOST_CONNECTIONS.to_string()) };
+    }
     let interrupt = interrupt::watch();
     let result = run(cli.command, &interrupt);
     match interrupt.signal() {

@@ -4,6 +4,7 @@ use super::copy::Copier;
 use super::device::{self, DeviceInfo};
 use super::driver::{CUcontext, CUdevice, CUdeviceptr, Driver, call};
 use super::error::CudaError;
+use super::lane::{self, Lane};
 use super::virtual_memory::Mapped;
 use std::any::Any;
 use std::collections::HashMap;
@@ -20,6 +21,9 @@ pub struct Context {
     raw: CUcontext,
     info: DeviceInfo,
     copier: Mutex<Copier>,
+    /// Those that no launch has.
+    lanes: Mutex<Vec<Lane>>,
+    connections: usize,
     runs: Mutex<Runs>,
 }
 
@@ -97,6 +101,7 @@ impl Context {
         let mut raw: CUcontext = std::ptr::null_mut();
         // SAFETY: writes one handle; the device is one that the driver gave.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&mut raw, device), "opening the GPU's context") }?;
+        let connections = lane::connections(std::env::var(lane::CONNECTIONS_VARIABLE).ok().as_deref());
         let copier = {
             let current = Current::push(driver, raw);
             current.and_then(|current| Copier::new(driver, &current))
@@ -105,7 +110,15 @@ impl Context {
             // SAFETY: retained above and used by nobody.
             unsafe { (driver.cuDevicePrimaryCtxRelease_v2)(device) };
         })?;
-        Ok(Self { driver, device, raw, info, copier: Mutex::new(copier), runs: Mutex::default() })
+        let (copier, lanes, runs) = (Mutex::new(copier), Mutex::default(), Mutex::default());
+        let this = Self { driver, device, raw, info, copier, lanes, connections, runs };
+        {
+            let (current, mut lanes) = (this.current()?, lock(&this.lanes));
+            for _ in 0..lane::READY_LANES {
+                lanes.push(Lane::new(driver, &current)?);
+            }
+        }
+        Ok(this)
     }
 
     /// The GPU's properties.
@@ -156,6 +169,25 @@ impl Context {
     /// Makes the context current on this thread until the guard goes.
     pub(super) fn current(&self) -> Result<Current, CudaError> {
         Current::push(self.driver, self.raw)
+    }
+
+    /// How many kernels of this process are sure to run on the GPU at the same time if they fit there, so that they may wait for each
+    /// other: one for each hardware queue but that of copies. `CUDA_DEVICE_MAX_CONNECTIONS` sets the number of queues (1 to 32; 8 unless
+    /// set) for contexts that are opened after it.
+    pub fn kernels_side_by_side(&self) -> usize {
+        (self.connections - 1).max(1)
+    }
+
+    /// A stream that no launch has.
+    pub(super) fn take_lane(&self) -> Result<Lane, CudaError> {
+        let current = self.current()?;
+        // Held while one is made: see there.
+        let mut idle = lock(&self.lanes);
+        idle.pop().map_or_else(|| Lane::new(self.driver, &current), Ok)
+    }
+
+    pub(super) fn give_lane_back(&self, lane: Lane) {
+        lock(&self.lanes).push(lane);
     }
 
     pub(super) fn has_runs(&self) -> bool {
@@ -226,6 +258,9 @@ impl Drop for Context {
             return;
         }
         if let Ok(current) = Current::push(self.driver, self.raw) {
+            for lane in self.lanes.get_mut().unwrap_or_else(|e| e.into_inner()) {
+                lane.destroy(self.driver);
+            }
             self.copier.get_mut().unwrap_or_else(|e| e.into_inner()).close(&current);
         }
         // SAFETY: retained by `open`; whoever made things in it holds the context, so nothing is left.

@@ -1,7 +1,8 @@
 //! An in-order queue of launches.
 
 use super::error::CudaError;
-use super::launch::{Lane, Launcher};
+use super::lane::Lane;
+use super::launch::Launcher;
 use super::module::Function;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub struct Stream {
 impl Stream {
     /// An empty one.
     pub fn new(launcher: &Arc<Launcher>) -> Result<Self, CudaError> {
-        let lane = Some(launcher.take_lane()?);
+        let lane = Some(launcher.context().take_lane()?);
         Ok(Self { launcher: launcher.clone(), lane, busy_since: None, elapsed: Duration::ZERO })
     }
 
@@ -77,7 +78,7 @@ impl Drop for Stream {
         if self.busy_since.is_none()
             && let Some(lane) = self.lane.take()
         {
-            self.launcher.give_lane_back(lane);
+            self.launcher.context().give_lane_back(lane);
         }
     }
 }

@@ -40,7 +40,7 @@ impl GpuEngine {
             None if SHIPPED.is_empty() => return Err(EngineError::NoDeviceImage),
             None => cuda::Module::load(&context, SHIPPED)?,
         };
-        let launcher = cuda::Launcher::new(module)?;
+        let launcher = cuda::Launcher::new(module);
         let [found, flags] = identify(&context, &launcher)?;
         if found != abi::fingerprint() {
             return Err(EngineError::AbiMismatch { image: found, host: abi::fingerprint() });

@@ -56,6 +56,19 @@ pub enum ShmemError {
         /// The ranks that failed, and why.
         failures: Vec<(usize, String)>,
     },
+    /// More PEs of this process on one GPU than it is sure to run kernels of at the same time.
+    #[error(
+        "{pes} PEs of this process are on GPU {gpu}, which is sure to run the kernels of {most} at the same time; start the program with {}={} for {} PEs, or use fewer on one GPU",
+        crate::cuda::CONNECTIONS_VARIABLE, crate::cuda::MOST_CONNECTIONS, crate::cuda::MOST_CONNECTIONS - 1
+    )]
+    Crowded {
+        /// The GPU's ordinal.
+        gpu: usize,
+        /// PEs on it.
+        pes: usize,
+        /// Kernels that are sure to run at the same time ([`crate::cuda::Context::kernels_side_by_side`]).
+        most: usize,
+    },
     /// An environment variable that cannot be read.
     #[error("{name}: {reason}")]
     Setting {

@@ -8,6 +8,7 @@ use super::super::network::Transport;
 use super::super::path::{Handover, Link, WorldPath};
 use super::{Own, Parts, ShmemError, World, own_bytes};
 use crate::engine::Engine;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes of a CPU engine's heap in [`World::local`].
@@ -27,8 +28,12 @@ impl World {
         Self::local_on_over(engines, LOCAL_HEAP, transport)
     }
 
-    /// One PE in this process for each engine, with heaps of `heap_bytes`. Several may be on one GPU, each with an engine of its own.
-    /// The transport is that of `WARPBELL_TRANSPORT`.
+    /// One PE in this process for each engine, with heaps of `heap_bytes`. Several may be on one GPU, each with an engine of its own:
+    /// up to 7, or 31 in a program that was started with `CUDA_DEVICE_MAX_CONNECTIONS=32`
+    /// ([`crate::cuda::Context::kernels_side_by_side`]). The transport is that of `WARPBELL_TRANSPORT`.
+    ///
+    /// # Errors
+    /// [`ShmemError::Crowded`] for more of them on one GPU, and what [`WorldBuilder::build`](super::super::WorldBuilder::build) fails with.
     pub fn local_on(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
         let transport = super::super::builder::transport_of_env()?;
         Self::local_on_over(engines, heap_bytes, transport)
@@ -40,6 +45,7 @@ impl World {
         heap_bytes: usize,
         transport: Transport,
     ) -> Result<Vec<Self>, ShmemError> {
+        check_room(&engines)?;
         let on_cpu = engines.iter().all(|e| e.space().gpu_context().is_none());
         if on_cpu && transport.adapter().is_none() {
             return Self::threads(engines, heap_bytes);
@@ -88,5 +94,17 @@ impl World {
             Self::new(engine, parts, Box::new(bootstrap), DEFAULT_TIMEOUT)
         };
         engines.into_iter().zip(LocalBootstrap::all(pes)).map(one).collect()
+    }
+}
+
+/// Kernels of PEs wait for each other, so those on one GPU have to run at the same time.
+fn check_room(engines: &[Engine]) -> Result<(), ShmemError> {
+    let mut on: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for gpu in engines.iter().filter_map(|e| e.space().gpu_context()) {
+        on.entry(gpu.info().ordinal).or_insert((0, gpu.kernels_side_by_side())).0 += 1;
+    }
+    match on.into_iter().find(|(_, (pes, most))| pes > most) {
+        Some((gpu, (pes, most))) => Err(ShmemError::Crowded { gpu, pes, most }),
+        None => Ok(()),
     }
 }

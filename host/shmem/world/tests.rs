@@ -250,3 +250,14 @@ fn a_lost_rank_ends_the_others_kernels_and_calls() {
     assert_eq!(world.lost().map(|l| l.rank), Some(1));
     drop(other);
 }
+
+#[test]
+#[ignore = "needs a GPU"]
+fn more_pes_on_one_gpu_than_it_runs_kernels_of_at_the_same_time_are_refused() {
+    let gpu = Engine::gpu(0).unwrap();
+    let most = gpu.space().gpu_context().unwrap().kernels_side_by_side();
+    let engines = |n| (0..n).map(|_| Engine::gpu(0).unwrap()).collect::<Vec<_>>();
+    let e = World::local_on(engines(most + 1), 1 << 20).unwrap_err();
+    assert!(matches!(e, ShmemError::Crowded { gpu: 0, pes, most: m } if (pes, m) == (most + 1, most)), "{e}");
+    assert!(e.to_string().contains("CUDA_DEVICE_MAX_CONNECTIONS=32"), "{e}");
+}
