@@ -42,6 +42,7 @@ pub mod engine;
 pub mod graph;
 mod handshake;
 pub mod memory;
+mod mmio;
 pub mod nvme;
 pub mod pci;
 pub mod processors;

@@ -217,6 +217,7 @@ impl Queues {
             space: engine.space().clone(),
             log_blocks: depth.trailing_zeros(),
             collapsed: setting.collapsed,
+            data: Place::Device,
         };
         let memory =
             (0..setting.queues).map(|_| QueueMemory::new(plan.clone(), Place::Device)).collect::<Result<_, _>>()?;

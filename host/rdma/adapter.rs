@@ -2,6 +2,7 @@
 //! software NIC all look like this. Above it are worlds and benchmarks; the layouts that kernels see are mlx5's in every case.
 
 use super::{DirectPosting, QueueMemory, QueuePlan, RdmaError};
+use crate::memory::{Place, Region};
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -71,6 +72,14 @@ pub struct MemoryRange {
     pub bytes: usize,
     /// Where the host finds it; `None`: it is in GPU memory.
     pub host: Option<NonNull<u8>>,
+    /// Which memory it is: a CPU engine's [`Place::Device`] is found by the host too.
+    pub place: Place,
+}
+
+impl From<&Region> for MemoryRange {
+    fn from(region: &Region) -> Self {
+        Self { address: region.address(), bytes: region.len(), host: region.host(), place: region.place() }
+    }
 }
 
 // SAFETY: an address and a length; what is done with them is for the adapter to justify.

@@ -32,6 +32,9 @@ mod tclass;
 mod trial;
 mod verbs;
 
+#[cfg(test)]
+pub(crate) use mlx5::stand_in;
+
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
 pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, DoorbellChoice, QueueChoice};
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};

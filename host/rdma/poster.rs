@@ -4,6 +4,7 @@
 //! bits, count blocks of the send ring and never wrap.
 
 use super::{Posting, QueueMemory, QueuePair};
+use crate::mmio;
 use crate::wire::mlx5::cqe::{Completion, Cqe, CqeError, Failure};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
 use crate::wire::mlx5::send_ring::wire_index;
@@ -13,7 +14,7 @@ use crate::wire::mlx5::{
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Why posting or waiting failed.
@@ -332,9 +333,8 @@ impl Posting for Poster {
         let word = u32::from_ne_bytes(bytemuck::cast(send));
         self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
         let doorbell = u64::from_ne_bytes(SendDoorbell::new(self.number, self.posted).to_bytes());
-        // Behind everything that the adapter reads when it sees this, also where it is a register.
-        fence(Ordering::SeqCst);
-        self.doorbell.word64(0).store(doorbell, Ordering::Release);
+        // SAFETY: the doorbell's word, which is a register of a mapped page where it is none of memory.
+        unsafe { mmio::store64(self.doorbell.word64(0).as_ptr(), doorbell) };
         self.rung = self.posted;
     }
 

@@ -24,6 +24,12 @@ pub struct QueuePlan {
     pub log_blocks: u32,
     /// All completions in one entry.
     pub collapsed: bool,
+    /// Where all memory is that work requests read from, or that what they fetch lands in: [`Place::Device`] if every byte of it is in the
+    /// memory of the GPU that posts.
+    ///
+    /// It decides where rings can be. A completion must not be seen before the data that it speaks of, and only writes to one memory keep
+    /// their order on the bus; so rings are in host memory where any of the data is.
+    pub data: Place,
 }
 
 /// Rings and records of one queue pair.
@@ -58,6 +64,13 @@ impl QueueMemory {
         let memory = Self { plan, place, ring, completions, records, state, doorbell: None };
         memory.clear()?;
         Ok(memory)
+    }
+
+    /// The same over rings and a record that somebody else has made: for who serves them.
+    #[cfg(test)]
+    pub(crate) fn over(plan: QueuePlan, ring: Region, completions: Region, records: Region) -> Self {
+        let state = plan.space.allocate(Place::Host, 1).expect("memory");
+        Self { plan, place: Place::Host, ring, completions, records, state, doorbell: None }
     }
 
     /// As new. Nobody may be using it.

@@ -2,7 +2,7 @@
 
 use super::mlx5::Mlx5Adapter;
 use super::verbs::{Context, ProtectionDomain, Registrar};
-use super::{Chosen, DeviceChoice, DoorbellChoice, MemoryRange, RdmaDevice, Rights, Transport};
+use super::{Chosen, DeviceChoice, DoorbellChoice, RdmaDevice, Rights, Transport};
 use crate::memory::{Place, Region, Space};
 use serde::Serialize;
 
@@ -55,8 +55,7 @@ pub fn try_device(device: &RdmaDevice, gpu: Option<&Space>) -> Vec<Trial> {
     let register = |space: &Space, place| {
         let memory: Region = space.allocate(place, BYTES).map_err(|e| text(&e))?;
         let registrar = Registrar::new(domain.clone(), space.clone());
-        let range = MemoryRange { address: memory.address(), bytes: memory.len(), host: memory.host() };
-        let registration = registrar.register(range, Rights::ALL).map_err(|e| text(&e))?;
+        let registration = registrar.register((&memory).into(), Rights::ALL).map_err(|e| text(&e))?;
         drop(registration);
         Ok(registrar.way().to_string())
     };

@@ -1,7 +1,6 @@
 //! The proxy below any world: entries as kernels write them, posted one by one, on two connected queue pairs of a Soft-RoCE device.
 
 use super::setting::{self, DEVICE, LONG};
-use std::ptr::NonNull;
 use warpbell::memory::{Place, Region, Space};
 use warpbell::rdma::{
     Adapter, DeviceChoice, MemoryRange, PostError, Poster, Posting, QueuePair, QueuePlan, Registration, Rights,
@@ -22,8 +21,7 @@ struct Memory {
 impl Memory {
     fn new(adapter: &dyn Adapter, rights: Rights) -> Self {
         let region = Space::cpu().allocate(Place::Host, BYTES).unwrap();
-        let host = region.host().and_then(|p| NonNull::new(p.as_ptr()));
-        let range = MemoryRange { address: region.address(), bytes: BYTES, host };
+        let range = MemoryRange { bytes: BYTES, ..MemoryRange::from(&region) };
         Self { registration: adapter.register(range, rights).unwrap(), region }
     }
 
@@ -42,7 +40,9 @@ impl Memory {
 
 /// Two connected queue pairs; the first is posted to.
 fn connected(adapter: &dyn Adapter, collapsed: bool) -> (Poster, Box<dyn QueuePair>) {
-    let create = || adapter.create(QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed }).unwrap();
+    let create = || {
+        adapter.create(QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed, data: Place::Host }).unwrap()
+    };
     let (mut near, mut far) = (create(), create());
     let (near_at, far_at) = (near.address(), far.address());
     near.connect(&far_at).unwrap();

@@ -109,10 +109,11 @@ enum Made {
 }
 
 impl Made {
-    fn new(side: &Side<'_>, initiator: Initiator, space: &Space, setting: &Setting) -> Result<Self, RdmaBenchError> {
+    fn new(side: &Side<'_>, initiator: Initiator, memory: &Region, setting: &Setting) -> Result<Self, RdmaBenchError> {
         if initiator != Initiator::Verbs {
-            let (space, log_blocks) = (space.clone(), log_blocks_of(setting));
-            return Ok(Self::Rings(side.adapter.create(QueuePlan { space, log_blocks, collapsed: false })?));
+            let (space, log_blocks) = (memory.space().clone(), log_blocks_of(setting));
+            let plan = QueuePlan { space, log_blocks, collapsed: false, data: memory.place() };
+            return Ok(Self::Rings(side.adapter.create(plan)?));
         }
         let made = side.adapter.create_direct(setting.tx_depth)?;
         made.map(Self::Direct).ok_or_else(|| RdmaBenchError::NoVerbs { transport: side.adapter.path().transport })
@@ -141,12 +142,7 @@ impl Made {
 }
 
 impl Driver {
-    fn new(
-        side: &Side<'_>,
-        initiator: Initiator,
-        in_host_memory: bool,
-        made: Vec<Made>,
-    ) -> Result<Self, RdmaBenchError> {
+    fn new(side: &Side<'_>, initiator: Initiator, made: Vec<Made>) -> Result<Self, RdmaBenchError> {
         let mut pairs = Vec::new();
         let mut posters = Vec::new();
         for one in made {
@@ -159,7 +155,7 @@ impl Driver {
         if initiator != Initiator::Kernel {
             return Ok(Self::Host(posters));
         }
-        let table = kernel::Queues::new(side, &pairs, in_host_memory)?;
+        let table = kernel::Queues::new(side, &pairs)?;
         Ok(Self::Kernel(pairs, table))
     }
 }
@@ -193,7 +189,7 @@ impl Endpoint {
         let bytes = 2 * half as usize;
         let made = (|| -> Result<_, RdmaBenchError> {
             let (memory, registration) = Self::memory(side, &space, bytes)?;
-            let create = |_| Made::new(side, initiator, &space, setting);
+            let create = |_| Made::new(side, initiator, &memory, setting);
             let queues = (0..setting.queue_pairs).map(create).collect::<Result<Vec<_>, _>>()?;
             Ok((memory, registration, queues))
         })();
@@ -233,7 +229,7 @@ impl Endpoint {
         }
         let numbers = queues.iter().map(Made::number).collect();
         let endpoint = Self { registration, memory, peer, numbers, initiator, span, half };
-        let driver = Driver::new(side, initiator, endpoint.memory.host().is_some(), queues)?;
+        let driver = Driver::new(side, initiator, queues)?;
         Ok((endpoint, driver))
     }
 
@@ -241,7 +237,7 @@ impl Endpoint {
     fn memory(side: &Side<'_>, space: &Space, bytes: usize) -> Result<(Region, Box<dyn Registration>), RdmaBenchError> {
         let register = |place| {
             let memory = space.allocate(place, bytes)?;
-            let range = MemoryRange { address: memory.address(), bytes, host: memory.host() };
+            let range = MemoryRange { bytes, ..MemoryRange::from(&memory) };
             let registration = side.adapter.register(range, Rights::ALL)?;
             Ok((memory, registration))
         };

@@ -62,20 +62,14 @@ impl<'a> KernelArg<'a> for Parameters {
 pub(super) struct Queues(Region);
 
 impl Queues {
-    pub(super) fn new(
-        side: &Side<'_>,
-        queues: &[Box<dyn QueuePair>],
-        in_host_memory: bool,
-    ) -> Result<Self, MemoryError> {
+    pub(super) fn new(side: &Side<'_>, queues: &[Box<dyn QueuePair>]) -> Result<Self, MemoryError> {
         let region = side.engine.allocate(Place::Device, size_of::<abi::SendQueue>() * queues.len())?;
-        // Rings alone are not near: so is what is sent, or stores to it may still be on their way.
-        let mask = if in_host_memory { !abi::SEND_NEAR } else { !0 };
         let all: Vec<abi::SendQueue> = (0u32..)
             .zip(queues)
             .map(|(index, queue)| abi::SendQueue {
                 index,
                 pe: abi::NO_PE,
-                ..queue.memory().send_queue(queue.number(), queue.flags() & mask)
+                ..queue.memory().send_queue(queue.number(), queue.flags())
             })
             .collect();
         region.set_slice(0, &all)?;

@@ -4,12 +4,12 @@ use super::bar::Bar;
 use super::device::VfioDevice;
 use super::error::VfioError;
 use super::uapi::vfio::VFIO_PCI_BAR0_REGION_INDEX;
+use crate::mmio;
 use crate::nvme::{DoorbellWindow, MemoryWindow, Notice, PciId, Port, PortError};
 use crate::pci::Bdf;
 use crate::wire::nvme::register;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 /// What a read of a device that has left the bus gives.
@@ -60,7 +60,7 @@ impl Port for VfioPort {
 
     fn write32(&self, offset: u32, value: u32) -> Result<(), PortError> {
         // What the device is told about has to be in memory before.
-        fence(Ordering::SeqCst);
+        mmio::flush();
         self.bar.write32(&self.device, offset, value).map_err(|e| self.lost(offset, &e))
     }
 
@@ -73,7 +73,7 @@ impl Port for VfioPort {
     }
 
     fn write64(&self, offset: u32, value: u64) -> Result<(), PortError> {
-        fence(Ordering::SeqCst);
+        mmio::flush();
         self.bar.write64(&self.device, offset, value).map_err(|e| self.lost(offset, &e))
     }
 

@@ -1,7 +1,7 @@
 //! The NIC as an adapter.
 
 use super::devx::{Devx, outcome};
-use super::doorbell::{Mailbox, Pages, Ringer};
+use super::doorbell::{Doorbells, Mailbox, RegisterMapper, Ringer};
 use super::queue::{Common, DirectQueue};
 use crate::cuda::WritesOrdering;
 use crate::engine::abi;
@@ -36,6 +36,22 @@ pub(super) struct Facts {
     pub priorities: Vec<u8>,
 }
 
+/// Where kernels run that drive the NIC.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    pub space: Space,
+    pub mapper: Box<dyn RegisterMapper>,
+    /// In which order a GPU sees what devices write to its memory; `None` where kernels run on CPU threads.
+    pub gpu: Option<WritesOrdering>,
+}
+
+impl Kernels {
+    pub fn of(space: &Space) -> Self {
+        let gpu = space.gpu_context().map(|c| c.info().writes_ordering);
+        Self { space: space.clone(), mapper: Box::new(space.clone()), gpu }
+    }
+}
+
 /// An mlx5 NIC whose queues kernels drive.
 #[derive(Debug)]
 pub(in crate::rdma) struct Mlx5Adapter {
@@ -46,7 +62,7 @@ pub(in crate::rdma) struct Mlx5Adapter {
 #[derive(Debug)]
 struct Shared {
     service: Option<Arc<Service>>,
-    pages: Pages,
+    doorbells: Doorbells,
     memories: Box<dyn Memories>,
     devx: Box<dyn Devx>,
     event_queue: u32,
@@ -55,6 +71,7 @@ struct Shared {
     facts: Facts,
     choice: DeviceChoice,
     space: Space,
+    gpu: Option<WritesOrdering>,
     /// How queue memory was registered, and why not in the GPU.
     queues: Mutex<Option<(Place, String)>>,
 }
@@ -69,8 +86,9 @@ impl Mlx5Adapter {
         memories: Box<dyn Memories>,
         facts: Facts,
         choice: &DeviceChoice,
-        space: &Space,
+        kernels: Kernels,
     ) -> Result<Self, RdmaError> {
+        let Kernels { space, mapper, gpu } = kernels;
         let lacks = |reason: String| RdmaError::Unavailable {
             transport: Transport::Mlx5,
             reason: format!("{}: {reason}; use transport verbs", facts.name),
@@ -90,7 +108,8 @@ impl Mlx5Adapter {
             what: format!("asking {} for an event queue", facts.name),
             source,
         })?;
-        let ringer = Ringer::probe(&*devx, space, choice.doorbell)?;
+        let doorbells = Doorbells::new(mapper);
+        let ringer = doorbells.probe(&*devx, choice.doorbell)?;
         let service =
             match ringer {
                 Ringer::Kernels => None,
@@ -102,7 +121,7 @@ impl Mlx5Adapter {
         Ok(Self {
             shared: Arc::new(Shared {
                 service,
-                pages: Pages::default(),
+                doorbells,
                 memories,
                 devx,
                 event_queue,
@@ -110,7 +129,8 @@ impl Mlx5Adapter {
                 ringer,
                 facts,
                 choice: choice.clone(),
-                space: space.clone(),
+                space,
+                gpu,
                 queues: Mutex::new(None),
             }),
         })
@@ -136,15 +156,15 @@ impl Shared {
     }
 
     fn build(&self, plan: &QueuePlan, place: Place) -> Result<DirectQueue, RdmaError> {
-        let page = self.pages.take(&*self.devx, &self.space, &self.ringer)?;
+        let doorbell = self.doorbells.take(&*self.devx, &self.ringer)?;
         let mailbox = match &self.service {
-            Some(service) => Some(Mailbox::new(service, &self.space, &page)?),
+            Some(service) => Some(Mailbox::new(service, &self.space, &doorbell)?),
             None => None,
         };
-        DirectQueue::new(&self.common(), plan.clone(), place, page, mailbox)
+        DirectQueue::new(&self.common(), plan.clone(), place, doorbell, mailbox)
     }
 
-    /// In GPU memory if it can be, else in host memory.
+    /// In GPU memory if it can be and all data is there too, else in host memory.
     fn create(&self, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
         if plan.log_blocks > self.log_max_blocks {
             let reason =
@@ -153,7 +173,14 @@ impl Shared {
         }
         let known = self.queues().clone();
         let mut why = None;
-        let near = self.choice.queues != QueueChoice::Host && known.as_ref().is_none_or(|(p, _)| *p == Place::Device);
+        let far = plan.data != Place::Device;
+        if far && self.choice.queues == QueueChoice::Gpu {
+            let reason = "what it sends or fetches is in host memory, which a completion in GPU memory can overtake; leave out \
+                          WARPBELL_RDMA_QUEUES=gpu, or use a heap in GPU memory (WARPBELL_HEAP=device)";
+            return Err(RdmaError::Queue { blocks: 1 << plan.log_blocks, reason: reason.to_owned() });
+        }
+        let near =
+            !far && self.choice.queues != QueueChoice::Host && known.as_ref().is_none_or(|(p, _)| *p == Place::Device);
         if near {
             match self.build(plan, Place::Device) {
                 Ok(queue) => {
@@ -182,7 +209,7 @@ impl Adapter for Mlx5Adapter {
         let mut path = AdapterPath::new(Transport::Mlx5, s.facts.name.clone());
         path.link = s.facts.link.clone();
         path.registration = s.memories.way();
-        let on_cpu = s.space.gpu_context().is_none();
+        let on_cpu = s.gpu.is_none();
         path.doorbell = match &s.ringer {
             Ringer::Kernels if on_cpu => "cpu-engine",
             Ringer::Kernels => "gpu",
@@ -251,10 +278,12 @@ impl QueuePair for Mlx5QueuePair {
 
     fn flags(&self) -> u32 {
         let s = &self.shared;
-        let Some(gpu) = s.space.gpu_context() else { return 0 };
+        let Some(ordering) = s.gpu else { return 0 };
+        let memory = &self.inner.memory;
+        let all_near = memory.place() == Place::Device && memory.plan().data == Place::Device;
         // With a CPU thread behind the doorbell, what kernels write must have reached it too.
-        let near = self.inner.memory.place() == Place::Device && s.ringer == Ringer::Kernels;
-        let unordered = gpu.info().writes_ordering == WritesOrdering::None;
+        let near = all_near && s.ringer == Ringer::Kernels;
+        let unordered = ordering == WritesOrdering::None;
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         flag(near, abi::SEND_NEAR) | flag(unordered, abi::SEND_CONSISTENCY)
     }

@@ -1,71 +1,33 @@
 //! Who rings: kernels, at a register that is mapped into the GPU, or a CPU thread that forwards a mailbox to it.
 
 use super::devx::{Devx, Uar, UarKind};
-use crate::memory::{Place, Region, Space};
+use crate::memory::{MemoryError, Place, Region, Space};
+use crate::mmio;
 use crate::rdma::proxy::{Served, Service};
 use crate::rdma::{DoorbellChoice, RdmaError, Transport};
+use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
-/// A page of registers, mapped into the address space of kernels.
-pub(super) struct DoorbellPage {
-    // The mapping goes before the page.
-    mapping: Option<(Region, usize)>,
+/// A doorbell register, mapped into the address space of kernels if they ring.
+pub(super) struct Doorbell {
+    // The mapping goes before the register. Several registers are on one page.
+    mapping: Option<(Arc<Region>, usize)>,
     uar: Arc<dyn Uar>,
 }
 
-impl fmt::Debug for DoorbellPage {
+impl fmt::Debug for Doorbell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DoorbellPage({}, {})", self.uar.page(), if self.mapping.is_some() { "mapped" } else { "host" })
+        let way = if self.mapping.is_some() { "mapped" } else { "host" };
+        write!(f, "Doorbell({:p} of page {}, {way})", self.register(), self.page())
     }
 }
 
-fn page_bytes() -> usize {
-    // SAFETY: asks for a number.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-}
-
-/// Keeps the page while it is mapped.
-struct Keep(#[expect(dead_code, reason = "held, not used")] Arc<dyn Uar>);
-
-impl DoorbellPage {
-    /// A page of its own, or the shared one where the driver gives no other; mapped for kernels if `map`.
-    ///
-    /// # Errors
-    /// When the driver gives none, or the GPU does not map it.
-    fn new(devx: &dyn Devx, space: &Space, map: bool) -> Result<Self, String> {
-        // The shared one can be registered with a GPU once only, so it serves the CPU alone.
-        let kinds: &[UarKind] = match map {
-            true => &[UarKind::Uncached, UarKind::BlueFlame],
-            false => &[UarKind::Uncached, UarKind::SharedUncached, UarKind::BlueFlame],
-        };
-        let mut why = Vec::new();
-        for &kind in kinds {
-            match devx.alloc_uar(kind).map_err(|e| format!("{kind:?} page: {e}")) {
-                Ok(uar) if !map => return Ok(Self { mapping: None, uar }),
-                Ok(uar) => match Self::map(space, &uar) {
-                    Ok(mapping) => return Ok(Self { mapping: Some(mapping), uar }),
-                    Err(e) => why.push(format!("{kind:?} page: {e}")),
-                },
-                Err(e) => why.push(e),
-            }
-        }
-        Err(why.join("; "))
-    }
-
-    fn map(space: &Space, uar: &Arc<dyn Uar>) -> Result<(Region, usize), String> {
-        let register = uar.register();
-        let offset = register.as_ptr() as usize % page_bytes();
-        // SAFETY: the page that the register is in begins so far before it.
-        let base = unsafe { register.sub(offset) };
-        // SAFETY: libmlx5 has the page mapped for as long as the allocation lives, which the region keeps.
-        let region = unsafe { space.import_host(base, page_bytes(), true, Arc::new(Keep(uar.clone()))) };
-        region.map(|r| (r, offset)).map_err(|e| e.to_string())
-    }
-
-    /// As commands name it.
+impl Doorbell {
+    /// Its page, as commands name it.
     pub fn page(&self) -> u32 {
         self.uar.page()
     }
@@ -81,6 +43,41 @@ impl DoorbellPage {
     }
 }
 
+/// Maps registers into the address space of kernels.
+pub(super) trait RegisterMapper: Send + Sync + fmt::Debug {
+    /// Maps `bytes` bytes of registers from `base`, whole pages none of which is mapped already: a GPU's driver takes a page once
+    /// (CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712).
+    ///
+    /// # Safety
+    /// The registers must stay mapped in this process for as long as `keep` lives.
+    unsafe fn map(
+        &self,
+        base: NonNull<u8>,
+        bytes: usize,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Region, MemoryError>;
+}
+
+impl RegisterMapper for Space {
+    unsafe fn map(
+        &self,
+        base: NonNull<u8>,
+        bytes: usize,
+        keep: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Region, MemoryError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.import_host(base, bytes, true, keep) }
+    }
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: asks for a number.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Keeps the page while it is mapped.
+struct Keep(#[expect(dead_code, reason = "held, not used")] Arc<dyn Uar>);
+
 /// Whether kernels ring, and why not if they do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ringer {
@@ -91,18 +88,49 @@ pub(super) enum Ringer {
     },
 }
 
-impl Ringer {
-    /// Finds out, with a page that is mapped and given back: before any queue is made.
+/// Registers that an adapter takes at most: they are few on a NIC, and one 64-bit store serves any number of queue pairs.
+const MOST_DOORBELLS: usize = 16;
+
+/// Doorbells of an adapter: each queue pair has its own while there are few, later ones share.
+#[derive(Debug)]
+pub(super) struct Doorbells {
+    mapper: Box<dyn RegisterMapper>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: Vec<Arc<Doorbell>>,
+    /// How many queue pairs have one.
+    users: usize,
+    /// Pages that kernels see, by their address in this process.
+    pages: HashMap<usize, Weak<Region>>,
+}
+
+impl Doorbells {
+    pub fn new(mapper: Box<dyn RegisterMapper>) -> Self {
+        Self { mapper, taken: Mutex::default() }
+    }
+
+    fn taken(&self) -> std::sync::MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Finds out who rings, before any queue is made. The register that was tried is the first queue pair's.
     ///
     /// # Errors
     /// When kernels are to ring, and cannot.
-    pub fn probe(devx: &dyn Devx, space: &Space, choice: DoorbellChoice) -> Result<Self, RdmaError> {
+    pub fn probe(&self, devx: &dyn Devx, choice: DoorbellChoice) -> Result<Ringer, RdmaError> {
         if choice == DoorbellChoice::Cpu {
-            return Ok(Self::Cpu { why: None });
+            return Ok(Ringer::Cpu { why: None });
         }
-        match DoorbellPage::new(devx, space, true) {
-            Ok(_) => Ok(Self::Kernels),
-            Err(why) if choice == DoorbellChoice::Auto => Ok(Self::Cpu { why: Some(why) }),
+        let mut taken = self.taken();
+        match self.make(&mut taken, devx, true) {
+            Ok(doorbell) => {
+                taken.all.push(Arc::new(doorbell));
+                Ok(Ringer::Kernels)
+            }
+            Err(why) if choice == DoorbellChoice::Auto => Ok(Ringer::Cpu { why: Some(why) }),
             Err(why) => Err(RdmaError::Unavailable {
                 transport: Transport::Mlx5,
                 reason: format!(
@@ -111,54 +139,78 @@ impl Ringer {
             }),
         }
     }
-}
 
-/// Doorbell pages of an adapter: each queue pair has its own while there are few, later ones share.
-#[derive(Debug, Default)]
-pub(super) struct Pages {
-    all: Mutex<(Vec<Arc<DoorbellPage>>, usize)>,
-}
-
-/// Pages that an adapter takes at most: they are few on a NIC, and one 64-bit store serves any number of queue pairs.
-const MOST_PAGES: usize = 16;
-
-impl Pages {
-    /// A page for one more queue pair.
+    /// One for one more queue pair.
     ///
     /// # Errors
     /// When the driver gives not even one.
-    pub fn take(&self, devx: &dyn Devx, space: &Space, ringer: &Ringer) -> Result<Arc<DoorbellPage>, RdmaError> {
-        let mut all = self.all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (pages, next) = &mut *all;
-        if pages.len() < MOST_PAGES {
-            match DoorbellPage::new(devx, space, *ringer == Ringer::Kernels) {
-                Ok(page) => {
-                    let page = Arc::new(page);
-                    pages.push(page.clone());
-                    return Ok(page);
+    pub fn take(&self, devx: &dyn Devx, ringer: &Ringer) -> Result<Arc<Doorbell>, RdmaError> {
+        let mut taken = self.taken();
+        let user = taken.users;
+        if taken.all.len() <= user && user < MOST_DOORBELLS {
+            match self.make(&mut taken, devx, *ringer == Ringer::Kernels) {
+                Ok(doorbell) => taken.all.push(Arc::new(doorbell)),
+                Err(reason) if taken.all.is_empty() => {
+                    let reason = format!("no doorbell register: {reason}");
+                    return Err(RdmaError::Unavailable { transport: Transport::Mlx5, reason });
                 }
-                Err(reason) if pages.is_empty() => {
-                    return Err(RdmaError::Unavailable {
-                        transport: Transport::Mlx5,
-                        reason: format!("no doorbell page: {reason}"),
-                    });
-                }
-                Err(_) => {}
+                Err(reason) => tracing::debug!(reason, "queue pairs share {} doorbell registers", taken.all.len()),
             }
         }
-        *next += 1;
-        Ok(pages[*next % pages.len()].clone())
+        taken.users += 1;
+        Ok(taken.all[user % taken.all.len()].clone())
+    }
+
+    /// A register of its own, or the shared one where the driver gives no other; mapped for kernels if `map`.
+    fn make(&self, taken: &mut Taken, devx: &dyn Devx, map: bool) -> Result<Doorbell, String> {
+        // The shared one is everybody's in this process, so it serves the CPU alone.
+        let kinds: &[UarKind] = match map {
+            true => &[UarKind::Uncached, UarKind::BlueFlame],
+            false => &[UarKind::Uncached, UarKind::SharedUncached, UarKind::BlueFlame],
+        };
+        let mut why = Vec::new();
+        for &kind in kinds {
+            let uar = match devx.alloc_uar(kind) {
+                Ok(uar) if !map => return Ok(Doorbell { mapping: None, uar }),
+                Ok(uar) => uar,
+                Err(e) => {
+                    why.push(format!("{kind:?} register: {e}"));
+                    continue;
+                }
+            };
+            match self.map(taken, &uar) {
+                Ok(mapping) => return Ok(Doorbell { mapping: Some(mapping), uar }),
+                Err(e) => why.push(format!("{kind:?} register: {e}")),
+            }
+        }
+        Err(why.join("; "))
+    }
+
+    /// The page of a register as kernels see it, and where on it the register is.
+    fn map(&self, taken: &mut Taken, uar: &Arc<dyn Uar>) -> Result<(Arc<Region>, usize), String> {
+        let register = uar.register();
+        let offset = register.as_ptr() as usize % page_bytes();
+        // SAFETY: the page that the register is in begins so far before it.
+        let base = unsafe { register.sub(offset) };
+        if let Some(page) = taken.pages.get(&(base.as_ptr() as usize)).and_then(Weak::upgrade) {
+            return Ok((page, offset));
+        }
+        // SAFETY: libmlx5 has the page mapped for as long as the allocation lives, which the region keeps.
+        let region = unsafe { self.mapper.map(base, page_bytes(), Arc::new(Keep(uar.clone()))) };
+        let region = Arc::new(region.map_err(|e| e.to_string())?);
+        taken.pages.insert(base.as_ptr() as usize, Arc::downgrade(&region));
+        Ok((region, offset))
     }
 }
 
 /// Forwards a mailbox to a register.
 struct Forwarder {
     mailbox: Arc<Region>,
-    page: Arc<DoorbellPage>,
+    doorbell: Arc<Doorbell>,
     last: u64,
 }
 
-// SAFETY: a mailbox and a register, both valid while this lives; accessed by one thread at a time.
+// SAFETY: a mailbox and a register, both mapped while this lives; accessed by one thread at a time.
 unsafe impl Send for Forwarder {}
 
 impl Served for Forwarder {
@@ -170,12 +222,8 @@ impl Served for Forwarder {
             return false;
         }
         self.last = now;
-        // What kernels wrote before goes before the register.
-        fence(Ordering::SeqCst);
-        // SAFETY: the register of a page that this holds; one 64-bit store.
-        unsafe { self.page.register().as_ptr().cast::<u64>().write_volatile(now) };
-        // A write-combining page keeps the store until a fence pushes it out.
-        fence(Ordering::SeqCst);
+        // SAFETY: the register, on a page that this holds.
+        unsafe { mmio::store64(self.doorbell.register().as_ptr().cast(), now) };
         true
     }
 }
@@ -188,14 +236,14 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox that kernels of this space reach, in front of a page.
+    /// A mailbox that kernels of this space reach, in front of a register.
     ///
     /// # Errors
     /// When there is no memory.
-    pub fn new(service: &Arc<Service>, space: &Space, page: &Arc<DoorbellPage>) -> Result<Self, RdmaError> {
+    pub fn new(service: &Arc<Service>, space: &Space, doorbell: &Arc<Doorbell>) -> Result<Self, RdmaError> {
         let memory = Arc::new(space.allocate(Place::Host, size_of::<u64>())?);
         let slot: Arc<Mutex<dyn Served>> =
-            Arc::new(Mutex::new(Forwarder { mailbox: memory.clone(), page: page.clone(), last: 0 }));
+            Arc::new(Mutex::new(Forwarder { mailbox: memory.clone(), doorbell: doorbell.clone(), last: 0 }));
         service.add(slot.clone());
         Ok(Self { service: service.clone(), slot, memory })
     }

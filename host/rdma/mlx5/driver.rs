@@ -1,6 +1,6 @@
 //! A NIC through the calls of libmlx5 (`mlx5dv.h`).
 
-use super::adapter::{Facts, Memories, Mlx5Adapter};
+use super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
 use super::devx::{Devx, DevxObject, Uar, UarKind, Umem, UmemSource};
 use crate::memory::Space;
 use crate::rdma::proxy::link;
@@ -297,7 +297,7 @@ impl Mlx5Adapter {
             forced: chosen.port.traffic_class.forced(),
             priorities: (0..=u8::MAX).map(|c| chosen.port.priority_of(TrafficClass(c))).collect(),
         };
-        Self::new(Box::new(nic), Box::new(registrar), facts, choice, space)
+        Self::new(Box::new(nic), Box::new(registrar), facts, choice, Kernels::of(space))
     }
 }
 

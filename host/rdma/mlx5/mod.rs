@@ -7,6 +7,8 @@ mod doorbell;
 mod driver;
 mod queue;
 #[cfg(test)]
+pub(crate) mod stand_in;
+#[cfg(test)]
 mod tests;
 
 pub(super) use adapter::Mlx5Adapter;

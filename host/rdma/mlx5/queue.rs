@@ -1,7 +1,7 @@
 //! A queue pair whose objects are made by commands: memory, completion queue, queue pair, and its way through the states.
 
 use super::devx::{Devx, DevxObject, Umem, outcome, register};
-use super::doorbell::{DoorbellPage, Mailbox};
+use super::doorbell::{Doorbell, Mailbox};
 use crate::memory::Place;
 use crate::rdma::connection::{HOP_LIMIT, LOG_LONGEST_MESSAGE, RETRIES, RNR_RETRIES, RNR_TIMER, log_reads};
 use crate::rdma::{QueueMemory, QueuePlan, RdmaError, Route};
@@ -11,6 +11,7 @@ use crate::wire::mlx5::devx::{
     CreateCq, CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, REPLY_BYTES, Transition, opcode,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Timestamps of completions: the device's default, and free running for those that know no other.
 const TIMESTAMP_FORMATS: [u8; 2] = [1, 0];
@@ -31,11 +32,13 @@ pub(super) struct DirectQueue {
     pair: Option<Object>,
     completions: Option<Object>,
     _mailbox: Option<Mailbox>,
-    page: Arc<DoorbellPage>,
+    doorbell: Arc<Doorbell>,
     umems: Umems,
     pub memory: QueueMemory,
     /// How its memory was registered.
     pub registration: String,
+    /// The last question about it was not answered.
+    unanswered: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -56,7 +59,7 @@ fn field(e: FieldError) -> RdmaError {
 }
 
 impl DirectQueue {
-    /// Memory in `place`, registered, and the two queues in it, not connected. `mailbox`: kernels ring there, not at the page.
+    /// Memory in `place`, registered, and the two queues in it, not connected. `mailbox`: kernels ring there, not at the register.
     ///
     /// # Errors
     /// When a step fails: what had been made is given back.
@@ -64,11 +67,11 @@ impl DirectQueue {
         common: &Common<'_>,
         plan: QueuePlan,
         place: Place,
-        page: Arc<DoorbellPage>,
+        doorbell: Arc<Doorbell>,
         mailbox: Option<Mailbox>,
     ) -> Result<Self, RdmaError> {
         let mut memory = QueueMemory::new(plan, place)?;
-        let rings = mailbox.as_ref().map(Mailbox::address).or(page.kernel_address());
+        let rings = mailbox.as_ref().map(Mailbox::address).or(doorbell.kernel_address());
         memory.set_doorbell(rings.ok_or_else(|| RdmaError::Queue {
             blocks: memory.blocks(),
             reason: "kernels reach neither its doorbell nor a mailbox".to_owned(),
@@ -77,7 +80,16 @@ impl DirectQueue {
         let (completions, _) = register(common.devx, memory.completions(), "a completion ring")?;
         let (records, _) = register(common.devx, memory.records(), "a doorbell record")?;
         let umems = Umems { ring, completions, records };
-        let mut this = Self { pair: None, completions: None, _mailbox: mailbox, page, umems, memory, registration };
+        let mut this = Self {
+            pair: None,
+            completions: None,
+            _mailbox: mailbox,
+            doorbell,
+            umems,
+            memory,
+            registration,
+            unanswered: AtomicBool::new(false),
+        };
         this.make(common)?;
         Ok(this)
     }
@@ -92,8 +104,8 @@ impl DirectQueue {
             collapsed: self.memory.plan().collapsed,
             overrun_ignore: true,
             log_size: self.memory.entries().ilog2() as u8,
-            uar_page: self.page.page(),
-            eqn: u8::try_from(common.event_queue).unwrap_or(0),
+            uar_page: self.doorbell.page(),
+            eqn: common.event_queue,
             dbr_umem_valid: true,
             dbr_umem_id: self.umems.records.id(),
             // Behind the queue pair's own record. Nothing is read from it: overrun is ignored, and nothing arms the queue.
@@ -127,7 +139,7 @@ impl DirectQueue {
             pd: common.devx.protection_domain(),
             log_sq_size: self.memory.plan().log_blocks as u8,
             ts_format,
-            uar_page: self.page.page(),
+            uar_page: self.doorbell.page(),
             log_page_size: self.log_page(),
             cqn_send: cqn,
             cqn_receive: cqn,
@@ -206,24 +218,34 @@ impl DirectQueue {
         QueryQp::from_bytes(&output).map_err(field)
     }
 
-    /// Why it has failed, if it has.
+    /// Why it has failed, if it is in one of its error states. A question that is not answered tells nothing of the queue pair, and is asked
+    /// again at the next look: what kernels wait for ends at their deadline.
     pub fn failure(&self) -> Option<String> {
-        match self.query() {
-            Err(e) => Some(e.to_string()),
-            Ok(q) => match q.context.qp_state() {
-                Some(QpState::Error | QpState::SendQueueError) => Some(format!(
-                    "queue pair {:#x} is in its error state; the adapter was at block {:#x} of {:#x}",
-                    self.number(),
-                    q.context.hw_sq_block,
-                    q.context.sw_sq_block
-                )),
-                Some(_) => None,
-                None => Some(format!(
-                    "queue pair {:#x} is in state {}, which is not defined",
-                    self.number(),
-                    q.context.state
-                )),
-            },
+        if self.pair.is_none() {
+            return Some(self.closed().to_string());
+        }
+        let state = match self.query() {
+            Ok(q) => q.context,
+            Err(error) => {
+                if !self.unanswered.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the state of queue pair {:#x} is not known; it is asked for again", self.number());
+                }
+                return None;
+            }
+        };
+        self.unanswered.store(false, Ordering::Relaxed);
+        match state.qp_state() {
+            Some(QpState::Error | QpState::SendQueueError) => Some(format!(
+                "queue pair {:#x} is in its error state; the adapter was at block {:#x} of {:#x}",
+                self.number(),
+                state.hw_sq_block,
+                state.sw_sq_block
+            )),
+            Some(_) => None,
+            None => {
+                tracing::warn!("queue pair {:#x} is in state {}, which is not defined", self.number(), state.state);
+                None
+            }
         }
     }
 

@@ -1,212 +1,24 @@
-use super::adapter::{Facts, Memories, Mlx5Adapter};
-use super::devx::*;
+use super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
+use super::devx::UarKind;
 use super::queue::transitions;
-use crate::memory::Space;
+use super::stand_in::{Driver, Firmware, nothing_wrong};
+use crate::cuda::WritesOrdering;
+use crate::engine::abi;
+use crate::memory::{Place, Space};
 use crate::rdma::connection::tests::roce;
 use crate::rdma::{
     Adapter, DeviceChoice, DoorbellChoice, Endpoint, MemoryRange, QueueChoice, QueuePair, QueuePlan, RdmaError,
     Registration, Rights, Route, TrafficClass,
 };
-use crate::wire::mlx5::devx::{
-    AtomicCapabilities, Capabilities, CreateCq, CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, Reply,
-    Transition, opcode,
-};
-use std::io;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard};
+use crate::wire::mlx5::devx::{CreateCq, CreateQp, ModifyQp, Transition};
 use std::time::{Duration, Instant};
-
-/// What the fake firmware did, and what it is to refuse.
-#[derive(Debug, Default)]
-struct Log {
-    calls: Vec<String>,
-    commands: Vec<Vec<u8>>,
-    /// What is alive: `qp 1`.
-    alive: Vec<String>,
-    /// Things given back while others still used them.
-    violations: Vec<String>,
-    next: u32,
-    /// The call with this number fails.
-    fail_at: Option<usize>,
-    /// Kinds of pages that are not to be had.
-    no_pages: Vec<UarKind>,
-    /// Queue pairs with this timestamp format are refused.
-    no_format: Option<u8>,
-    state: u8,
-    no_atomics: bool,
-}
-
-impl Log {
-    fn call(&mut self, what: String) -> io::Result<u32> {
-        let nth = self.calls.len();
-        self.calls.push(what);
-        self.next += 1;
-        if self.fail_at == Some(nth) { Err(io::Error::from_raw_os_error(libc::EREMOTEIO)) } else { Ok(self.next) }
-    }
-    fn gone(&mut self, what: &str) {
-        self.alive.retain(|a| a != what);
-        let kind = what.split(' ').next().unwrap_or_default();
-        let before: &[&str] = match kind {
-            "qp" => &[],
-            "cq" => &["qp"],
-            _ => &["qp", "cq"],
-        };
-        for user in before {
-            if self.alive.iter().any(|a| a.starts_with(user)) {
-                self.violations.push(format!("{what} went before a {user}"));
-            }
-        }
-        self.calls.push(format!("free {kind}"));
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-struct Fake(Arc<Mutex<Log>>);
-
-impl Fake {
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-    fn make(&self, kind: &'static str, what: String) -> io::Result<Thing> {
-        let number = self.log().call(what)?;
-        let name = format!("{kind} {number}");
-        self.log().alive.push(name.clone());
-        Ok(Thing { fake: self.clone(), name, number, page: Box::new(Page([0; 4096])) })
-    }
-}
-
-/// Anything that is given back. Its page serves as a page of registers.
-#[derive(Debug)]
-struct Thing {
-    fake: Fake,
-    name: String,
-    number: u32,
-    page: Box<Page>,
-}
-
-#[derive(Debug)]
-#[repr(align(4096))]
-struct Page([u8; 4096]);
-
-impl Drop for Thing {
-    fn drop(&mut self) {
-        self.fake.log().gone(&self.name);
-    }
-}
-
-impl Umem for Thing {
-    fn id(&self) -> u32 {
-        self.number
-    }
-}
-
-impl Uar for Thing {
-    fn page(&self) -> u32 {
-        self.number
-    }
-    fn register(&self) -> NonNull<u8> {
-        NonNull::from(&self.page.0[0x800]).cast()
-    }
-}
-
-fn refuse(output: &mut [u8]) {
-    let reply = Reply { status: 3, syndrome: 0x1a_2b3c, object: 0 }.to_bytes().unwrap();
-    output[..reply.len()].copy_from_slice(&reply);
-}
-
-impl DevxObject for Thing {
-    fn modify(&mut self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
-        let mut log = self.fake.log();
-        log.commands.push(input.to_vec());
-        let what = match QpCommand::from_bytes(input) {
-            Ok((command, number)) => {
-                assert_eq!(number, self.number);
-                format!("{command:?}")
-            }
-            Err(_) => {
-                let command = ModifyQp::from_bytes(input).unwrap();
-                assert_eq!(command.qpn, self.number);
-                format!("{:?}", command.transition)
-            }
-        };
-        log.call(what).map(|_| ()).inspect_err(|_| refuse(output))
-    }
-    fn query(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
-        assert_eq!(QpCommand::from_bytes(input).unwrap(), (QpCommand::Query, self.number));
-        let state = self.fake.log().state;
-        QpContext { state, hw_sq_block: 3, sw_sq_block: 5, ..QpContext::default() }.put(output).unwrap();
-        assert_eq!(output.len(), QueryQp::BYTES);
-        Ok(())
-    }
-}
-
-impl Devx for Fake {
-    fn command(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
-        let kind = u16::from_be_bytes([input[6], input[7]]) >> 1;
-        let mut log = self.log();
-        log.call(format!("capabilities {kind}")).inspect_err(|_| refuse(output))?;
-        let capabilities = &mut output[0x10..];
-        match kind {
-            0 => Capabilities { cqe_version: 1, cq_overrun_ignore: true, log_max_qp_size: 15, ..Default::default() }
-                .put(capabilities)
-                .unwrap(),
-            _ => {
-                let operations = if log.no_atomics { 3 } else { 15 };
-                AtomicCapabilities { operations, sizes_qp: 12, ..Default::default() }.put(capabilities).unwrap();
-            }
-        }
-        Ok(())
-    }
-    fn create(&self, input: &[u8], output: &mut [u8]) -> io::Result<Box<dyn DevxObject>> {
-        self.log().commands.push(input.to_vec());
-        let kind = match u16::from_be_bytes([input[0], input[1]]) {
-            opcode::CREATE_CQ => "cq",
-            opcode::CREATE_QP => "qp",
-            other => panic!("command {other:#x} makes nothing"),
-        };
-        if kind == "qp" && self.log().no_format == Some(CreateQp::from_bytes(input).unwrap().context.ts_format) {
-            refuse(output);
-            return Err(io::Error::from_raw_os_error(libc::EREMOTEIO));
-        }
-        let thing = self.make(kind, kind.to_owned()).inspect_err(|_| refuse(output))?;
-        let reply = Reply { object: thing.number, ..Reply::default() }.to_bytes().unwrap();
-        output[..reply.len()].copy_from_slice(&reply);
-        Ok(Box::new(thing))
-    }
-    fn alloc_uar(&self, kind: UarKind) -> io::Result<Arc<dyn Uar>> {
-        if self.log().no_pages.contains(&kind) {
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-        }
-        Ok(Arc::new(self.make("uar", format!("uar {kind:?}"))?))
-    }
-    fn register(&self, source: UmemSource<'_>, bytes: usize) -> io::Result<Box<dyn Umem>> {
-        let page = |n: u64| n.is_multiple_of(4096);
-        let found = match source {
-            UmemSource::Address(address) => page(address) && page(bytes as u64),
-            UmemSource::DmaBuf(fd) => panic!("host memory has no dma-buf ({fd:?})"),
-        };
-        assert!(found, "queue memory is whole pages");
-        Ok(Box::new(self.make("umem", "umem".to_owned())?))
-    }
-    fn event_queue(&self) -> io::Result<u32> {
-        self.log().call("event queue".to_owned()).map(|_| 5)
-    }
-    fn protection_domain(&self) -> u32 {
-        0x42
-    }
-    fn remote_mac(&self, route: &Route) -> io::Result<[u8; 6]> {
-        assert!(route.ethernet && route.global.is_some());
-        self.log().call("mac".to_owned())?;
-        Ok([0x0c, 0x42, 0xa1, 0xb2, 0xc3, 0xd4])
-    }
-}
 
 #[derive(Debug)]
 struct NoMemories;
 
 impl Memories for NoMemories {
     fn register(&self, memory: MemoryRange, _: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        let reason = "the fake has none".to_owned();
+        let reason = "the stand-in has none".to_owned();
         Err(RdmaError::Registration { address: memory.address, bytes: memory.bytes, reason })
     }
     fn way(&self) -> String {
@@ -214,7 +26,12 @@ impl Memories for NoMemories {
     }
 }
 
-fn open(fake: &Fake, choice: &DeviceChoice) -> Result<Mlx5Adapter, RdmaError> {
+/// Kernels as on a GPU, and the GPU's driver.
+fn kernels() -> Kernels {
+    Kernels { space: Space::cpu(), mapper: Box::new(Driver::default()), gpu: Some(WritesOrdering::All) }
+}
+
+fn open(firmware: &Firmware, choice: &DeviceChoice) -> Result<Mlx5Adapter, RdmaError> {
     let facts = Facts {
         name: "mlx5_0 port 1".to_owned(),
         link: "RoCE v2".to_owned(),
@@ -222,19 +39,19 @@ fn open(fake: &Fake, choice: &DeviceChoice) -> Result<Mlx5Adapter, RdmaError> {
         forced: Some(TrafficClass(106)),
         priorities: (0..=255u8).map(|c| TrafficClass(c).default_priority()).collect(),
     };
-    Mlx5Adapter::new(Box::new(fake.clone()), Box::new(NoMemories), facts, choice, &Space::cpu())
+    Mlx5Adapter::new(Box::new(firmware.clone()), Box::new(NoMemories), facts, choice, kernels())
 }
 
 fn plan(log_blocks: u32) -> QueuePlan {
-    QueuePlan { space: Space::cpu(), log_blocks, collapsed: false }
+    QueuePlan { space: Space::cpu(), log_blocks, collapsed: false, data: Place::Device }
 }
 
 fn peer() -> Endpoint {
     roce(2).1
 }
 
-fn bring_up(fake: &Fake) -> Result<(Mlx5Adapter, Box<dyn QueuePair>), RdmaError> {
-    let adapter = open(fake, &DeviceChoice::default())?;
+fn bring_up(firmware: &Firmware) -> Result<(Mlx5Adapter, Box<dyn QueuePair>), RdmaError> {
+    let adapter = open(firmware, &DeviceChoice::default())?;
     let mut pair = adapter.create(plan(7))?;
     pair.connect(&peer().to_address())?;
     Ok((adapter, pair))
@@ -248,29 +65,29 @@ fn words(command: &[u8]) -> Vec<(usize, u32)> {
 
 #[test]
 fn objects_are_made_and_given_back_in_order() {
-    let fake = Fake::default();
-    let (adapter, pair) = bring_up(&fake).unwrap();
-    let made = "capabilities 0,capabilities 3,event queue,uar Uncached,free uar,uar Uncached,umem,umem,umem,cq,qp,mac,\
-                ResetToInit,InitToReadyToReceive,ReadyToReceiveToSend";
-    assert_eq!(fake.log().calls.join(","), made);
+    let firmware = Firmware::default();
+    let (adapter, pair) = bring_up(&firmware).unwrap();
+    let made = "capabilities 0,capabilities 3,event queue,uar Uncached,umem,umem,umem,cq,qp,mac,RST2INIT_QP,INIT2RTR_QP,\
+                RTR2RTS_QP";
+    assert_eq!(firmware.log().calls.join(","), made);
     let path = adapter.path();
-    assert_eq!((path.doorbell, path.queues), ("cpu-engine", "host"));
+    assert_eq!((path.doorbell, path.queues), ("gpu", "gpu"));
     assert_eq!(pair.failure(), None);
-    fake.log().calls.clear();
+    firmware.log().calls.clear();
     // The adapter may go first: a queue pair keeps what it needs of it.
     drop(adapter);
-    assert!(fake.log().calls.is_empty());
+    assert!(firmware.log().calls.is_empty());
     drop(pair);
-    assert_eq!(fake.log().calls.join(","), "free qp,free cq,free umem,free umem,free umem,free uar");
-    let log = fake.log();
+    assert_eq!(firmware.log().calls.join(","), "free qp,free cq,free umem,free umem,free umem,free uar");
+    let log = firmware.log();
     assert!(log.alive.is_empty() && log.violations.is_empty(), "{log:?}");
 }
 
 #[test]
 fn commands_have_their_golden_words() {
-    let fake = Fake::default();
-    let (_adapter, pair) = bring_up(&fake).unwrap();
-    let log = fake.log();
+    let firmware = Firmware::default();
+    let (_adapter, pair) = bring_up(&firmware).unwrap();
+    let log = firmware.log();
     // Numbers are given in the order of the calls: send ring, completions, records.
     let cq = CreateCq::from_bytes(&log.commands[0]).unwrap();
     let (uar, ring, entries, records) = (cq.uar_page, cq.umem_id - 1, cq.umem_id, cq.dbr_umem_id);
@@ -280,7 +97,7 @@ fn commands_have_their_golden_words() {
         (0x10, 0x0202_0000),
         (0x14, records),
         (0x1c, 0x0700_0000 | uar),
-        (0x24, 5),
+        (0x24, 0x105),
         (0x4c, 8),
         (0x58, entries),
         (0x5c, 0x8000_0000),
@@ -360,16 +177,16 @@ fn an_infiniband_path_has_no_ethernet_fields() {
 
 #[test]
 fn a_failure_at_any_step_leaves_nothing_behind() {
-    let fake = Fake::default();
-    drop(bring_up(&fake).unwrap());
+    let firmware = Firmware::default();
+    drop(bring_up(&firmware).unwrap());
     // Freeing is not a step that can fail.
-    let steps = fake.log().calls.iter().filter(|c| !c.starts_with("free")).count();
+    let steps = firmware.log().calls.iter().filter(|c| !c.starts_with("free")).count();
     let mut failed = 0;
     for nth in 0..steps + 1 {
-        let fake = Fake::default();
-        fake.log().fail_at = Some(nth);
-        let outcome = bring_up(&fake);
-        let step = fake.log().calls.get(nth).cloned().unwrap_or_default();
+        let firmware = Firmware::default();
+        firmware.log().fail_at = Some(nth);
+        let outcome = bring_up(&firmware);
+        let step = firmware.log().calls.get(nth).cloned().unwrap_or_default();
         match outcome.map(drop) {
             // A page has a second kind, GPU memory a substitute, a queue pair a second timestamp format.
             Ok(()) => {
@@ -378,8 +195,7 @@ fn a_failure_at_any_step_leaves_nothing_behind() {
             Err(e) => {
                 failed += 1;
                 let text = e.to_string();
-                let firmware =
-                    ["capabilities 0", "capabilities 3", "ResetToInit", "InitToReadyToReceive", "ReadyToReceiveToSend"];
+                let firmware = ["capabilities 0", "capabilities 3", "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP"];
                 let mut chain = text.clone();
                 let mut source = std::error::Error::source(&e);
                 while let Some(s) = source {
@@ -391,7 +207,7 @@ fn a_failure_at_any_step_leaves_nothing_behind() {
                 }
             }
         }
-        let log = fake.log();
+        let log = firmware.log();
         assert_eq!(log.alive, Vec::<String>::new(), "after a failure of {step}");
         assert_eq!(log.violations, Vec::<String>::new(), "after a failure of {step}");
     }
@@ -401,10 +217,10 @@ fn a_failure_at_any_step_leaves_nothing_behind() {
 
 #[test]
 fn the_other_timestamp_format_is_tried() {
-    let fake = Fake::default();
-    fake.log().no_format = Some(1);
-    let (_adapter, _pair) = bring_up(&fake).unwrap();
-    let log = fake.log();
+    let firmware = Firmware::default();
+    firmware.log().no_format = Some(1);
+    let (_adapter, _pair) = bring_up(&firmware).unwrap();
+    let log = firmware.log();
     let formats: Vec<u8> =
         log.commands.iter().filter_map(|c| CreateQp::from_bytes(c).ok()).map(|c| c.context.ts_format).collect();
     assert_eq!(formats, [1, 0]);
@@ -412,60 +228,100 @@ fn the_other_timestamp_format_is_tried() {
 
 #[test]
 fn a_nic_that_lacks_something_says_what() {
-    let fake = Fake::default();
-    fake.log().no_atomics = true;
-    let text = open(&fake, &DeviceChoice::default()).unwrap_err().to_string();
+    let firmware = Firmware::default();
+    firmware.log().no_atomics = true;
+    let text = open(&firmware, &DeviceChoice::default()).unwrap_err().to_string();
     assert!(text.contains("no masked atomics") && text.contains("transport verbs"), "{text}");
-    let fake = Fake::default();
-    let adapter = open(&fake, &DeviceChoice::default()).unwrap();
-    fake.log().no_pages = vec![UarKind::Uncached, UarKind::BlueFlame];
-    assert!(adapter.create(plan(7)).unwrap_err().to_string().contains("no doorbell page"));
-    fake.log().no_pages.clear();
+    let firmware = Firmware::default();
+    let adapter = open(&firmware, &DeviceChoice { doorbell: DoorbellChoice::Cpu, ..DeviceChoice::default() }).unwrap();
+    firmware.log().no_registers = vec![UarKind::Uncached, UarKind::SharedUncached, UarKind::BlueFlame];
+    assert!(adapter.create(plan(7)).unwrap_err().to_string().contains("no doorbell register"));
+    firmware.log().no_registers.clear();
     assert!(adapter.create(plan(0)).is_err());
     assert!(adapter.create(plan(16)).unwrap_err().to_string().contains("32768 blocks at most"));
 }
 
 #[test]
+fn a_queue_pair_fails_when_it_says_so_and_not_when_it_says_nothing() {
+    let firmware = Firmware::default();
+    let (_adapter, pair) = bring_up(&firmware).unwrap();
+    assert_eq!(pair.failure(), None);
+    firmware.log().no_queries = true;
+    assert_eq!(pair.failure(), None);
+    firmware.log().no_queries = false;
+    // Reset to ready to send, drained, and one that there is not; send queue error and error.
+    for (state, fails) in [(0, false), (3, false), (5, false), (9, false), (4, true), (6, true)] {
+        firmware.log().state = Some(state);
+        assert_eq!(pair.failure().is_some(), fails, "state {state}");
+    }
+    nothing_wrong(&firmware.log());
+}
+
+#[test]
+fn registers_of_one_page_are_mapped_once() {
+    let firmware = Firmware::default();
+    let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
+    assert_eq!(adapter.path().doorbell, "gpu");
+    let pairs: Vec<_> = (0..20).map(|_| adapter.create(plan(7)).unwrap()).collect();
+    let doorbells: Vec<u64> = pairs.iter().map(|p| p.memory().send_queue(p.number(), 0).doorbell).collect();
+    let different = |all: &[u64]| all.iter().collect::<std::collections::BTreeSet<_>>().len();
+    // Sixteen registers of four pages, all of one kind; who comes later shares.
+    assert_eq!((different(&doorbells[..16]), different(&doorbells)), (16, 16));
+    let pages: Vec<u64> = doorbells.iter().map(|d| d / 4096).collect();
+    assert_eq!(different(&pages), 4);
+    assert!(!firmware.log().calls.iter().any(|c| c == "uar BlueFlame"));
+}
+
+#[test]
+fn what_is_sent_from_host_memory_is_not_near_and_has_its_rings_beside_it() {
+    let near = |choice: QueueChoice, data| {
+        let choice = DeviceChoice { queues: choice, ..DeviceChoice::default() };
+        let adapter = open(&Firmware::default(), &choice).unwrap();
+        let pair = adapter.create(QueuePlan { data, ..plan(7) })?;
+        Ok::<_, RdmaError>((pair.memory().place(), pair.flags() & abi::SEND_NEAR != 0))
+    };
+    assert_eq!(near(QueueChoice::Auto, Place::Device).unwrap(), (Place::Device, true));
+    assert_eq!(near(QueueChoice::Gpu, Place::Device).unwrap(), (Place::Device, true));
+    assert_eq!(near(QueueChoice::Host, Place::Device).unwrap(), (Place::Host, false));
+    assert_eq!(near(QueueChoice::Auto, Place::Host).unwrap(), (Place::Host, false));
+    assert_eq!(near(QueueChoice::Host, Place::Host).unwrap(), (Place::Host, false));
+    let text = near(QueueChoice::Gpu, Place::Host).unwrap_err().to_string();
+    assert!(text.contains("WARPBELL_RDMA_QUEUES=gpu"), "{text}");
+}
+
+#[test]
 fn a_failed_queue_pair_is_made_anew() {
-    let fake = Fake::default();
-    let (_adapter, mut pair) = bring_up(&fake).unwrap();
+    let firmware = Firmware::default();
+    let (_adapter, mut pair) = bring_up(&firmware).unwrap();
     let before = pair.number();
-    fake.log().state = QpState::Error as u8;
+    firmware.log().state = Some(6);
     let text = pair.failure().unwrap();
     assert!(text.contains("error state") && text.contains("block 0x3 of 0x5"), "{text}");
     pair.memory().records().set(4, 9u32).unwrap();
-    fake.log().calls.clear();
+    firmware.log().calls.clear();
     pair.reset().unwrap();
-    assert_eq!(fake.log().calls.join(","), "ToError,ToReset,free qp,free cq,cq,qp");
+    assert_eq!(firmware.log().calls.join(","), "2ERR_QP,2RST_QP,free qp,free cq,cq,qp");
     assert_ne!(pair.number(), before);
     assert_eq!(Endpoint::from_address(&pair.address(), 1).unwrap().number, pair.number());
     assert_eq!(pair.memory().records().get::<u32>(4).unwrap(), 0);
     pair.connect(&peer().to_address()).unwrap();
     drop(pair);
-    assert_eq!(fake.log().violations, Vec::<String>::new());
+    assert_eq!(firmware.log().violations, Vec::<String>::new());
 }
 
 #[test]
 fn kernels_ring_at_the_register_or_at_a_mailbox() {
     // At the register: what kernels are told is in the page of the NIC.
-    let fake = Fake::default();
-    let adapter = open(&fake, &DeviceChoice::default()).unwrap();
+    let firmware = Firmware::default();
+    let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
     let pair = adapter.create(plan(7)).unwrap();
     let queue = pair.memory().send_queue(pair.number(), pair.flags());
     assert_eq!(queue.doorbell % 4096, 0x800);
 
     // At a mailbox, which a thread forwards.
     let choice = DeviceChoice { doorbell: DoorbellChoice::Cpu, queues: QueueChoice::Host, ..DeviceChoice::default() };
-    let kept = Keeper::default();
-    let devx = Kept { fake: fake.clone(), kept: kept.clone() };
-    let facts = Facts {
-        name: "mlx5_0 port 1".to_owned(),
-        link: String::new(),
-        port: roce(1).0,
-        forced: None,
-        priorities: Vec::new(),
-    };
-    let adapter = Mlx5Adapter::new(Box::new(devx), Box::new(NoMemories), facts, &choice, &Space::cpu()).unwrap();
+    let firmware = Firmware::default();
+    let adapter = open(&firmware, &choice).unwrap();
     assert_eq!(adapter.path().doorbell, "cpu");
     let pair = adapter.create(plan(7)).unwrap();
     let queue = pair.memory().send_queue(pair.number(), pair.flags());
@@ -473,10 +329,10 @@ fn kernels_ring_at_the_register_or_at_a_mailbox() {
     // SAFETY: the mailbox of a live queue pair, aligned; the thread reads it whole.
     unsafe { std::sync::atomic::AtomicU64::from_ptr(queue.doorbell as *mut u64) }
         .store(value, std::sync::atomic::Ordering::Release);
-    let page = kept.0.lock().unwrap().last().cloned().unwrap();
+    let [register] = firmware.registers()[..] else { panic!("one queue pair has one register") };
     let until = Instant::now() + Duration::from_secs(20);
-    // SAFETY: the register of a page that is kept here.
-    while unsafe { page.register().cast::<u64>().read_volatile() } != value {
+    // SAFETY: a register of the stand-in, which is alive; stored whole.
+    while unsafe { register.cast::<u64>().read_volatile() } != value {
         assert!(Instant::now() < until, "nobody forwards the mailbox");
         std::thread::yield_now();
     }
@@ -485,52 +341,15 @@ fn kernels_ring_at_the_register_or_at_a_mailbox() {
 
 #[test]
 fn a_page_that_kernels_do_not_reach_leaves_the_ringing_to_the_cpu() {
-    let fake = Fake::default();
-    fake.log().no_pages = vec![UarKind::Uncached, UarKind::BlueFlame];
-    let adapter = open(&fake, &DeviceChoice::default()).unwrap();
+    let firmware = Firmware::default();
+    firmware.log().no_registers = vec![UarKind::Uncached, UarKind::BlueFlame];
+    let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
     let path = adapter.path();
     assert_eq!(path.doorbell, "cpu");
-    assert!(path.note.unwrap().contains("kernels do not ring: Uncached page"));
+    assert!(path.note.unwrap().contains("kernels do not ring: Uncached register"));
     adapter.create(plan(7)).unwrap();
-    assert!(fake.log().calls.contains(&"uar SharedUncached".to_owned()));
+    assert!(firmware.log().calls.contains(&"uar SharedUncached".to_owned()));
     let choice = DeviceChoice { doorbell: DoorbellChoice::Gpu, ..DeviceChoice::default() };
-    let text = open(&fake, &choice).unwrap_err().to_string();
+    let text = open(&firmware, &choice).unwrap_err().to_string();
     assert!(text.contains("WARPBELL_RDMA_DOORBELL=cpu"), "{text}");
-}
-
-/// Pages that were given out.
-#[derive(Clone, Debug, Default)]
-struct Keeper(Arc<Mutex<Vec<Arc<dyn Uar>>>>);
-
-/// A fake whose pages can be looked at.
-#[derive(Debug)]
-struct Kept {
-    fake: Fake,
-    kept: Keeper,
-}
-
-impl Devx for Kept {
-    fn command(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
-        self.fake.command(input, output)
-    }
-    fn create(&self, input: &[u8], output: &mut [u8]) -> io::Result<Box<dyn DevxObject>> {
-        self.fake.create(input, output)
-    }
-    fn alloc_uar(&self, kind: UarKind) -> io::Result<Arc<dyn Uar>> {
-        let uar = self.fake.alloc_uar(kind)?;
-        self.kept.0.lock().unwrap().push(uar.clone());
-        Ok(uar)
-    }
-    fn register(&self, source: UmemSource<'_>, bytes: usize) -> io::Result<Box<dyn Umem>> {
-        self.fake.register(source, bytes)
-    }
-    fn event_queue(&self) -> io::Result<u32> {
-        self.fake.event_queue()
-    }
-    fn protection_domain(&self) -> u32 {
-        self.fake.protection_domain()
-    }
-    fn remote_mac(&self, route: &Route) -> io::Result<[u8; 6]> {
-        self.fake.remote_mac(route)
-    }
 }

@@ -17,7 +17,7 @@ struct Pair(Arc<QueueMemory>);
 
 impl Pair {
     fn new(log_blocks: u32, collapsed: bool) -> Self {
-        let plan = QueuePlan { space: Space::cpu(), log_blocks, collapsed };
+        let plan = QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host };
         Self(Arc::new(QueueMemory::new(plan, Place::Host).expect("memory")))
     }
 }

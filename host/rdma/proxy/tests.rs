@@ -220,7 +220,7 @@ impl Kernel {
 }
 
 fn rig() -> (Kernel, Engine<Fake, Fake, Fake>, Fake) {
-    let plan = QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed: false };
+    let plan = QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed: false, data: Place::Host };
     let memory = Arc::new(QueueMemory::new(plan, Place::Host).unwrap());
     let fake = Fake::new();
     let ring = ServedRing::new(memory.clone(), NUMBER).unwrap();

@@ -13,7 +13,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Rings in host memory.
 pub(crate) fn memory(log_blocks: u32, collapsed: bool) -> QueueMemory {
-    QueueMemory::new(QueuePlan { space: Space::cpu(), log_blocks, collapsed }, Place::Host).expect("memory")
+    QueueMemory::new(QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host }, Place::Host)
+        .expect("memory")
 }
 
 /// The posting side of a queue pair.

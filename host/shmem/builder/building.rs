@@ -4,7 +4,6 @@ use super::heaps::Group;
 use super::ranks::{Ranks, failed};
 use super::reach;
 use crate::engine::{Engine, abi};
-use crate::memory::Place;
 use crate::rdma::Adapter;
 use crate::shmem::ShmemError;
 use crate::shmem::bootstrap::{self, Bootstrap, Environment, Route, Secret};
@@ -184,8 +183,7 @@ impl Building<'_> {
         let transport = if asked == Transport::Auto { adapter.path().transport.into() } else { asked };
         let none = |reason: String| ShmemError::Transport { transport, pes, reason };
         let size = NetworkPlan::new(cards[0].network, pes, cards.iter().any(|c| c.gpu.is_some()));
-        let place = if heap.is_on_device() { Place::Device } else { Place::Host };
-        let mut prepared = Prepared::new(adapter, heap.range(), self.engine, place, size, pes);
+        let mut prepared = Prepared::new(adapter, heap.range(), self.engine, size, pes);
         let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
         let offers = self.ranks.vote(&mine)?.map_err(|f| none(failed(&f)))?;
         let own = abi::Network {

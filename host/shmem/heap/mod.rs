@@ -13,7 +13,7 @@ pub(super) use host::{HostMemory, file};
 
 use super::ShmemError;
 use crate::cuda;
-use crate::memory::{MemoryError, Region, Space};
+use crate::memory::{MemoryError, Place, Region, Space};
 use crate::rdma::MemoryRange;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -170,7 +170,12 @@ impl Heap {
             Memory::Host { all, .. } => NonNull::new(Self::host(all, self.pe * self.stride)),
             Memory::Device { .. } | Memory::Leaked => None,
         };
-        MemoryRange { address: self.address(), bytes: self.stride, host }
+        MemoryRange { address: self.address(), bytes: self.stride, host, place: self.place() }
+    }
+
+    /// Which memory it is in.
+    pub(super) fn place(&self) -> Place {
+        if self.is_on_device() { Place::Device } else { Place::Host }
     }
 
     /// The address of this PE's heap, as its kernels see it.

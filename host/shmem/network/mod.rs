@@ -27,7 +27,7 @@ pub use settings::{NetworkPlan, NetworkSettings};
 pub use transport::{NoSuchTransport, Transport};
 
 use crate::engine::{Engine, abi};
-use crate::memory::{Place, Region, Space};
+use crate::memory::{Region, Space};
 use crate::rdma::{
     Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
 };
@@ -105,12 +105,11 @@ struct Parts {
 }
 
 impl Prepared {
-    /// Registers the heap and makes queue pairs to each of `pes` PEs. `place` is where staging goes: beside the heap.
+    /// Registers the heap and makes queue pairs to each of `pes` PEs. Staging goes into the same memory as the heap.
     pub(super) fn new(
         adapter: Box<dyn Adapter>,
         heap: MemoryRange,
         engine: &Engine,
-        place: Place,
         plan: NetworkPlan,
         pes: usize,
     ) -> Result<Self, RdmaError> {
@@ -127,11 +126,11 @@ impl Prepared {
         let space = engine.space();
         let faults = Arc::new(Faults::new(space)?);
         let control = engine.control_with_fault(faults.address())?;
-        let memory = space.allocate(place, pes * plan.queues_per_peer * plan.staging_of_queue())?;
-        let range = MemoryRange { address: memory.address(), bytes: memory.len(), host: memory.host() };
-        let staging = adapter.register(range, Rights::LOCAL_WRITE)?;
+        let memory = space.allocate(heap.place, pes * plan.queues_per_peer * plan.staging_of_queue())?;
+        let staging = adapter.register((&memory).into(), Rights::LOCAL_WRITE)?;
         let log_blocks = plan.queue_blocks.ilog2();
-        let one = |_| adapter.create(QueuePlan { space: space.clone(), log_blocks, collapsed: false });
+        let one =
+            |_| adapter.create(QueuePlan { space: space.clone(), log_blocks, collapsed: false, data: heap.place });
         let to_pe = |_| (0..plan.queues_per_peer).map(one).collect::<Result<Vec<_>, _>>();
         let queues = (0..pes).map(to_pe).collect::<Result<Vec<_>, _>>()?;
         let registered = Registered { data, strict, staging };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::{Engine, Grid};
 use crate::memory::Place as Memory;
-use crate::rdma::{QueueMemory, Transport as Adapters};
+use crate::rdma::{DeviceChoice, QueueChoice, QueueMemory, Transport as Adapters, stand_in};
 use crate::shmem::bootstrap::{Bootstrap, LocalBootstrap};
 use crate::shmem::calls::{Cmp, SignalOp, Sum};
 use crate::shmem::{World, WorldBuilder};
@@ -93,6 +93,52 @@ fn everything_works_over_software_nics() {
         assert!(path.to_string().starts_with(&format!("soft {n} PE")), "{path}");
         assert!(path.to_string().ends_with("heap 64 MiB host, atomics by adapter"), "{path}");
         assert_eq!(path.network.as_ref().unwrap().adapter.transport, Adapters::Soft);
+    }
+}
+
+/// An adapter over a NIC that takes commands strictly, refuses registers twice, and checks what kernels promise.
+fn strict(queues: QueueChoice) -> Box<dyn crate::rdma::Adapter> {
+    stand_in::adapter(&DeviceChoice { queues, ..DeviceChoice::default() })
+}
+
+#[test]
+fn everything_works_over_strict_firmware() {
+    for n in [1, 2, 3] {
+        each(n, |_, builder| {
+            let world = builder.adapter(strict(QueueChoice::Auto)).heap_bytes(16 << 20).build().unwrap();
+            everything(&world);
+            // Long enough for several looks at the queue pairs, which ask the firmware.
+            std::thread::sleep(6 * super::watch::PACE);
+            assert_eq!(world.network_failures(), Vec::<String>::new());
+            // A heap in host memory: rings are beside it.
+            let path = &world.path().network.as_ref().unwrap().adapter;
+            assert_eq!((path.transport, path.queues, path.doorbell), (Adapters::Mlx5, "host", "gpu"));
+            everything(&world);
+        });
+    }
+}
+
+#[test]
+fn more_queue_pairs_than_doorbells_share_them() {
+    each(2, |rank, builder| {
+        let world =
+            builder.adapter(strict(QueueChoice::Host)).queues_per_peer(16).heap_bytes(16 << 20).build().unwrap();
+        let sym = world.malloc::<u64>(64).unwrap();
+        for i in 0..64 {
+            sym.put(i, &[(rank * 100 + i) as u64], 1 - rank).unwrap();
+        }
+        world.barrier_all().unwrap();
+        let theirs: Vec<u64> = (0..64).map(|i| ((1 - rank) * 100 + i) as u64).collect();
+        assert_eq!(sym.read(0, 64).unwrap(), theirs);
+        everything(&world);
+    });
+}
+
+#[test]
+fn rings_in_gpu_memory_for_a_heap_in_host_memory_are_refused() {
+    let told = each(2, |_, builder| builder.adapter(strict(QueueChoice::Gpu)).build().unwrap_err().to_string());
+    for text in told {
+        assert!(text.contains("in host memory") && text.contains("WARPBELL_RDMA_QUEUES=gpu"), "{text}");
     }
 }
 

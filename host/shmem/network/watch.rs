@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 /// How often it looks.
-const PACE: Duration = Duration::from_millis(100);
+pub(super) const PACE: Duration = Duration::from_millis(100);
 /// What one look may take: some adapters have to ask their firmware about each queue pair. The next one goes on where it ended.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 

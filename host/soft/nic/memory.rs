@@ -178,7 +178,7 @@ impl Memory {
         range: MemoryRange,
         rights: Rights,
     ) -> Result<Box<dyn Registration>, RdmaError> {
-        let MemoryRange { address, bytes, host } = range;
+        let MemoryRange { address, bytes, host, .. } = range;
         let failed = |reason: &str| RdmaError::Registration { address, bytes, reason: reason.to_owned() };
         if bytes == 0 || address.checked_add(bytes as u64).is_none() {
             return Err(failed("a range must not be empty, nor end beyond the last address"));
@@ -282,10 +282,11 @@ impl Drop for Registered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Place;
 
     fn range(words: &mut [u64]) -> MemoryRange {
         let host = NonNull::new(words.as_mut_ptr().cast::<u8>());
-        MemoryRange { address: 0x1000, bytes: size_of_val(words), host }
+        MemoryRange { address: 0x1000, bytes: size_of_val(words), host, place: Place::Host }
     }
 
     #[test]

@@ -19,15 +19,14 @@
 //! ```
 //! use std::ptr::NonNull;
 //! use warpbell::memory::{Place, Space};
-//! use warpbell::rdma::{Adapter, MemoryRange, QueuePair, QueuePlan, Rights};
+//! use warpbell::rdma::{Adapter, QueuePair, QueuePlan, Rights};
 //! use warpbell::soft::nic::{SoftNic, SoftNicConfig};
 //!
 //! let nic = SoftNic::start(SoftNicConfig::new([7; 32]))?;
 //! let space = Space::cpu();
 //! let heap = space.allocate(Place::Host, 1 << 20)?;
-//! let range = MemoryRange { address: heap.address(), bytes: heap.len(), host: heap.host() };
-//! let registered = nic.register(range, Rights::ALL)?;
-//! let mut pair = nic.create(QueuePlan { space, log_blocks: 8, collapsed: false })?;
+//! let registered = nic.register((&heap).into(), Rights::ALL)?;
+//! let mut pair = nic.create(QueuePlan { space, log_blocks: 8, collapsed: false, data: Place::Host })?;
 //! let myself = pair.address();      // bytes for the other side; here it is connected with itself
 //! pair.connect(&myself)?;
 //! let for_kernels = pair.memory().send_queue(pair.number(), pair.flags());
@@ -169,7 +168,11 @@ impl SoftNic {
     /// # Errors
     /// As there.
     pub fn create_pair(&self, plan: QueuePlan) -> Result<SoftQueuePair, RdmaError> {
-        let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
+        self.serve(Arc::new(QueueMemory::new(plan, Place::Host)?))
+    }
+
+    /// A queue pair over this memory.
+    pub(crate) fn serve(&self, memory: Arc<QueueMemory>) -> Result<SoftQueuePair, RdmaError> {
         let blocks = memory.blocks();
         let nonce = random::bytes()
             .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;

@@ -253,8 +253,22 @@ WB_FN void fence_sys() {
 
 WB_FN void fence_sc_sys() { fence_sys(); }
 
-WB_FN void mmio_store(uint32_t* reg, uint32_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
-WB_FN void mmio_store(uint64_t* reg, uint64_t v) { __atomic_store_n(reg, v, __ATOMIC_RELEASE); }
+// A device finds what was stored before, and a register whose page is mapped write-combining gets the store at once: threads are ordered
+// by less, devices are not.
+WB_FN void flush_to_devices() {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#elif defined(__aarch64__)
+  asm volatile("dsb st" ::: "memory");
+#endif
+}
+template <class Word> WB_FN void mmio_store_flushed(Word* reg, Word v) {
+  flush_to_devices();
+  __atomic_store_n(reg, v, __ATOMIC_RELEASE);
+  flush_to_devices();
+}
+WB_FN void mmio_store(uint32_t* reg, uint32_t v) { mmio_store_flushed(reg, v); }
+WB_FN void mmio_store(uint64_t* reg, uint64_t v) { mmio_store_flushed(reg, v); }
 
 // Who sees the first word sees the second; the other way round may be a little late.
 WB_FN void store_release_both(uint64_t* p, uint64_t first, uint64_t second) {

@@ -38,11 +38,11 @@ fn config(options: &str) -> SoftNicConfig {
 }
 
 fn plan(log_blocks: u32) -> QueuePlan {
-    QueuePlan { space: Space::cpu(), log_blocks, collapsed: false }
+    QueuePlan { space: Space::cpu(), log_blocks, collapsed: false, data: Place::Host }
 }
 
 fn range(heap: &Region) -> MemoryRange {
-    MemoryRange { address: heap.address(), bytes: heap.len(), host: heap.host() }
+    heap.into()
 }
 
 impl Side {

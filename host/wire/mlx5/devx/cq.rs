@@ -27,7 +27,7 @@ layout! {
         /// Page of the arm doorbell.
         uar_page: u32 = 0x1c [23:0],
         /// Event queue.
-        eqn: u8 = 0x24 [7:0],
+        eqn: u32 = 0x24 [31:0],
         /// log2 of the page size, in units of 4 KiB.
         log_page_size: u8 = 0x28 [28:24],
         /// Byte offset of the doorbell record.

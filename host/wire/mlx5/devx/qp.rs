@@ -397,8 +397,8 @@ pub struct QueryQp {
 }
 
 impl QueryQp {
-    /// Bytes of the reply: up to the context's end.
-    pub const BYTES: usize = 0x100;
+    /// Bytes of the reply (`query_qp_out` of `mlx5_ifc.h`): firmware may refuse any other length.
+    pub const BYTES: usize = 272;
 
     /// Reads the reply, of which [`super::Reply::check`] has looked at the status.
     ///

@@ -1,0 +1,386 @@
+//! Commands: checked, carried out, and written down.
+
+use super::super::devx::{Devx, DevxObject, Uar, UarKind, Umem, UmemSource};
+use super::Wire;
+use super::interface::{self, Command, Status, capability, cq, qp};
+use super::registers::{Pool, Taken};
+use crate::rdma::Route;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The event queue's number needs more than eight bits.
+pub const EVENT_QUEUE: u32 = 0x105;
+pub const DOMAIN: u32 = 0x42;
+
+/// What the firmware did, and what it is to refuse.
+#[derive(Debug, Default)]
+pub struct Log {
+    pub calls: Vec<String>,
+    pub commands: Vec<Vec<u8>>,
+    /// What is alive: `qp 1`.
+    pub alive: Vec<String>,
+    /// What must not be: things given back while others still used them, bad commands, entries that break a promise.
+    pub violations: Vec<String>,
+    next: u32,
+    /// The call with this number fails.
+    pub fail_at: Option<usize>,
+    /// Kinds of registers that are not to be had.
+    pub no_registers: Vec<UarKind>,
+    /// Queue pairs with this timestamp format are refused.
+    pub no_format: Option<u64>,
+    /// All queue pairs are in this state.
+    pub state: Option<u8>,
+    /// Queries are answered with nothing but an error of the system.
+    pub no_queries: bool,
+    pub no_atomics: bool,
+    /// 8-byte results of atomics are not in this machine's order.
+    pub swapped_atomics: bool,
+    /// Address and length of registered memory.
+    umems: HashMap<u64, (u64, u64)>,
+    cqs: HashMap<u64, Completions>,
+    states: HashMap<u32, u8>,
+    /// What the queues that are alive were made of.
+    uses: HashMap<String, Vec<String>>,
+}
+
+/// A completion queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Completions {
+    pub address: u64,
+    pub log_size: u64,
+    pub collapsed: bool,
+}
+
+/// A queue pair's rings.
+#[derive(Clone, Copy, Debug)]
+pub struct Rings {
+    pub ring: u64,
+    pub log_blocks: u64,
+    pub completions: Completions,
+    pub record: u64,
+    pub page: u32,
+}
+
+impl Log {
+    pub fn call(&mut self, what: String) -> io::Result<u32> {
+        let nth = self.calls.len();
+        self.calls.push(what);
+        self.next += 1;
+        if self.fail_at == Some(nth) { Err(io::Error::from_raw_os_error(libc::EREMOTEIO)) } else { Ok(self.next) }
+    }
+
+    pub fn gone(&mut self, what: &str) {
+        self.alive.retain(|a| a != what);
+        self.uses.remove(what);
+        for (user, used) in &self.uses {
+            if used.iter().any(|u| u == what) {
+                self.violations.push(format!("{what} went before {user}"));
+            }
+        }
+        self.calls.push(format!("free {}", what.split(' ').next().unwrap_or_default()));
+    }
+
+    /// `bytes` of registered memory from an offset on.
+    fn memory(&self, id: u64, offset: u64, bytes: u64) -> Result<u64, Status> {
+        let (address, len) = self.umems.get(&id).copied().ok_or(Status::BadResource)?;
+        let end = offset.checked_add(bytes).ok_or(Status::BadParameter)?;
+        if end <= len { Ok(address + offset) } else { Err(Status::BadParameter) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    log: Mutex<Log>,
+    pool: Mutex<Pool>,
+    wire: Option<Arc<Wire>>,
+}
+
+/// The NIC.
+#[derive(Clone, Debug, Default)]
+pub(in crate::rdma) struct Firmware(Arc<Inner>);
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// An answer that refuses, and what the system says then.
+fn refuse(output: &mut [u8], status: Status, syndrome: u32) -> io::Error {
+    output.fill(0);
+    interface::STATUS.put(output, status as u64);
+    interface::SYNDROME.put(output, syndrome.into());
+    io::Error::from_raw_os_error(libc::EREMOTEIO)
+}
+
+/// The command, if it is one and its lengths are those of the interface.
+fn parse(input: &[u8], output: &[u8]) -> Result<&'static Command, Status> {
+    if input.len() < 2 {
+        return Err(Status::BadInputLength);
+    }
+    let opcode = interface::OPCODE.of(input) as u16;
+    let command = interface::COMMANDS.iter().find(|c| c.opcode == opcode).ok_or(Status::BadOpcode)?;
+    if input.len() != command.input {
+        return Err(Status::BadInputLength);
+    }
+    if output.len() != command.output {
+        return Err(Status::BadOutputLength);
+    }
+    Ok(command)
+}
+
+impl Firmware {
+    /// One whose queue pairs a software NIC serves.
+    pub(in crate::rdma) fn over(wire: Arc<Wire>) -> Self {
+        Self(Arc::new(Inner { wire: Some(wire), ..Inner::default() }))
+    }
+
+    pub fn log(&self) -> MutexGuard<'_, Log> {
+        locked(&self.0.log)
+    }
+
+    /// Registers that were taken, in their order. They stay as long as this.
+    pub fn registers(&self) -> Vec<std::ptr::NonNull<u8>> {
+        self.pool().taken.iter().map(|r| r.at).collect()
+    }
+
+    pub(super) fn pool(&self) -> MutexGuard<'_, Pool> {
+        locked(&self.0.pool)
+    }
+
+    /// Checks a command's form; what is wrong with it is a violation too, as the code under test is to send none.
+    fn accept(&self, input: &[u8], output: &mut [u8]) -> io::Result<&'static Command> {
+        self.log().commands.push(input.to_vec());
+        parse(input, output).map_err(|status| {
+            let (i, o) = (input.len(), output.len());
+            let what = format!("command {:#x} of {i} bytes with room for {o}: {status:?}", interface::OPCODE.of(input));
+            self.log().violations.push(what);
+            refuse(output, status, 0x51_0000)
+        })
+    }
+
+    fn thing(&self, kind: &'static str, number: u32) -> Thing {
+        let name = format!("{kind} {number}");
+        self.log().alive.push(name.clone());
+        Thing { firmware: self.clone(), name, number }
+    }
+
+    fn make_cq(&self, input: &[u8]) -> Result<u32, Status> {
+        let mut log = self.log();
+        let field = |b: interface::Bits| b.of(input);
+        let entries = 1u64 << field(cq::LOG_SIZE);
+        let address = log.memory(field(cq::MEMORY), field(cq::OFFSET), entries * interface::COMPLETION)?;
+        log.memory(field(cq::RECORD_MEMORY), field(cq::RECORD_OFFSET), interface::RECORD)?;
+        let in_memory = field(cq::IN_MEMORY) == 1 && field(cq::RECORD_IN_MEMORY) == 1;
+        if field(cq::EVENT_QUEUE) != u64::from(EVENT_QUEUE) || !self.pool().knows(field(cq::PAGE)) {
+            return Err(Status::BadResource);
+        }
+        // Nobody tells the queue how far it was read.
+        if !in_memory || field(cq::OVERRUN_IGNORED) == 0 {
+            return Err(Status::BadParameter);
+        }
+        let number = log.next;
+        let used = [cq::MEMORY, cq::RECORD_MEMORY].map(|b| format!("umem {}", field(b)));
+        log.uses.insert(format!("cq {number}"), used.to_vec());
+        let completions = Completions { address, log_size: field(cq::LOG_SIZE), collapsed: field(cq::COLLAPSED) == 1 };
+        log.cqs.insert(number.into(), completions);
+        Ok(number)
+    }
+
+    fn make_qp(&self, input: &[u8]) -> Result<u32, Status> {
+        let rings = {
+            let log = self.log();
+            let field = |b: interface::Bits| b.of(input);
+            if log.no_format == Some(field(qp::TIMESTAMPS)) {
+                return Err(Status::BadParameter);
+            }
+            let log_blocks = field(qp::LOG_SEND);
+            let ring = log.memory(field(qp::MEMORY), field(qp::OFFSET), interface::BLOCK << log_blocks)?;
+            let record = log.memory(field(qp::RECORD_MEMORY), field(qp::RECORD_OFFSET), interface::RECORD)?;
+            let completions = log.cqs.get(&field(qp::SEND_COMPLETIONS)).copied().ok_or(Status::BadResource)?;
+            let known = log.cqs.contains_key(&field(qp::RECEIVE_COMPLETIONS)) && self.pool().knows(field(qp::PAGE));
+            if !known || field(qp::DOMAIN) != u64::from(DOMAIN) {
+                return Err(Status::BadResource);
+            }
+            if field(qp::IN_MEMORY) == 0 || field(qp::RECORD_IN_MEMORY) == 0 {
+                return Err(Status::BadParameter);
+            }
+            Rings { ring, log_blocks, completions, record, page: field(qp::PAGE) as u32 }
+        };
+        let number = match &self.0.wire {
+            Some(wire) => wire.serve(rings),
+            None => self.log().next,
+        };
+        let mut log = self.log();
+        log.states.insert(number, 0);
+        let mut used = [qp::MEMORY, qp::RECORD_MEMORY].map(|b| format!("umem {}", b.of(input))).to_vec();
+        used.push(format!("cq {}", qp::SEND_COMPLETIONS.of(input)));
+        log.uses.insert(format!("qp {number}"), used);
+        Ok(number)
+    }
+
+    /// Moves a queue pair from one of these states to another.
+    fn transit(&self, command: &Command, number: u32, input: &[u8]) -> Result<(), Status> {
+        let (from, to): (&[u8], u8) = match command.name {
+            "RST2INIT_QP" => (&[0], 1),
+            "INIT2RTR_QP" => (&[1], 2),
+            "RTR2RTS_QP" => (&[2], 3),
+            "2ERR_QP" => (&[0, 1, 2, 3, 4, 5, 6], 6),
+            "2RST_QP" => (&[0, 1, 2, 3, 4, 5, 6], 0),
+            _ => return Err(Status::BadOpcode),
+        };
+        if !self.log().states.get(&number).is_some_and(|s| from.contains(s)) {
+            return Err(Status::BadQpState);
+        }
+        if let (Some(wire), 2) = (&self.0.wire, to) {
+            let [high, low] = qp::REMOTE_GID.map(|b| b.of(input));
+            let gid = u128::from(high) << 64 | u128::from(low);
+            wire.connect(number, gid, qp::REMOTE.of(input) as u32).map_err(|_| Status::BadParameter)?;
+        }
+        self.log().states.insert(number, to);
+        Ok(())
+    }
+
+    /// Without a wire all is as the log says; with one, a failed connection is in its error state.
+    fn state(&self, number: u32) -> u8 {
+        let failed = self.0.wire.as_ref().is_some_and(|w| w.has_failed(number));
+        let log = self.log();
+        log.state.unwrap_or(if failed { 6 } else { log.states.get(&number).copied().unwrap_or(0) })
+    }
+}
+
+impl Devx for Firmware {
+    fn command(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
+        self.accept(input, output)?;
+        let group = capability::GROUP.of(input);
+        let mut log = self.log();
+        log.commands.pop();
+        let asked = log.call(format!("capabilities {group}"));
+        asked.map_err(|_| refuse(output, Status::BadParameter, 0x1a_2b3c))?;
+        let (operations, order) =
+            (if log.no_atomics { 0b0011 } else { 0b1111 }, if log.swapped_atomics { 0 } else { 1 });
+        output.fill(0);
+        match group {
+            0 => {
+                capability::LOG_MAX_QP_BLOCKS.put(output, 15);
+                capability::CQE_VERSION.put(output, 1);
+                capability::CQ_OVERRUN_IGNORE.put(output, 1);
+            }
+            _ => {
+                capability::ATOMIC_ENDIANNESS.put(output, order);
+                capability::ATOMIC_OPERATIONS.put(output, operations);
+                capability::ATOMIC_SIZES.put(output, 4 | 8);
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&self, input: &[u8], output: &mut [u8]) -> io::Result<Box<dyn DevxObject>> {
+        let command = self.accept(input, output)?;
+        let kind = match command.name {
+            "CREATE_CQ" => "cq",
+            "CREATE_QP" => "qp",
+            other => panic!("{other} makes nothing"),
+        };
+        let asked = self.log().call(kind.to_owned());
+        asked.map_err(|_| refuse(output, Status::BadParameter, 0x1a_2b3c))?;
+        let made = if kind == "cq" { self.make_cq(input) } else { self.make_qp(input) };
+        let number = made.map_err(|status| refuse(output, status, 0x1a_2b3c))?;
+        output.fill(0);
+        interface::OBJECT.put(output, number.into());
+        Ok(Box::new(self.thing(kind, number)))
+    }
+
+    fn alloc_uar(&self, kind: UarKind) -> io::Result<Arc<dyn Uar>> {
+        if self.log().no_registers.contains(&kind) {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        let number = self.log().call(format!("uar {kind:?}"))?;
+        let name = format!("uar {number}");
+        self.log().alive.push(name.clone());
+        let register = self.pool().take(kind);
+        if let Some(wire) = &self.0.wire {
+            wire.watch(&register);
+        }
+        Ok(Arc::new(Taken { firmware: self.clone(), kind, name, register }))
+    }
+
+    fn register(&self, source: UmemSource<'_>, bytes: usize) -> io::Result<Box<dyn Umem>> {
+        let UmemSource::Address(address) = source else { panic!("host memory has no dma-buf") };
+        assert!(address.is_multiple_of(4096) && bytes.is_multiple_of(4096), "queue memory is whole pages");
+        let number = self.log().call("umem".to_owned())?;
+        self.log().umems.insert(number.into(), (address, bytes as u64));
+        Ok(Box::new(self.thing("umem", number)))
+    }
+
+    fn event_queue(&self) -> io::Result<u32> {
+        self.log().call("event queue".to_owned()).map(|_| EVENT_QUEUE)
+    }
+
+    fn protection_domain(&self) -> u32 {
+        DOMAIN
+    }
+
+    fn remote_mac(&self, route: &Route) -> io::Result<[u8; 6]> {
+        assert!(route.ethernet && route.global.is_some());
+        self.log().call("mac".to_owned())?;
+        Ok([0x0c, 0x42, 0xa1, 0xb2, 0xc3, 0xd4])
+    }
+}
+
+/// Anything that is given back.
+#[derive(Debug)]
+struct Thing {
+    firmware: Firmware,
+    name: String,
+    number: u32,
+}
+
+impl Drop for Thing {
+    fn drop(&mut self) {
+        if let (Some(wire), true) = (&self.firmware.0.wire, self.name.starts_with("qp")) {
+            wire.close(self.number);
+        }
+        self.firmware.log().gone(&self.name);
+    }
+}
+
+impl Umem for Thing {
+    fn id(&self) -> u32 {
+        self.number
+    }
+}
+
+impl DevxObject for Thing {
+    fn modify(&mut self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
+        let command = self.firmware.accept(input, output)?;
+        assert_eq!(interface::QPN.of(input), u64::from(self.number), "{}", command.name);
+        let asked = self.firmware.log().call(command.name.to_owned());
+        asked.map_err(|_| refuse(output, Status::BadParameter, 0x1a_2b3c))?;
+        let done = self.firmware.transit(command, self.number, input);
+        done.map_err(|status| refuse(output, status, 0x1a_2b3c))?;
+        output.fill(0);
+        Ok(())
+    }
+
+    fn query(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
+        let command = self.firmware.accept(input, output)?;
+        self.firmware.log().commands.pop();
+        assert_eq!((command.name, interface::QPN.of(input)), ("QUERY_QP", u64::from(self.number)));
+        if self.firmware.log().no_queries {
+            return Err(io::Error::from_raw_os_error(libc::EINTR));
+        }
+        let state = self.firmware.state(self.number);
+        output.fill(0);
+        qp::STATE.put(output, state.into());
+        qp::SEEN_BY_HARDWARE.put(output, 3);
+        qp::RUNG_FOR.put(output, 5);
+        Ok(())
+    }
+}
+
+/// No two commands share an opcode, and no violation was written down.
+pub fn nothing_wrong(log: &Log) {
+    let opcodes: HashSet<u16> = interface::COMMANDS.iter().map(|c| c.opcode).collect();
+    assert_eq!(opcodes.len(), interface::COMMANDS.len());
+    assert_eq!(log.violations, Vec::<String>::new());
+}

@@ -1,0 +1,137 @@
+//! Commands as the interface has them: lengths and places of fields, in bytes and bits, from the public header (`mlx5_ifc.h` of rdma-core
+//! and of Linux; its structures count one byte for each bit). Numbers of its own: nothing here may come from the code that is tested.
+
+/// A command.
+#[derive(Debug)]
+pub struct Command {
+    pub name: &'static str,
+    pub opcode: u16,
+    /// Bytes that it has, without a list of pages behind it.
+    pub input: usize,
+    /// Bytes of its answer.
+    pub output: usize,
+}
+
+const fn command(name: &'static str, opcode: u16, input: usize, output: usize) -> Command {
+    Command { name, opcode, input, output }
+}
+
+/// Those that a queue pair in registered memory takes.
+pub const COMMANDS: [Command; 11] = [
+    command("QUERY_HCA_CAP", 0x100, 16, 4112),
+    command("CREATE_MKEY", 0x200, 272, 16),
+    command("CREATE_CQ", 0x400, 272, 16),
+    command("CREATE_QP", 0x500, 272, 16),
+    command("DESTROY_QP", 0x501, 16, 16),
+    command("RST2INIT_QP", 0x502, 272, 16),
+    command("INIT2RTR_QP", 0x503, 272, 16),
+    command("RTR2RTS_QP", 0x504, 272, 16),
+    command("2ERR_QP", 0x507, 16, 16),
+    command("2RST_QP", 0x50a, 16, 16),
+    command("QUERY_QP", 0x50b, 16, 272),
+];
+
+/// Why a command is refused: the first byte of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    BadOpcode = 0x02,
+    BadParameter = 0x03,
+    BadResource = 0x05,
+    BadQpState = 0x10,
+    BadInputLength = 0x50,
+    BadOutputLength = 0x51,
+}
+
+/// A field: its first bit from the start of the structure, and how many bits.
+#[derive(Clone, Copy)]
+pub struct Bits(usize, usize);
+
+impl Bits {
+    /// Reads it.
+    pub fn of(self, bytes: &[u8]) -> u64 {
+        (self.0..self.0 + self.1).fold(0, |value, bit| value << 1 | u64::from(bytes[bit / 8] >> (7 - bit % 8) & 1))
+    }
+
+    /// Writes it, over zeros.
+    pub fn put(self, bytes: &mut [u8], value: u64) {
+        for i in 0..self.1 {
+            let (bit, one) = (self.0 + i, (value >> (self.1 - 1 - i) & 1) as u8);
+            bytes[bit / 8] |= one << (7 - bit % 8);
+        }
+    }
+}
+
+/// Every command.
+pub const OPCODE: Bits = Bits(0x00, 16);
+/// Every answer.
+pub const STATUS: Bits = Bits(0x00, 8);
+pub const SYNDROME: Bits = Bits(0x20, 32);
+/// `cqn` of CREATE_CQ's answer, `qpn` of CREATE_QP's.
+pub const OBJECT: Bits = Bits(0x48, 24);
+/// Of commands about a queue pair that there is.
+pub const QPN: Bits = Bits(0x48, 24);
+
+/// CREATE_CQ: `cqc` begins at bit 0x80.
+pub mod cq {
+    use super::Bits;
+
+    pub const RECORD_IN_MEMORY: Bits = Bits(0x86, 1);
+    pub const COLLAPSED: Bits = Bits(0x8b, 1);
+    pub const OVERRUN_IGNORED: Bits = Bits(0x8e, 1);
+    pub const RECORD_MEMORY: Bits = Bits(0xa0, 32);
+    pub const LOG_SIZE: Bits = Bits(0xe3, 5);
+    pub const PAGE: Bits = Bits(0xe8, 24);
+    pub const EVENT_QUEUE: Bits = Bits(0x120, 32);
+    pub const RECORD_OFFSET: Bits = Bits(0x240, 64);
+    pub const OFFSET: Bits = Bits(0x280, 64);
+    pub const MEMORY: Bits = Bits(0x2c0, 32);
+    pub const IN_MEMORY: Bits = Bits(0x2e0, 1);
+}
+
+/// The context of a queue pair begins at bit 0xc0 of CREATE_QP, of the transitions, and of QUERY_QP's answer.
+pub mod qp {
+    use super::Bits;
+
+    pub const STATE: Bits = Bits(0xc0, 4);
+    pub const DOMAIN: Bits = Bits(0xe8, 24);
+    pub const LOG_SEND: Bits = Bits(0x111, 4);
+    pub const TIMESTAMPS: Bits = Bits(0x118, 2);
+    pub const PAGE: Bits = Bits(0x128, 24);
+    pub const REMOTE: Bits = Bits(0x168, 24);
+    /// `ads`, the path, begins at bit 0xc0 of the context.
+    pub const REMOTE_GID: [Bits; 2] = [Bits(0x200, 64), Bits(0x240, 64)];
+    pub const UDP_SOURCE: Bits = Bits(0x290, 16);
+    pub const RNR_RETRY: Bits = Bits(0x450, 3);
+    pub const SEND_COMPLETIONS: Bits = Bits(0x4a8, 24);
+    pub const RECEIVE_COMPLETIONS: Bits = Bits(0x5a8, 24);
+    pub const RECORD_OFFSET: Bits = Bits(0x5c0, 64);
+    pub const SEEN_BY_HARDWARE: Bits = Bits(0x660, 16);
+    pub const RUNG_FOR: Bits = Bits(0x670, 16);
+    pub const RECORD_IN_MEMORY: Bits = Bits(0x743, 1);
+    pub const RECORD_MEMORY: Bits = Bits(0x7e0, 32);
+    pub const OFFSET: Bits = Bits(0x800, 64);
+    pub const MEMORY: Bits = Bits(0x840, 32);
+    pub const IN_MEMORY: Bits = Bits(0x860, 1);
+}
+
+/// QUERY_HCA_CAP: what is asked for, and where the answer begins.
+pub mod capability {
+    use super::Bits;
+
+    /// `op_mod`: the group, and whether the present values are meant.
+    pub const GROUP: Bits = Bits(0x30, 15);
+    /// In the general group, with the answer's first 16 bytes.
+    pub const LOG_MAX_QP_BLOCKS: Bits = Bits(0x80 + 0x88, 8);
+    pub const CQE_VERSION: Bits = Bits(0x80 + 0x1fc, 4);
+    pub const CQ_OVERRUN_IGNORE: Bits = Bits(0x80 + 0x220, 1);
+    /// In the group of atomics.
+    pub const ATOMIC_ENDIANNESS: Bits = Bits(0x80 + 0x40, 2);
+    pub const ATOMIC_OPERATIONS: Bits = Bits(0x80 + 0x90, 16);
+    pub const ATOMIC_SIZES: Bits = Bits(0x80 + 0xb0, 16);
+}
+
+/// Bytes of a work queue's block, of a completion entry, and of one record of the two in a doorbell record.
+pub const BLOCK: u64 = 64;
+pub const COMPLETION: u64 = 64;
+pub const RECORD: u64 = 8;

@@ -1,0 +1,349 @@
+//! What rings say, carried out by a software NIC: worlds run on commands, registers and rings alone.
+//!
+//! A thread looks at the registers, as the device would hear them. It checks what kernels promise with [`WB_SEND_NEAR`](abi::SEND_NEAR) before
+//! anything is carried out: that every byte that an entry reads, or that lands by it, is in the memory of the GPU that posts.
+
+use super::super::adapter::{Facts, Kernels, Memories, Mlx5Adapter};
+use super::firmware::Rings;
+use super::registers::Register;
+use super::{Driver, Firmware};
+use crate::cuda::WritesOrdering;
+use crate::engine::abi;
+use crate::memory::{Place, Region, Space};
+use crate::rdma::connection::tests::roce;
+use crate::rdma::{
+    Adapter, AdapterPath, DeviceChoice, Gid, MemoryRange, PortFacts, QueueAddress, QueueMemory, QueuePair, QueuePlan,
+    RdmaError, Registration, Rights, TrafficClass,
+};
+use crate::soft::nic::{SoftNic, SoftNicConfig, SoftQueuePair};
+use crate::wire::mlx5::segment::DataSegment;
+use crate::wire::mlx5::wqe::Payload;
+use crate::wire::mlx5::{BLOCK_BYTES, Operation, Transport, Wqe};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Far beyond what letting go of memory takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The most blocks of an entry.
+const MOST_BLOCKS: usize = 16;
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Queue pairs of all stand-ins of this process, by the identifier of their port and their number.
+fn network() -> &'static Mutex<HashMap<(u128, u32), QueueAddress>> {
+    static NETWORK: OnceLock<Mutex<HashMap<(u128, u32), QueueAddress>>> = OnceLock::new();
+    NETWORK.get_or_init(Mutex::default)
+}
+
+/// The device behind the commands.
+#[derive(Debug)]
+pub(in crate::rdma) struct Wire {
+    nic: SoftNic,
+    gid: u128,
+    state: Mutex<State>,
+    stop: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    served: HashMap<u32, Served>,
+    /// Registers, and the doorbell that was last heard at each.
+    registers: Vec<(u32, u64, u64)>,
+    /// What kernels were told of queue pairs: `wb_send_queue` flags.
+    flags: HashMap<u32, u32>,
+    /// Registered memory: address, bytes, where.
+    memory: Vec<(u64, u64, Place)>,
+    violations: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Served {
+    pair: SoftQueuePair,
+    memory: Arc<QueueMemory>,
+    rings: Rings,
+    /// Blocks that were rung for.
+    rung: u16,
+}
+
+/// Memory that the code under test owns, for as long as its queue pair is served.
+fn foreign(address: u64, bytes: u64) -> Region {
+    let base = NonNull::new(address as *mut u8).expect("registered memory");
+    // SAFETY: registered as queue memory, which stays until the queue pair is destroyed; `close` waits until nobody serves it.
+    unsafe { Space::cpu().import_host(base, bytes as usize, false, Arc::new(())) }.expect("host memory")
+}
+
+impl Wire {
+    pub(super) fn start(gid: u128) -> Arc<Self> {
+        let nic = SoftNic::start(SoftNicConfig::new([7; 32])).expect("a software NIC");
+        let wire = Arc::new(Self { nic, gid, state: Mutex::default(), stop: AtomicBool::new(false) });
+        let (weak, name) = (Arc::downgrade(&wire), "stand-in".to_owned());
+        let look = move || {
+            while let Some(wire) = weak.upgrade() {
+                if wire.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let heard = wire.listen();
+                drop(wire);
+                if !heard {
+                    std::thread::yield_now();
+                }
+            }
+        };
+        std::thread::Builder::new().name(name).spawn(look).expect("a thread");
+        wire
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// A register that somebody may ring at.
+    pub(super) fn watch(&self, register: &Register) {
+        let at = register.at.as_ptr() as u64;
+        let mut state = self.state();
+        if !state.registers.iter().any(|r| r.1 == at) {
+            state.registers.push((register.page, at, 0));
+        }
+    }
+
+    /// A queue pair in this memory. Its number.
+    pub(super) fn serve(&self, rings: Rings) -> u32 {
+        let blocks = 1u64 << rings.log_blocks;
+        let plan = QueuePlan {
+            space: Space::cpu(),
+            log_blocks: rings.log_blocks as u32,
+            collapsed: rings.completions.collapsed,
+            data: Place::Host,
+        };
+        let entries = 1u64 << rings.completions.log_size;
+        let ring = foreign(rings.ring, blocks * BLOCK_BYTES as u64);
+        let completions = foreign(rings.completions.address, entries * 64);
+        // The record, and the word behind it that a software NIC listens to.
+        let bytes = QueueMemory::doorbell_offset() + size_of::<u64>();
+        let memory = Arc::new(QueueMemory::over(plan, ring, completions, foreign(rings.record, bytes as u64)));
+        let pair = self.nic.serve(memory.clone()).expect("a queue pair");
+        let number = pair.number();
+        locked(network()).insert((self.gid, number), pair.address());
+        self.state().served.insert(number, Served { pair, memory, rings, rung: 0 });
+        number
+    }
+
+    pub(super) fn connect(&self, number: u32, gid: u128, remote: u32) -> Result<(), RdmaError> {
+        let peer = locked(network()).get(&(gid, remote)).cloned();
+        let peer = peer.ok_or_else(|| RdmaError::Queue { blocks: 0, reason: format!("no queue pair {remote:#x}") })?;
+        let mut state = self.state();
+        state.served.get_mut(&number).expect("it was made").pair.connect(&peer)
+    }
+
+    pub(super) fn has_failed(&self, number: u32) -> bool {
+        self.state().served.get(&number).is_some_and(|s| s.pair.failure().is_some())
+    }
+
+    /// Destroys a queue pair: nobody uses its memory afterwards.
+    pub(super) fn close(&self, number: u32) {
+        locked(network()).remove(&(self.gid, number));
+        let Some(Served { pair, memory, .. }) = self.state().served.remove(&number) else { return };
+        drop(pair);
+        let until = Instant::now() + PATIENCE;
+        while Arc::strong_count(&memory) > 1 {
+            assert!(Instant::now() < until, "queue pair {number:#x} is still served");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Passes on what was rung for. Whether anything was.
+    fn listen(&self) -> bool {
+        let mut state = self.state();
+        let State { served, registers, flags, memory, violations } = &mut *state;
+        let mut heard = false;
+        for (page, at, last) in registers {
+            // SAFETY: a word of a page that the pool keeps as long as the device is open, which this is.
+            let bell = unsafe { AtomicU64::from_ptr(*at as *mut u64) }.load(Ordering::Acquire);
+            if bell == *last {
+                continue;
+            }
+            (*last, heard) = (bell, true);
+            let named = u32::from_be_bytes(bell.to_ne_bytes()[4..].try_into().expect("four bytes")) >> 8;
+            if !served.get(&named).is_some_and(|s| s.rings.page == *page) {
+                violations.push(format!("a doorbell of page {page:#x} names queue pair {named:#x}"));
+            }
+            // One may have rung for another behind the one that is seen: a register has room for one doorbell here.
+            for (number, one) in served.iter_mut().filter(|(_, s)| s.rings.page == *page) {
+                one.pass_on(*number, flags.get(number).copied().unwrap_or(0), memory, violations);
+            }
+        }
+        heard
+    }
+
+    /// What was done that must not be.
+    pub(in crate::rdma) fn violations(&self) -> Vec<String> {
+        self.state().violations.clone()
+    }
+}
+
+impl Served {
+    fn pass_on(&mut self, number: u32, flags: u32, memory: &[(u64, u64, Place)], violations: &mut Vec<String>) {
+        // SAFETY: the record's second word, aligned, of memory that is served.
+        let record = unsafe { AtomicU32::from_ptr((self.rings.record + 4) as *mut u32) }.load(Ordering::Acquire);
+        let next = u32::from_be(record) as u16;
+        if next == self.rung {
+            return;
+        }
+        if flags & abi::SEND_NEAR != 0 {
+            self.check_near(number, next, memory, violations);
+        }
+        self.rung = next;
+        let mut bell = [0; 8];
+        bell[1..3].copy_from_slice(&next.to_be_bytes());
+        bell[4..8].copy_from_slice(&(number << 8).to_be_bytes());
+        let at = self.rings.record + QueueMemory::doorbell_offset() as u64;
+        // SAFETY: the word behind the record, aligned, of memory that is served.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(u64::from_ne_bytes(bell), Ordering::Release);
+    }
+
+    /// Everything that these entries read or fetch is in the memory of a GPU.
+    fn check_near(&self, number: u32, next: u16, memory: &[(u64, u64, Place)], violations: &mut Vec<String>) {
+        let blocks = 1u16.checked_shl(self.rings.log_blocks as u32).unwrap_or(0);
+        let mut index = self.rung;
+        while index != next {
+            let mut bytes = [0; MOST_BLOCKS * BLOCK_BYTES];
+            let rung = usize::from(next.wrapping_sub(index)).min(MOST_BLOCKS);
+            for i in 0..rung {
+                let at = usize::from(index.wrapping_add(i as u16) % blocks) * BLOCK_BYTES;
+                self.memory.ring().read(at, &mut bytes[i * BLOCK_BYTES..][..BLOCK_BYTES]).expect("within the ring");
+            }
+            // Segments of 16 bytes: the low bits of the control segment's second word.
+            let long = usize::from(bytes[7] & 0x3f).div_ceil(4).clamp(1, rung);
+            match Wqe::parse(&bytes[..long * BLOCK_BYTES], Transport::ReliableConnection) {
+                Ok(entry) => {
+                    for piece in pieces(&entry.operation) {
+                        let (from, bytes) = (piece.address.get(), u64::from(piece.bytes.get()));
+                        let near =
+                            |m: &(u64, u64, Place)| m.2 == Place::Device && m.0 <= from && from + bytes <= m.0 + m.1;
+                        if !memory.iter().any(near) {
+                            violations.push(format!(
+                                "queue pair {number:#x}: near flag, and {bytes} bytes at {from:#x} are not in device memory"
+                            ));
+                        }
+                    }
+                }
+                Err(e) => violations.push(format!("queue pair {number:#x}: block {index:#x}: {e}")),
+            }
+            index = index.wrapping_add(long as u16);
+        }
+    }
+}
+
+/// Local memory that an entry reads, or that lands by it.
+fn pieces(operation: &Operation<'_>) -> Vec<DataSegment> {
+    match operation {
+        Operation::Write { payload: Payload::Pieces(all), .. }
+        | Operation::Send { payload: Payload::Pieces(all), .. } => all.to_vec(),
+        Operation::Read { into, .. } => into.to_vec(),
+        Operation::Atomic { landing, .. } => vec![*landing],
+        Operation::Dump { piece } => vec![*piece],
+        _ => Vec::new(),
+    }
+}
+
+/// Registers memory with the software NIC.
+#[derive(Debug)]
+struct Keys(Arc<Wire>);
+
+impl Memories for Keys {
+    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        self.0.state().memory.push((memory.address, memory.bytes as u64, memory.place));
+        self.0.nic.register(memory, rights)
+    }
+    fn way(&self) -> String {
+        "stand-in".to_owned()
+    }
+}
+
+/// An adapter over the stand-in, which knows what kernels are told of its queue pairs.
+#[derive(Debug)]
+struct Watched {
+    inner: Mlx5Adapter,
+    wire: Arc<Wire>,
+    firmware: Firmware,
+}
+
+#[derive(Debug)]
+struct WatchedPair {
+    inner: Box<dyn QueuePair>,
+    wire: Arc<Wire>,
+}
+
+/// A NIC of its own, and the adapter in front of it: as one whose kernels run on a GPU, though they run on CPU threads.
+pub(crate) fn adapter(choice: &DeviceChoice) -> Box<dyn Adapter> {
+    static NUMBERS: AtomicU32 = AtomicU32::new(1);
+    let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    let gid: Gid = format!("::ffff:10.{}.{}.1", number >> 8 & 0xff, number & 0xff).parse().expect("an identifier");
+    let wire = Wire::start(u128::from_be_bytes(gid.0));
+    let firmware = Firmware::over(wire.clone());
+    let facts = Facts {
+        name: "stand-in port 1".to_owned(),
+        link: "RoCE v2".to_owned(),
+        port: PortFacts { gid: Some((3, gid)), ..roce(1).0 },
+        forced: None,
+        priorities: (0..=255u8).map(|c| TrafficClass(c).default_priority()).collect(),
+    };
+    let kernels = Kernels { space: Space::cpu(), mapper: Box::new(Driver::default()), gpu: Some(WritesOrdering::All) };
+    let (devx, keys) = (Box::new(firmware.clone()), Box::new(Keys(wire.clone())));
+    let inner = Mlx5Adapter::new(devx, keys, facts, choice, kernels).expect("the stand-in has what kernels need");
+    Box::new(Watched { inner, wire, firmware })
+}
+
+impl Adapter for Watched {
+    fn path(&self) -> AdapterPath {
+        self.inner.path()
+    }
+    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        self.inner.register(memory, rights)
+    }
+    fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
+        let pair = WatchedPair { inner: self.inner.create(plan)?, wire: self.wire.clone() };
+        Ok(Box::new(pair))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.wire.stop.store(true, Ordering::Relaxed);
+        if !std::thread::panicking() {
+            assert_eq!(self.wire.violations(), Vec::<String>::new());
+            assert_eq!(self.firmware.log().violations, Vec::<String>::new());
+        }
+    }
+}
+
+impl QueuePair for WatchedPair {
+    fn number(&self) -> u32 {
+        self.inner.number()
+    }
+    fn address(&self) -> QueueAddress {
+        self.inner.address()
+    }
+    fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
+        self.inner.connect(peer)
+    }
+    fn memory(&self) -> &QueueMemory {
+        self.inner.memory()
+    }
+    fn flags(&self) -> u32 {
+        let flags = self.inner.flags();
+        self.wire.state().flags.insert(self.number(), flags);
+        flags
+    }
+    fn failure(&self) -> Option<String> {
+        self.inner.failure()
+    }
+    fn reset(&mut self) -> Result<(), RdmaError> {
+        self.inner.reset()
+    }
+}
