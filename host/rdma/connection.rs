@@ -6,18 +6,19 @@ use std::fmt;
 
 /// The longest message: two to the power of it.
 pub const LOG_LONGEST_MESSAGE: u8 = 30;
-/// How long a sender waits for a receiver that is not ready: 0.64 ms (InfiniBand Architecture 1.7, vol. 1, 9.7.5.2.8).
-pub const RNR_TIMER: u8 = 12;
+/// How long a sender waits for a receiver that is not ready: 20.48 ms (InfiniBand Architecture 1.7, vol. 1, 9.7.5.2.8).
+pub const RNR_TIMER: u8 = 22;
 /// Retransmissions before a peer counts as gone: the most that the field holds.
 pub const RETRIES: u8 = 7;
-/// Retries while the receiver is not ready: for ever.
-pub const RNR_RETRIES: u8 = 7;
+/// Retries while the receiver is not ready: the most that end. 7 means for ever, and a queue pair that kernels drive has no receives, so
+/// that a message for it would never fail.
+pub const RNR_RETRIES: u8 = 6;
 /// Routers that a packet may pass.
 pub const HOP_LIMIT: u8 = 64;
 /// First of the UDP source ports that RoCE v2 uses; the rest of the port spreads queue pairs over paths.
 pub const UDP_SOURCE_FIRST: u16 = 0xc000;
 /// Form of an [`Endpoint`] as bytes.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
 
 /// Path MTU, as its field has it: 1 to 5 for 256 to 4096 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -63,6 +64,8 @@ pub struct PortFacts {
     pub route_header: bool,
     /// Identifier to send from, and its index.
     pub gid: Option<(u8, Gid)>,
+    /// Packets from that identifier are UDP's (RoCE v2); else they are Ethernet frames (RoCE v1) or InfiniBand's.
+    pub udp: bool,
     /// Reads and atomics that a queue pair may have outstanding.
     pub reads_out: u8,
     /// Reads and atomics of its peer that a queue pair can hold.
@@ -83,6 +86,8 @@ pub struct Endpoint {
     pub lid: u16,
     /// Identifier that it sends from.
     pub gid: Option<[u8; 16]>,
+    /// It sends UDP packets.
+    pub udp: bool,
     /// Packets to it must have a global route header.
     pub route_header: bool,
     /// Its largest path MTU.
@@ -103,6 +108,7 @@ impl Endpoint {
             ethernet: port.link == LinkLayer::Ethernet,
             lid: port.lid,
             gid: port.gid.map(|(_, gid)| gid.0),
+            udp: port.udp,
             route_header: port.route_header,
             mtu: port.mtu,
             reads_out: port.reads_out,
@@ -178,7 +184,7 @@ pub struct Route {
     pub reads_in: u8,
     /// Retransmission timer.
     pub ack_timeout: u8,
-    /// UDP source port, on Ethernet.
+    /// UDP source port; 0 where packets are not UDP's.
     pub udp_source: u16,
 }
 
@@ -201,6 +207,14 @@ impl Route {
         if ethernet != peer.ethernet {
             let word = |e| if e { "Ethernet" } else { "InfiniBand" };
             return Err(refuse(format!("this side is on {}, the other on {}", word(ethernet), word(peer.ethernet))));
+        }
+        if ethernet && port.udp != peer.udp {
+            let word = |udp| if udp { "RoCE v2" } else { "RoCE v1" };
+            return Err(refuse(format!(
+                "this side sends {}, the other {}; name an identifier of one kind on both (WARPBELL_RDMA_GID_INDEX)",
+                word(port.udp),
+                word(peer.udp)
+            )));
         }
         let header = ethernet || port.route_header || peer.route_header || peer.lid == 0;
         let global = match (header, port.gid, peer.gid) {
@@ -230,7 +244,7 @@ impl Route {
             reads_out: depth(port.reads_out, peer.reads_in),
             reads_in: depth(port.reads_in, peer.reads_out),
             ack_timeout: choice.ack_timeout.unwrap_or(ACK_TIMEOUT),
-            udp_source: if ethernet { udp_source(own.number, peer.number) } else { 0 },
+            udp_source: if ethernet && port.udp { udp_source(own.number, peer.number) } else { 0 },
         })
     }
 }
@@ -269,6 +283,7 @@ pub(crate) mod tests {
             lid: 0,
             route_header: false,
             gid: Some((3, gid)),
+            udp: true,
             reads_out: 16,
             reads_in: 16,
         };
@@ -278,7 +293,7 @@ pub(crate) mod tests {
 
     fn infiniband(lid: u16) -> (PortFacts, Endpoint) {
         let (port, _) = roce(1);
-        let port = PortFacts { link: LinkLayer::InfiniBand, lid, ..port };
+        let port = PortFacts { link: LinkLayer::InfiniBand, lid, udp: false, ..port };
         let end = Endpoint::new(&port, 0x200 + u32::from(lid), 1);
         (port, end)
     }
@@ -300,6 +315,19 @@ pub(crate) mod tests {
         let choice = DeviceChoice { traffic_class: Some(TrafficClass(8)), ack_timeout: Some(14), ..Default::default() };
         let r = between(&a, &b, &choice).unwrap();
         assert_eq!((r.traffic_class, r.service_level, r.ack_timeout), (TrafficClass(8), 0, 14));
+    }
+
+    #[test]
+    fn roce_v1_has_no_udp_port_and_reaches_no_roce_v2() {
+        let ((mut a, own), mut b) = (roce(1), roce(2).1);
+        a.udp = false;
+        let between = |a: &PortFacts, b: &Endpoint| {
+            Route::between(a, &own, b, &DeviceChoice::default(), None, |c| c.default_priority())
+        };
+        let text = between(&a, &b).unwrap_err().to_string();
+        assert!(text.contains("this side sends RoCE v1, the other RoCE v2"), "{text}");
+        b.udp = false;
+        assert_eq!(between(&a, &b).unwrap().udp_source, 0);
     }
 
     #[test]
@@ -325,7 +353,7 @@ pub(crate) mod tests {
         let (_, end) = roce(1);
         assert_eq!(Endpoint::from_address(&end.to_address(), 7).unwrap(), end);
         for wrong in [
-            Endpoint { form: 2, ..end.clone() },
+            Endpoint { form: FORM + 1, ..end.clone() },
             Endpoint { number: 0, ..end.clone() },
             Endpoint { psn: 1 << 24, ..end.clone() },
             Endpoint { mtu: PathMtu(6), ..end.clone() },

@@ -104,6 +104,11 @@ impl Mlx5Adapter {
         if !(atomics.has_extended(4) && atomics.has_extended(8)) {
             return Err(lacks("no masked atomics on 4 and 8 bytes, which signals and 32-bit atomics need".to_owned()));
         }
+        if atomics.endianness_modes == 0 {
+            let reason = "8-byte results of atomics are not in this machine's byte order (atomic_req_8B_endianness_mode is 0), as the mlx5_core driver \
+                          sets it where firmware can; update the firmware";
+            return Err(lacks(reason.to_owned()));
+        }
         let event_queue = devx.event_queue().map_err(|source| RdmaError::System {
             what: format!("asking {} for an event queue", facts.name),
             source,

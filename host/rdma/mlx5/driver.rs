@@ -63,8 +63,8 @@ impl Nic {
         let context = context.map_err(|e| match supported {
             _ if matches!(e, RdmaError::Library { .. }) => e,
             true => unavailable(format!(
-                "{e}; if the device opens without DevX (`ibv_devinfo -d {name}`), its firmware or this process's rights forbid commands: a \
-                 container needs /dev/infiniband and CAP_NET_RAW, virtual functions UCTX_EN"
+                "{e}; if the device opens without DevX (`ibv_devinfo -d {name}`), its firmware forbids commands: a virtual function needs \
+                 UCTX_EN (mlxconfig -d {name} set UCTX_EN=1)"
             )),
             false => unavailable(format!("libmlx5 does not drive {name}; use transport verbs")),
         })?;

@@ -134,7 +134,7 @@ fn commands_have_their_golden_words() {
         (0x54, 0x3001_0c42),
         (0x58, 0xa1b2_c3d4),
         (0xa8, 0x80_0000),
-        (0xac, 0x0cab_cdef),
+        (0xac, 0x16ab_cdef),
     ];
     assert_eq!(words(&log.commands[3]), golden);
     assert!(receive.udp_sport >= 0xc000);
@@ -144,7 +144,7 @@ fn commands_have_their_golden_words() {
         (0x08, number),
         (0x38, 0x8000_0000),
         (0x54, 0x1_0000),
-        (0x88, 0x0087_e000),
+        (0x88, 0x0087_c000),
         (0x90, send.next_send_psn),
     ];
     assert_eq!(words(&log.commands[4]), golden);
@@ -232,6 +232,10 @@ fn a_nic_that_lacks_something_says_what() {
     firmware.log().no_atomics = true;
     let text = open(&firmware, &DeviceChoice::default()).unwrap_err().to_string();
     assert!(text.contains("no masked atomics") && text.contains("transport verbs"), "{text}");
+    let firmware = Firmware::default();
+    firmware.log().swapped_atomics = true;
+    let text = open(&firmware, &DeviceChoice::default()).unwrap_err().to_string();
+    assert!(text.contains("atomic_req_8B_endianness_mode is 0"), "{text}");
     let firmware = Firmware::default();
     let adapter = open(&firmware, &DeviceChoice { doorbell: DoorbellChoice::Cpu, ..DeviceChoice::default() }).unwrap();
     firmware.log().no_registers = vec![UarKind::Uncached, UarKind::SharedUncached, UarKind::BlueFlame];

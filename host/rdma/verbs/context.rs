@@ -5,7 +5,7 @@ use crate::rdma::sys::{
     self, Verbs, ib_uverbs_query_port_flags, ibv_async_event, ibv_atomic_cap, ibv_context, ibv_device, ibv_device_attr,
     ibv_pd, ibv_port_attr,
 };
-use crate::rdma::{Chosen, DeviceChoice, LinkLayer, PathMtu, PortFacts, RdmaError, Transport};
+use crate::rdma::{Chosen, DeviceChoice, GidKind, LinkLayer, PathMtu, PortFacts, RdmaError, Transport};
 use std::ffi::CStr;
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
@@ -177,20 +177,14 @@ impl Context {
         let mtu = PathMtu::from_field(attr.active_mtu.0).ok_or_else(|| {
             unavailable(format!("{chosen} tells a path MTU that does not exist ({})", attr.active_mtu.0))
         })?;
-        let gid = match choice.gid_index {
-            None => chosen.port.gid.as_ref().map(|g| (g.index, g.gid)),
-            Some(index) => {
-                let entry = chosen.port.gids.iter().find(|e| e.index == index);
-                let entry = entry.ok_or_else(|| {
-                    let all: Vec<_> = chosen.port.gids.iter().map(|e| format!("{} {}", e.index, e.gid)).collect();
-                    unavailable(format!(
-                        "{chosen} has no identifier (GID) with index {index}; it has {}",
-                        all.join(", ")
-                    ))
-                })?;
-                Some((entry.index, entry.gid))
-            }
-        };
+        let index = choice.gid_index.or(chosen.port.gid.as_ref().map(|g| g.index));
+        let entry = index.map(|index| {
+            chosen.port.gids.iter().find(|e| e.index == index).ok_or_else(|| {
+                let all: Vec<_> = chosen.port.gids.iter().map(|e| format!("{} {}", e.index, e.gid)).collect();
+                unavailable(format!("{chosen} has no identifier (GID) with index {index}; it has {}", all.join(", ")))
+            })
+        });
+        let entry = entry.transpose()?;
         let limits = self.limits()?;
         Ok(PortFacts {
             name: chosen.to_string(),
@@ -203,7 +197,9 @@ impl Context {
             mtu,
             lid: attr.lid,
             route_header: attr.flags & GRH_REQUIRED != 0,
-            gid: gid.and_then(|(i, g)| Some((u8::try_from(i).ok()?, g))),
+            gid: entry.and_then(|e| Some((u8::try_from(e.index).ok()?, e.gid))),
+            // A kernel that does not tell has RoCE v2 as others have.
+            udp: entry.is_some_and(|e| e.kind != Some(GidKind::InfiniBandOrRoceV1)),
             reads_out: limits.reads.0,
             reads_in: limits.reads.1,
         })

@@ -98,7 +98,7 @@ fn everything_works_over_software_nics() {
 
 /// An adapter over a NIC that takes commands strictly, refuses registers twice, and checks what kernels promise.
 fn strict(queues: QueueChoice) -> Box<dyn crate::rdma::Adapter> {
-    stand_in::adapter(&DeviceChoice { queues, ..DeviceChoice::default() })
+    stand_in::adapter(&DeviceChoice { queues, ..DeviceChoice::default() }, "")
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn everything_works_over_strict_firmware() {
 fn more_queue_pairs_than_doorbells_share_them() {
     each(2, |rank, builder| {
         let world =
-            builder.adapter(strict(QueueChoice::Host)).queues_per_peer(16).heap_bytes(16 << 20).build().unwrap();
+            builder.adapter(strict(QueueChoice::Auto)).queues_per_peer(16).heap_bytes(16 << 20).build().unwrap();
         let sym = world.malloc::<u64>(64).unwrap();
         for i in 0..64 {
             sym.put(i, &[(rank * 100 + i) as u64], 1 - rank).unwrap();

@@ -231,6 +231,10 @@ impl Firmware {
         if !self.log().states.get(&number).is_some_and(|s| from.contains(s)) {
             return Err(Status::BadQpState);
         }
+        // 7 is for ever, and no receive will come.
+        if to == 3 && qp::RNR_RETRY.of(input) == 7 {
+            self.log().violations.push(format!("queue pair {number:#x} without receives is tried for ever"));
+        }
         if let (Some(wire), 2) = (&self.0.wire, to) {
             let [high, low] = qp::REMOTE_GID.map(|b| b.of(input));
             let gid = u128::from(high) << 64 | u128::from(low);

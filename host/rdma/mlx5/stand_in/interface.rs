@@ -101,7 +101,6 @@ pub mod qp {
     pub const REMOTE: Bits = Bits(0x168, 24);
     /// `ads`, the path, begins at bit 0xc0 of the context.
     pub const REMOTE_GID: [Bits; 2] = [Bits(0x200, 64), Bits(0x240, 64)];
-    pub const UDP_SOURCE: Bits = Bits(0x290, 16);
     pub const RNR_RETRY: Bits = Bits(0x450, 3);
     pub const SEND_COMPLETIONS: Bits = Bits(0x4a8, 24);
     pub const RECEIVE_COMPLETIONS: Bits = Bits(0x5a8, 24);

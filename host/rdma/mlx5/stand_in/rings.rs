@@ -78,8 +78,9 @@ fn foreign(address: u64, bytes: u64) -> Region {
 }
 
 impl Wire {
-    pub(super) fn start(gid: u128) -> Arc<Self> {
-        let nic = SoftNic::start(SoftNicConfig::new([7; 32])).expect("a software NIC");
+    fn start(gid: u128, options: &str) -> Arc<Self> {
+        let config = SoftNicConfig::new([7; 32]).options(options).expect("options of a software NIC");
+        let nic = SoftNic::start(config).expect("a software NIC");
         let wire = Arc::new(Self { nic, gid, state: Mutex::default(), stop: AtomicBool::new(false) });
         let (weak, name) = (Arc::downgrade(&wire), "stand-in".to_owned());
         let look = move || {
@@ -279,12 +280,13 @@ struct WatchedPair {
     wire: Arc<Wire>,
 }
 
-/// A NIC of its own, and the adapter in front of it: as one whose kernels run on a GPU, though they run on CPU threads.
-pub(crate) fn adapter(choice: &DeviceChoice) -> Box<dyn Adapter> {
+/// A NIC of its own, and the adapter in front of it: as one whose kernels run on a GPU, though they run on CPU threads. `options` are those
+/// of the software NIC behind it.
+pub(crate) fn adapter(choice: &DeviceChoice, options: &str) -> Box<dyn Adapter> {
     static NUMBERS: AtomicU32 = AtomicU32::new(1);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let gid: Gid = format!("::ffff:10.{}.{}.1", number >> 8 & 0xff, number & 0xff).parse().expect("an identifier");
-    let wire = Wire::start(u128::from_be_bytes(gid.0));
+    let wire = Wire::start(u128::from_be_bytes(gid.0), options);
     let firmware = Firmware::over(wire.clone());
     let facts = Facts {
         name: "stand-in port 1".to_owned(),

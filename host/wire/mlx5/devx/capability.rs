@@ -97,7 +97,7 @@ layout! {
 layout! {
     /// What atomics there are.
     pub struct AtomicCapabilities {
-        /// Modes in which 8-byte results may have the responder's byte order.
+        /// 0: the results of 8-byte atomics are big-endian; 1: as this machine's words are (`atomic_req_8B_endianness_mode`).
         endianness_modes: u8 = 0x08 [31:30],
         /// [`atomic_operation`].
         operations: u16 = 0x10 [15:0],
