@@ -105,8 +105,8 @@ impl Mlx5Adapter {
             return Err(lacks("no masked atomics on 4 and 8 bytes, which signals and 32-bit atomics need".to_owned()));
         }
         if atomics.endianness_modes == 0 {
-            let reason = "8-byte results of atomics are not in this machine's byte order (atomic_req_8B_endianness_mode is 0), as the mlx5_core driver \
-                          sets it where firmware can; update the firmware";
+            let reason = "8-byte results of atomics are big-endian (atomic_req_8B_endianness_mode is 0), which the mlx5_core driver changes \
+                          where firmware can; update the firmware";
             return Err(lacks(reason.to_owned()));
         }
         let event_queue = devx.event_queue().map_err(|source| RdmaError::System {
@@ -171,10 +171,11 @@ impl Shared {
 
     /// In GPU memory if it can be and all data is there too, else in host memory.
     fn create(&self, plan: &QueuePlan) -> Result<DirectQueue, RdmaError> {
+        let blocks = 1u32.checked_shl(plan.log_blocks).unwrap_or(u32::MAX);
         if plan.log_blocks > self.log_max_blocks {
             let reason =
                 format!("{} makes them of {} blocks at most", self.facts.name, 1u64 << self.log_max_blocks.min(63));
-            return Err(RdmaError::Queue { blocks: 1u32.checked_shl(plan.log_blocks).unwrap_or(u32::MAX), reason });
+            return Err(RdmaError::Queue { blocks, reason });
         }
         let known = self.queues().clone();
         let mut why = None;
@@ -182,7 +183,7 @@ impl Shared {
         if far && self.choice.queues == QueueChoice::Gpu {
             let reason = "what it sends or fetches is in host memory, which a completion in GPU memory can overtake; leave out \
                           WARPBELL_RDMA_QUEUES=gpu, or use a heap in GPU memory (WARPBELL_HEAP=device)";
-            return Err(RdmaError::Queue { blocks: 1 << plan.log_blocks, reason: reason.to_owned() });
+            return Err(RdmaError::Queue { blocks, reason: reason.to_owned() });
         }
         let near =
             !far && self.choice.queues != QueueChoice::Host && known.as_ref().is_none_or(|(p, _)| *p == Place::Device);

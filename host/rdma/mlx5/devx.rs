@@ -9,15 +9,15 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Kinds of doorbell pages, as `mlx5dv_devx_alloc_uar` numbers them.
+/// Kinds of doorbell registers, as `mlx5dv_devx_alloc_uar` numbers them. Several are on one page, which commands name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(in crate::rdma) enum UarKind {
-    /// Mapped write-combining; takes whole entries too (`MLX5DV_UAR_ALLOC_TYPE_BF`).
+    /// On a page that is mapped write-combining; takes whole entries too (`MLX5DV_UAR_ALLOC_TYPE_BF`).
     BlueFlame = 0,
     /// Not cached; all that is asked for in one context are the same one (`MLX5DV_UAR_ALLOC_TYPE_NC`).
     SharedUncached = 1,
-    /// Not cached, and its owner's alone (`MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`).
+    /// Not cached, and its owner's alone: one of four on its page (`MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`).
     Uncached = 1 << 31,
 }
 
@@ -43,11 +43,11 @@ pub(in crate::rdma) trait Umem: Send + Sync + fmt::Debug {
     fn id(&self) -> u32;
 }
 
-/// A page of doorbell registers. Dropped, it is given back.
+/// A doorbell register. Dropped, it is given back.
 pub(in crate::rdma) trait Uar: Send + Sync + fmt::Debug {
-    /// As commands name it.
+    /// Its page, as commands name that.
     fn page(&self) -> u32;
-    /// The register for send doorbells, in this process.
+    /// Where it is in this process.
     fn register(&self) -> NonNull<u8>;
 }
 
