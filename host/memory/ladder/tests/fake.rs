@@ -52,6 +52,8 @@ pub struct Faults {
     pub version: Option<u32>,
     /// The device does not answer, and may still write.
     pub hangs: bool,
+    /// The processor encrypts memory.
+    pub encrypts_memory: bool,
 }
 
 #[derive(Debug, Default)]
@@ -181,6 +183,10 @@ impl DmaBufExport for Machine {
 }
 
 impl Syscalls for Machine {
+    fn encrypts_memory(&self) -> bool {
+        self.state().faults.encrypts_memory
+    }
+
     fn open(&self, path: &Path) -> io::Result<RawFd> {
         let mut s = self.state();
         let Some(&module) = self.0.modules.iter().find(|m| Path::new(m) == path) else {

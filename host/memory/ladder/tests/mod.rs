@@ -147,6 +147,41 @@ fn a_refusal_names_the_request() {
 }
 
 #[test]
+fn a_dma_buf_that_the_driver_attaches_to_nobody_names_the_topology_check() {
+    const OVERRIDE: &str = "NVreg_GrdmaPciTopoCheckOverride=1";
+    let import = |request| {
+        let request = HashMap::from([(request, ENOTSUPP)]);
+        refusal(Rung::DmabufImport, &[IMPORT], None, Faults { request, ..Faults::default() })
+    };
+    for (reason, next) in [
+        import(dmabuf_import::ATTACH),
+        import(dmabuf_import::GET_MAP),
+        refusal(Rung::Iommufd, &[], Some(IommuKind::Iommufd), Faults { iommu: Some(ENOTSUPP), ..Faults::default() }),
+    ] {
+        assert!(reason.contains("524") && next.contains(OVERRIDE), "{reason}; {next}");
+    }
+    // Mapping a dma-buf into the CPU attaches no device: no topology is checked.
+    let faults = Faults { map: Some(ENOTSUPP), ..Faults::default() };
+    let (_, next) = refusal(Rung::DmaBufMmap, &[], Some(IommuKind::Type1), faults);
+    assert!(!next.contains(OVERRIDE), "{next}");
+}
+
+#[test]
+fn a_read_back_that_fails_names_memory_encryption_where_it_is_on() {
+    const ENCRYPTION: &str = "mem_encrypt=off";
+    let failing = || [Faults { wrong_view: true, ..Faults::default() }, Faults { astray: 4096, ..Faults::default() }];
+    for faults in failing() {
+        let (_, next) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+        assert!(!next.contains(ENCRYPTION), "{next}");
+    }
+    for faults in failing() {
+        let faults = Faults { encrypts_memory: true, ..faults };
+        let (reason, next) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+        assert!(reason.starts_with("read back:") && next.contains(ENCRYPTION), "{reason}; {next}");
+    }
+}
+
+#[test]
 fn another_version_of_gdrdrv_is_not_spoken_to() {
     let faults = Faults { version: Some(0x3_0001), ..Faults::default() };
     let (reason, _) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
