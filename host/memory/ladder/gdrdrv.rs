@@ -11,8 +11,6 @@ use std::sync::Arc;
 pub(crate) const FILE: &str = "/dev/gdrdrv";
 /// GDRDRV_IOCTL.
 const KIND: u8 = 0xda;
-/// The host's page: a handle times it is the offset to map at.
-const HOST_PAGE_SHIFT: u32 = 12;
 /// Major version in 31:16 of a version word, minor in 15:0.
 const MAJOR: u32 = 2;
 const MAJOR_SHIFT: u32 = 16;
@@ -130,7 +128,9 @@ pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, RungError> {
     let file = site.open(FILE)?;
     check_version(&file)?;
     let pinned = Pinned::new(file, site.region.address(), site.bytes())?;
-    let cpu = Mapping::new(site.sys, pinned.file.fd, pinned.handle << HOST_PAGE_SHIFT, site.region.len())
+    // The module takes the number of the page at the offset for a handle.
+    let offset = pinned.handle.wrapping_mul(site.sys.page_bytes());
+    let cpu = Mapping::new(site.sys, pinned.file.fd, offset, site.region.len())
         .map_err(|source| RungError::Refused { call: "mmap of /dev/gdrdrv", source })?;
     compare_cpu_view(site, cpu.base)?;
     let Some(iommu) = type1(site)? else { return Ok(None) };

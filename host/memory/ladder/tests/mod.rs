@@ -69,6 +69,47 @@ fn each_rung_maps_reads_back_and_gives_back() {
 }
 
 #[test]
+fn gdrdrvs_handles_are_pages_of_the_host_whatever_their_size() {
+    for host_page in [4096, 16_384, 65_536] {
+        let machine = Machine::new(&[GDRDRV], Faults { host_page: Some(host_page), ..Faults::default() });
+        let (ladder, device) = ladder(&machine, Some(IommuKind::Type1), RungChoice::Only(Rung::Gdrdrv));
+        assert_eq!(ladder.choose(&gpu_memory(TRIAL_BYTES), &device).unwrap(), Rung::Gdrdrv, "pages of {host_page}");
+    }
+}
+
+/// The numbers that the modules' published headers come to, worked out by hand: direction, size, type and number. The made-up modules
+/// use the same constants as the ladder, so that a wrong one would be right to them.
+#[test]
+fn requests_and_structures_are_those_of_the_headers() {
+    use std::mem::offset_of;
+    // GDRCopy, gdrdrv.h: type DAh.
+    assert_eq!(
+        (gdrdrv::PIN_BUFFER, gdrdrv::UNPIN_BUFFER, gdrdrv::GET_VERSION),
+        (0xc028_da01, 0xc008_da02, 0xc008_daff)
+    );
+    assert_eq!((offset_of!(gdrdrv::PinBuffer, size), offset_of!(gdrdrv::PinBuffer, handle)), (8, 32));
+    // BaM, ioctl.h: type 80h.
+    assert_eq!((libnvm::MAP_DEVICE_MEMORY, libnvm::UNMAP_MEMORY), (0x4018_8002, 0x4008_8003));
+    assert_eq!((offset_of!(libnvm::MapMemory, n_pages), offset_of!(libnvm::MapMemory, ioaddrs)), (8, 16));
+    // uPCIe, dmabuf_import.h and iommu_map_pa.h: type 'u', 75h.
+    assert_eq!(
+        (dmabuf_import::ATTACH, dmabuf_import::DETACH, dmabuf_import::GET_MAP),
+        (0xc008_7547, 0x4004_7548, 0xc008_7549)
+    );
+    assert_eq!((iommu_map_pa::MAP_PA, iommu_map_pa::UNMAP_PA), (0xc040_7503, 0x4008_7502));
+    let at = [
+        offset_of!(iommu_map_pa::MapPa, dmabuf_fd),
+        offset_of!(iommu_map_pa::MapPa, page_size),
+        offset_of!(iommu_map_pa::MapPa, nphys),
+        offset_of!(iommu_map_pa::MapPa, prot),
+        offset_of!(iommu_map_pa::MapPa, iova_base),
+        offset_of!(iommu_map_pa::MapPa, user_phys_ptr),
+        offset_of!(iommu_map_pa::MapPa, map_handle),
+    ];
+    assert_eq!(at, [16, 20, 24, 28, 40, 48, 56]);
+}
+
+#[test]
 fn auto_takes_the_first_that_works_and_says_why_not_the_others() {
     let faults = Faults { map: Some(ENOTSUPP), ..Faults::default() };
     let machine = Machine::new(&[IMPORT, MAP_PA], faults);
