@@ -156,7 +156,13 @@ impl RungError {
                     }
                     _ => "this kernel does not map a CPU mapping of device memory: take another rung".to_owned(),
                 },
-                (_, Some(libc::ENOMEM)) => "raise the limit on locked memory: ulimit -l unlimited".to_owned(),
+                (IommuError::MemoryLock { .. }, _) => "raise the limit on locked memory: ulimit -l unlimited".to_owned(),
+                // The limit is not reached, as far as this process sees: other processes of the user count in iommufd too.
+                (_, Some(libc::ENOMEM)) => {
+                    "map less memory at once: the kernel has none left for the mapping, or other processes of this user hold what \
+                     may be locked (ulimit -l unlimited)"
+                        .to_owned()
+                }
                 _ => "see dmesg for the kernel's reason".to_owned(),
             },
             Self::Needs { next, .. } => next.clone(),

@@ -3,7 +3,7 @@
 mod fake;
 
 use super::*;
-use crate::memory::IommuKind;
+use crate::memory::{IommuError, IommuKind};
 use fake::{Device, Faults, Machine, gpu_memory};
 use std::collections::HashMap;
 
@@ -236,6 +236,17 @@ fn an_iommu_that_refuses_is_passed_over() {
         let (reason, next) = refusal(rung, modules, kind, faults);
         assert!(reason.contains("not supported") && next.contains("another rung"), "{rung}: {reason}; {next}");
     }
+}
+
+#[test]
+fn the_limit_on_locked_memory_is_the_remedy_where_it_was_reached() {
+    let locked = |allowed| IommuError::MemoryLock { device: "0000:65:00.0".into(), needed: 2, used: 0, allowed };
+    let next = RungError::Iommu(locked(1)).next(Rung::Gdrdrv, &Linux);
+    assert!(next.contains("ulimit -l"), "{next}");
+    // Otherwise the kernel lacks memory for its tables.
+    let faults = Faults { iommu: Some(libc::ENOMEM), ..Faults::default() };
+    let (_, next) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+    assert!(next.starts_with("map less memory"), "{next}");
 }
 
 #[test]
