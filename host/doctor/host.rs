@@ -33,6 +33,7 @@ pub(super) fn check(
     vfio(sysfs, machine, controllers, &mut c);
     memlock(machine, !nics.is_empty(), &mut c);
     capabilities(machine, &mut c);
+    encryption(sysfs, &mut c);
     huge_pages(machine, &mut c);
     lockdown(machine, &mut c);
     container(sysfs, machine, controllers, nics, &mut c);
@@ -170,6 +171,13 @@ fn capabilities(machine: &Machine, c: &mut Checks<'_>) {
         (has, lacks) if lacks.is_empty() => c.ok("rights", has),
         (has, lacks) if has.is_empty() => c.ok("rights", format!("without {lacks}; VFIO needs none of them")),
         (has, lacks) => c.ok("rights", format!("{has}, without {lacks}")),
+    }
+}
+
+fn encryption(sysfs: &Sysfs, c: &mut Checks<'_>) {
+    if sysfs.encrypts_memory() {
+        let detail = "AMD's memory encryption is on (mem_encrypt=on): the CPU and devices see other bytes in a GPU's BAR1 than the GPU";
+        c.warn("encryption", detail, format!("remove mem_encrypt=on {GRUB}"));
     }
 }
 

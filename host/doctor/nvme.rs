@@ -3,6 +3,7 @@
 use super::check::{Area, Check, Checks};
 use super::machine::{IommuState, Machine};
 use super::process::Access;
+use crate::memory::ladder::GDRDRV;
 use crate::pci::{Bdf, Function, GroupMember, InUse, IommuGroup, Link, Sysfs, in_use, is_vfio};
 use serde::Serialize;
 
@@ -124,7 +125,7 @@ impl Controller {
         }
     }
 
-    fn group_node(&self, group: u32) -> String {
+    pub(super) fn group_node(&self, group: u32) -> String {
         if self.without_iommu { format!("/dev/vfio/noiommu-{group}") } else { format!("/dev/vfio/{group}") }
     }
 
@@ -173,6 +174,10 @@ impl Controller {
             Some(_) if !ways.is_empty() => {}
             Some((node, Access::Missing)) => return Err(format!("there is no {node}")),
             Some((node, _)) => return Err(format!("this user may not open {node}")),
+        }
+        // As opening it does: only the group's type1 maps what gdrdrv maps.
+        if may(GDRDRV) == Access::Allowed {
+            ways.reverse();
         }
         Ok(ways)
     }

@@ -7,6 +7,7 @@ use super::nvme::{Controller, Reach, libnvm_nodes};
 use super::pci::{Pair, nearest};
 use super::process::Access;
 use crate::cuda::WritesOrdering;
+use crate::memory::ladder::{GDRDRV, Rung as LadderRung};
 use crate::pci::Sysfs;
 use serde::Serialize;
 
@@ -162,7 +163,16 @@ impl Site<'_> {
     }
 
     fn by_group(&self) -> Result<Option<String>, Missing> {
-        self.reached(&[Reach::Group], "can be driven through a VFIO group")
+        self.reached(&[Reach::Group], "can be driven through a VFIO group").or_else(|missing| {
+            // One that can be driven without its group lacks nothing but that group's files.
+            if let Some((c, group)) = self.controller().and_then(|c| Some((c, c.iommu_group?))) {
+                let node = c.group_node(group);
+                let get = format!("modprobe vfio-pci; in a container: --device /dev/vfio/vfio --device {node}");
+                self.node("/dev/vfio/vfio", &get)?;
+                self.node(&node, &get)?;
+            }
+            Err(missing)
+        })
     }
 
     /// Modules that give bus addresses are of use where a controller uses them as they are.
@@ -208,7 +218,7 @@ impl Site<'_> {
                 "gdrdrv",
                 || {
                     self.peer()?;
-                    self.node("/dev/gdrdrv", "install GDRCopy's kernel module: modprobe gdrdrv")
+                    self.node(GDRDRV, "install GDRCopy's kernel module: modprobe gdrdrv")
                 },
                 || self.by_group(),
             ),
@@ -284,11 +294,7 @@ impl Site<'_> {
         let nodes = libnvm_nodes(self.sysfs);
         match nodes.first() {
             Some(first) => self.node(first, ""),
-            None => Err(Missing::closed(
-                "there is no /dev/libnvm0",
-                "build BaM's libnvm module with CUDA support and load it, with the IOMMU off or in pass-through"
-                    .to_owned(),
-            )),
+            None => Err(Missing::closed("there is no /dev/libnvm0", LadderRung::Libnvm.how_to_get().to_owned())),
         }
     }
 

@@ -54,6 +54,10 @@ fn mend(step: TrialStep, why: &str) -> Option<String> {
             TrialStep::HostMemory if has("locked") => {
                 "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
             }
+            // ENOTSUPP, for which libc has no words.
+            TrialStep::GpuMemory if has("os error 524") => {
+                "options nvidia NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot: the GPU driver lets no device at that place of the PCI tree attach its dma-bufs"
+            }
             TrialStep::GpuMemory => "modprobe nvidia_peermem, or install the open kernel modules of the GPU driver (nvidia-open)",
             TrialStep::Devx if has("libmlx5") => "apt install ibverbs-providers (dnf install libibverbs)",
             TrialStep::Devx => "start a container with --device /dev/infiniband --cap-add NET_RAW; see dmesg for mlx5_core",
@@ -94,6 +98,8 @@ mod tests {
         mended(TrialStep::Open, absent, Status::Fail, "apt install libibverbs1");
         mended(TrialStep::HostMemory, "more than may be locked", Status::Fail, "memlock");
         mended(TrialStep::GpuMemory, "GPU memory: no dma-buf", Status::Warn, "nvidia_peermem");
+        let refused = "GPU memory: Unknown error 524 (os error 524)";
+        mended(TrialStep::GpuMemory, refused, Status::Warn, "NVreg_GrdmaPciTopoCheckOverride=1");
         mended(TrialStep::Devx, "libmlx5.so.1 cannot be loaded", Status::Warn, "ibverbs-providers");
         mended(TrialStep::Devx, "Operation not permitted", Status::Warn, "NET_RAW");
         mended(TrialStep::Doorbell, "not permitted", Status::Warn, "PeerMappingOverride");

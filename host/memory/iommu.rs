@@ -92,7 +92,7 @@ pub enum IommuError {
         /// Bytes of the smallest page.
         page: u64,
     },
-    /// RLIMIT_MEMLOCK would not let the pages be pinned.
+    /// RLIMIT_MEMLOCK did not let the pages be pinned.
     #[error(
         "{device}: {needed} bytes to pin, {used} pinned already, the limit on locked memory is {allowed} bytes: raise it with `ulimit -l {}` (KiB), `LimitMEMLOCK=infinity` in the systemd unit, or `memlock` in /etc/security/limits.conf",
         needed.saturating_add(*used).div_ceil(1024)
@@ -153,6 +153,9 @@ pub trait IommuMap: Send + Sync + fmt::Debug {
     fn free_iova(&self, iova: u64, bytes: u64);
 
     /// Pins host memory, or a CPU mapping of device memory, and maps it at `iova`.
+    ///
+    /// Only type1 maps device memory, which counts against no limit on locked memory. Kernels before Linux 6.15 enter it page by
+    /// page: about a second for 32 GB.
     ///
     /// # Safety
     /// `host..host + bytes` must be mapped into this process, and stay so until [`unmap`](Self::unmap): the device reads and

@@ -171,7 +171,11 @@ impl Core {
     fn start(&self, memory: &DmaRegion) -> Result<(), NvmeError> {
         let (sq, cq) = AdminQueue::addresses(memory);
         let size = u32::from(ADMIN_DEPTH - 1);
-        self.port.write32(register::INTMS, u32::MAX)?;
+        // Completions are polled for. Pin interrupts have nobody to answer them; MSI-X has a mask of its own, and these registers are
+        // undefined with it (NVMe Base 2.1, 3.1.4.3).
+        if !self.port.uses_msix() {
+            self.port.write32(register::INTMS, u32::MAX)?;
+        }
         self.port.write32(register::AQA, size << 16 | size)?;
         self.port.write64(register::ASQ, sq)?;
         self.port.write64(register::ACQ, cq)?;

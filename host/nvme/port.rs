@@ -137,6 +137,11 @@ pub trait Port: Send + Sync + fmt::Debug {
     fn memory(&self, _bar: u8) -> Option<MemoryWindow> {
         None
     }
+    /// Returns true if the function signals interrupts by MSI-X. Its registers INTMS and INTMC must not be accessed then
+    /// (NVMe Base 2.1, 3.1.4.3 and 3.1.4.4).
+    fn uses_msix(&self) -> bool {
+        false
+    }
     /// The PCI function, if it is one of this machine.
     fn bdf(&self) -> Option<Bdf> {
         None

@@ -78,6 +78,13 @@ impl Sysfs {
         names
     }
 
+    /// Returns true if the processor encrypts memory: it has AMD's SME, and the kernel was told to use that. Kernels that were built to
+    /// use it without being told are not known by their files.
+    pub fn encrypts_memory(&self) -> bool {
+        let has = |file: &str, word: &str| self.text(file).is_ok_and(|t| t.split_whitespace().any(|w| w == word));
+        has("/proc/cmdline", "mem_encrypt=on") && has("/proc/cpuinfo", "sme")
+    }
+
     /// Whether there is such a file or folder.
     pub fn exists(&self, name: impl AsRef<Path>) -> bool {
         self.path(name).exists()

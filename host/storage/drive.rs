@@ -13,6 +13,7 @@ use crate::soft::nvme::{Backing, SoftConfig, SoftController, place};
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,7 +24,8 @@ use std::sync::Arc;
 pub struct DriveSpec {
     text: String,
     scheme: Scheme,
-    nsid: Option<u32>,
+    /// Namespaces are numbered from 1.
+    nsid: Option<NonZeroU32>,
 }
 
 #[derive(Clone, Debug)]
@@ -68,7 +70,7 @@ impl fmt::Display for DriveSpec {
 }
 
 /// Takes `nsid=N` out of a list of options. A comma after a backslash belongs to a file's name.
-fn take_nsid(options: &str) -> Result<(String, Option<u32>), String> {
+fn take_nsid(options: &str) -> Result<(String, Option<NonZeroU32>), String> {
     let (mut kept, mut nsid) = (Vec::new(), None);
     let mut rest = options;
     loop {
@@ -77,8 +79,8 @@ fn take_nsid(options: &str) -> Result<(String, Option<u32>), String> {
         match part.strip_prefix("nsid=") {
             None => kept.push(part),
             Some(n) => match n.parse() {
-                Ok(n @ 1..) => nsid = Some(n),
-                _ => return Err(format!("`{part}`: namespaces are numbered from 1")),
+                Ok(n) => nsid = Some(n),
+                Err(_) => return Err(format!("`{part}`: namespaces are numbered from 1")),
             },
         }
         match end {
@@ -113,7 +115,7 @@ impl DriveSpec {
     /// Returns the parts that only one device can have, each with its description.
     fn identities(&self) -> Vec<(Identity, String)> {
         if let Scheme::Nvme(spec) = &self.scheme {
-            let nsid = self.nsid.unwrap_or(1);
+            let nsid = self.nsid().unwrap_or(1);
             let name = match find(&Sysfs::system(), &spec.name) {
                 Ok(FoundController::At(bdf)) => bdf.to_string(),
                 _ => spec.name.clone(),
@@ -140,7 +142,7 @@ impl DriveSpec {
         let bytes =
             bytes.ok_or_else(|| StorageError::Option("a device of more than 2^64 bytes; ask for less".to_owned()))?;
         let mut scheme = self.scheme.clone();
-        let chosen = self.nsid.unwrap_or(1) as usize - 1;
+        let chosen = self.index();
         let (mut new, mut file) = (None, None);
         let mut consented = consent.names(&self.text);
         if let Scheme::Soft(config) = &mut scheme {
@@ -175,7 +177,12 @@ impl DriveSpec {
 
     /// The namespace that was asked for, if one was.
     pub fn nsid(&self) -> Option<u32> {
-        self.nsid
+        self.nsid.map(NonZeroU32::get)
+    }
+
+    /// Returns the place of that namespace, or of the first, among those of a device that is made here.
+    fn index(&self) -> usize {
+        self.nsid().map_or(0, |n| n as usize - 1)
     }
 
     fn needs_size(&self) -> Result<(), StorageError> {
@@ -203,9 +210,9 @@ impl DriveSpec {
     }
 
     fn start(&self, scheme: Scheme, new: Option<NewFile>) -> Result<Drive, StorageError> {
-        let in_memory = scheme.is_memory(self.nsid);
+        let in_memory = scheme.is_memory(self.index());
         let OpenController { controller, keeper } = self.controller(scheme)?;
-        let mut drive = Drive::on(controller, self.nsid)?;
+        let mut drive = Drive::on(controller, self.nsid())?;
         drive.name = self.text.clone();
         drive.in_memory = in_memory;
         drive.new = new;
@@ -238,11 +245,10 @@ impl Identity {
 }
 
 impl Scheme {
-    /// Returns true if this namespace, or the first, is memory of this process.
-    fn is_memory(&self, nsid: Option<u32>) -> bool {
+    /// Returns true if the namespace at this place is memory of this process.
+    fn is_memory(&self, index: usize) -> bool {
         let Self::Soft(config) = self else { return false };
-        let chosen = config.namespaces.get(nsid.unwrap_or(1) as usize - 1);
-        chosen.is_some_and(|n| matches!(n.backing, Backing::Memory { .. }))
+        config.namespaces.get(index).is_some_and(|n| matches!(n.backing, Backing::Memory { .. }))
     }
 
     /// The file of each namespace, in their order.
@@ -480,7 +486,10 @@ mod tests {
     #[test]
     fn the_namespace_is_taken_out_of_the_options() {
         let (rest, nsid) = take_nsid(r"a\,nsid=1.img,nsid=3,block=512").unwrap();
-        assert_eq!((rest.as_str(), nsid), (r"a\,nsid=1.img,block=512", Some(3)));
+        assert_eq!((rest.as_str(), nsid), (r"a\,nsid=1.img,block=512", NonZeroU32::new(3)));
+        for none in ["mem,nsid=0", "mem,nsid=00", "mem,nsid=-1", "mem,nsid="] {
+            assert!(take_nsid(none).unwrap_err().contains("numbered from 1"), "{none}");
+        }
         assert_eq!(take_nsid("mem").unwrap(), ("mem".to_owned(), None));
     }
 

@@ -1,7 +1,7 @@
 //! Memory that the devices of a volume address themselves.
 
 use super::volume::{Inner, Volume, lock};
-use super::{LandingPath, StorageError};
+use super::{LandingPath, StorageError, WritesOrder};
 use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{DmaError, DmaRegion, Place, Region};
 use std::mem::offset_of;
@@ -111,10 +111,21 @@ impl<'a> KernelArg<'a> for &'a DataBuffer {
 impl Volume {
     /// Lets the devices reach memory that exists already, so that kernels can name it in transfers. With bounce landing
     /// nothing is needed for that, and the window is only a token of it.
+    ///
+    /// # Errors
+    /// [`StorageError::Option`] for host memory where completions land in GPU memory, and where all windows are in use;
+    /// [`StorageError::Dma`] where a device does not reach the memory.
     pub fn map(&self, region: &Arc<Region>) -> Result<Window, StorageError> {
         let maps = match self.path().landing {
             LandingPath::Bounce => Vec::new(),
             LandingPath::Direct => {
+                if !keeps_order(self.path().order, region.place()) {
+                    return Err(StorageError::Option(format!(
+                        "{} bytes of host memory cannot be mapped: completions of this volume land in GPU memory, and one could arrive \
+                         before its data; map memory of the GPU, or build the volume with bounce landing",
+                        region.len()
+                    )));
+                }
                 self.0.drives.iter().map(|d| lock(d).controller().map_memory(region)).collect::<Result<_, _>>()?
             }
         };
@@ -152,6 +163,13 @@ impl Volume {
         let place = self.0.enter_window(maps)?;
         Ok(Window { volume: self.clone(), place, region })
     }
+}
+
+/// Returns true if data in this place is there when its completion is. The order was chosen by where completions are, and a bus keeps the
+/// order of a device's writes to one memory only.
+fn keeps_order(order: WritesOrder, data: Place) -> bool {
+    use WritesOrder::{GpuAll, GpuOwner, HostMemory, Processor};
+    matches!((order, data), (Processor, _) | (HostMemory, Place::Host) | (GpuOwner | GpuAll, Place::Device))
 }
 
 const fn window_at(place: usize) -> usize {
@@ -214,6 +232,14 @@ mod tests {
     fn windows(v: &Volume) -> Vec<(u64, u64)> {
         let shared: abi::Volume = v.0.shared.get(0).unwrap();
         shared.window[..shared.window_count as usize].iter().map(|w| (w.base, w.bytes)).collect()
+    }
+
+    #[test]
+    fn data_is_where_its_completion_is() {
+        use WritesOrder as O;
+        let keeps = |place| [O::Processor, O::HostMemory, O::GpuOwner, O::GpuAll].map(|o| keeps_order(o, place));
+        assert_eq!(keeps(Place::Host), [true, true, false, false]);
+        assert_eq!(keeps(Place::Device), [true, false, true, true]);
     }
 
     #[test]

@@ -448,6 +448,48 @@ mod tests {
         assert_eq!(register::cq_head(3, 2), 0x1000 + 7 * 16);
     }
 
+    /// NVMe Base 2.1 in plain numbers: the controllers that tests drive use the same constants as the driver, so that a wrong one
+    /// would be right to them.
+    #[test]
+    fn numbers_are_those_of_the_specification() {
+        use register as r;
+        // 3.1.4, controller properties.
+        assert_eq!([r::CAP, r::VS, r::INTMS, r::INTMC, r::CC, r::CSTS], [0x00, 0x08, 0x0c, 0x10, 0x14, 0x1c]);
+        assert_eq!([r::AQA, r::ASQ, r::ACQ, r::CMBLOC, r::CMBSZ], [0x24, 0x28, 0x30, 0x38, 0x3c]);
+        assert_eq!([r::CMBMSC, r::CMBSTS, r::CRTO, r::DOORBELLS], [0x50, 0x58, 0x68, 0x1000]);
+        // 3.1.4.5 and 3.1.4.6: fields of CC and CSTS.
+        assert_eq!(
+            [cc::EN, cc::SHN_NORMAL, cc::SHN_MASK, cc::IOSQES_64, cc::IOCQES_16],
+            [1, 0x4000, 0xc000, 0x6_0000, 0x40_0000]
+        );
+        assert_eq!((cc::mps(12), cc::mps(13)), (0, 1 << 7));
+        assert_eq!([csts::RDY, csts::CFS, csts::SHST_MASK, csts::SHST_COMPLETE], [1, 2, 0xc, 8]);
+        // Opcodes of admin commands and, of NVM Command Set 1.1, of I/O commands; feature identifiers.
+        assert_eq!(
+            [admin::DELETE_SQ, admin::CREATE_SQ, admin::GET_LOG_PAGE, admin::DELETE_CQ, admin::CREATE_CQ],
+            [0, 1, 2, 4, 5]
+        );
+        assert_eq!([admin::IDENTIFY, admin::ABORT, admin::SET_FEATURES, admin::GET_FEATURES], [6, 8, 9, 0xa]);
+        assert_eq!([admin::ASYNC_EVENT_REQUEST, admin::KEEP_ALIVE], [0xc, 0x18]);
+        assert_eq!([io::FLUSH, io::WRITE, io::READ, io::WRITE_UNCORRECTABLE, io::COMPARE], [0, 1, 2, 4, 5]);
+        assert_eq!([io::WRITE_ZEROES, io::DATASET_MANAGEMENT], [8, 9]);
+        assert_eq!(
+            [feature::VOLATILE_WRITE_CACHE, feature::NUMBER_OF_QUEUES, feature::ASYNC_EVENT_CONFIG],
+            [6, 7, 0xb]
+        );
+        // 4.1.1 and 4.2.1: the entries of submission and completion queues, byte by byte.
+        let mut read =
+            SqEntry { prp1: 0x1122_3344_5566_7788, prp2: 0x99aa_bbcc_ddee_ff00, ..SqEntry::new(io::READ, 0x0b0a, 0xd) };
+        read.set_range(0x0102_0304_0506, 8);
+        let bytes = bytemuck::bytes_of(&read);
+        assert_eq!((bytes.len(), &bytes[..8]), (64, &[2, 0, 0x0a, 0x0b, 0xd, 0, 0, 0][..]));
+        assert_eq!(bytes[24..32], 0x1122_3344_5566_7788u64.to_le_bytes());
+        assert_eq!(bytes[32..40], 0x99aa_bbcc_ddee_ff00u64.to_le_bytes());
+        assert_eq!(bytes[40..52], [6, 5, 4, 3, 2, 1, 0, 0, 7, 0, 0, 0]);
+        let done = CqEntry::new(0x0403_0201, 0x0605, 0x0807, 0x0a09, true, status::LBA_OUT_OF_RANGE);
+        assert_eq!(bytemuck::bytes_of(&done), [1, 2, 3, 4, 0, 0, 0, 0, 5, 6, 7, 8, 9, 0xa, 1, 1]);
+    }
+
     #[test]
     fn completion_fields_come_back() {
         let c = CqEntry::new(7, 0x1234, 5, 0xabcd, true, status::LBA_OUT_OF_RANGE.dnr());

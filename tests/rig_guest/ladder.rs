@@ -138,6 +138,52 @@ fn a_mapping_of_another_devices_memory_is_read_back() {
     }
 }
 
+/// A file where gdrdrv's is, which can be opened: what the choice of an interface looks at.
+struct Beside;
+
+impl Beside {
+    const FILE: &str = "/dev/gdrdrv";
+
+    fn new() -> Self {
+        fs::write(Self::FILE, "").unwrap();
+        Self
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        fs::remove_file(Self::FILE).unwrap();
+    }
+}
+
+/// The interface that is taken without a word is the one through which gdrdrv's mapping can be mapped, and it is mapped.
+#[test]
+#[ignore = "needs the rig"]
+fn beside_gdrdrv_the_group_is_taken_and_its_mapping_is_read_back() {
+    machine::inside();
+    bind(MATE);
+    fs::write(machine::device(PEER).join("enable"), "1").unwrap();
+    let auto = VfioConfig::new(MATE.parse().unwrap());
+    {
+        let _beside = Beside::new();
+        let opened = vfio::open(&auto).unwrap();
+        println!("  {MATE} is opened by {}", opened.api);
+        let iommu = opened.attachment.dma.iommu();
+        let controller = Controller::new(opened.attachment.clone()).unwrap().enable().map_err(|(_, e)| e).unwrap();
+        let device = LadderDevice { name: MATE.to_owned(), bdf: Some(auto.bdf), iommu };
+        let ladder = Ladder::with(Arc::new(Module), Arc::new(NoBuffers), device, RungChoice::Auto);
+        let trial = memory(TRIAL_BYTES);
+        let chosen = ladder.choose(&trial, &controller.read_back());
+        for attempt in ladder.attempts() {
+            println!("  {attempt}");
+        }
+        assert_eq!((opened.api, chosen.unwrap()), (VfioApi::Group, Rung::Gdrdrv));
+        assert_eq!(ladder.map(&trial, &controller.read_back()).unwrap().bytes, TRIAL_BYTES);
+    }
+    let newer = if machine::vfio() == "group" { VfioApi::Group } else { VfioApi::Cdev };
+    assert_eq!(vfio::open(&auto).unwrap().api, newer);
+}
+
 /// Gives dma-bufs of the peer's memory for regions at its start.
 #[derive(Debug)]
 struct PeerBuffers(Arc<PeerMemory>);

@@ -244,11 +244,39 @@ fn device_files_do_without_the_group() {
     assert_eq!((r.storage.by, possible(&r)), ("vfio cdev", vec![true, true, false]));
     expect(&r, (Path, "", "iommufd"), Skip, "Linux 6.14 maps no dma-bufs", Some("6.19"));
 
-    // With the group too, a rung that wants it is named with the option that takes it.
-    shape.0.node("/dev/vfio/15", 0o666).node("/dev/gdrdrv", 0o666);
+    // gdrdrv's mapping wants the group: this user may not open it.
+    shape.0.node("/dev/gdrdrv", 0o666);
     let r = look(&shape);
-    expect(&r, (Path, "", "gdrdrv"), Skip, "ready", Some("--device nvme:0000:04:00.0,api=group"));
+    expect(
+        &r,
+        (Path, "", "gdrdrv"),
+        Skip,
+        "closed: this user may not open /dev/vfio/15",
+        Some("chown $USER /dev/vfio/15"),
+    );
     assert_eq!((r.storage.by, r.storage.queues), ("vfio cdev", "host"));
+
+    // With the group too, it is what a volume is opened through.
+    shape.0.node("/dev/vfio/15", 0o666);
+    let r = look(&shape);
+    expect(&r, (Path, "", "gdrdrv"), Skip, "ready", None);
+    expect(&r, (Nvme, "0000:04:00.0", "rights"), Fine, "/dev/vfio/15 can be opened", None);
+    assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("vfio group", "gpu", "direct"));
+    std::fs::remove_file(shape.0.root().join("dev/gdrdrv")).unwrap();
+    assert_eq!(look(&shape).storage.by, "vfio cdev");
+}
+
+#[test]
+fn memory_encryption_of_amd_is_warned_about() {
+    let tree = Recorded::new();
+    let with = |flags: &str, arguments: &str| {
+        kernel(&tree, "6.14.0", "AuthenticAMD", flags, arguments);
+        examine(&Sysfs::at(tree.root()), &GpuFacts::none("no CUDA driver"), &[])
+    };
+    let warned = |r: &Report| r.checks.iter().any(|c| c.name == "encryption");
+    assert!(!warned(&with("svm sme", "quiet")) && !warned(&with("svm", "mem_encrypt=on")));
+    let r = with("svm sme", "mem_encrypt=on");
+    expect(&r, (Host, "", "encryption"), Warn, "mem_encrypt=on", Some("remove mem_encrypt=on"));
 }
 
 #[test]

@@ -71,15 +71,14 @@ struct Guard {
     _region: Arc<Region>,
 }
 
-/// The pieces as pages of one size: as large as a GPU page where all are, smaller where one is.
-fn pages(pieces: &[Piece], wanted: u64) -> Result<(u32, Vec<u64>), RungError> {
-    const HOST_PAGE: u64 = 4096;
+/// The pieces as pages of one size: as large as a GPU page where all are, the host's where one is smaller.
+fn pages(pieces: &[Piece], wanted: u64, host_page: u64) -> Result<(u32, Vec<u64>), RungError> {
     let found: u64 = pieces.iter().fold(0, |sum, p| sum.saturating_add(p.bytes));
     if found < wanted {
         return Err(RungError::Length { found, wanted });
     }
     let fits = |page: u64| pieces.iter().all(|p| p.address.is_multiple_of(page) && p.bytes.is_multiple_of(page));
-    let page = if fits(GPU_PAGE as u64) { GPU_PAGE as u64 } else { HOST_PAGE };
+    let page = if fits(GPU_PAGE as u64) { GPU_PAGE as u64 } else { host_page };
     let most = MOST_PAGES as u64 * page;
     if !fits(page) || wanted > most {
         return Err(RungError::Needs {
@@ -100,7 +99,7 @@ fn pages(pieces: &[Piece], wanted: u64) -> Result<(u32, Vec<u64>), RungError> {
 pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, RungError> {
     let file = site.open(FILE)?;
     let attached = Attached::new(site)?;
-    let (page_size, physical) = pages(&attached.pieces, site.bytes())?;
+    let (page_size, physical) = pages(&attached.pieces, site.bytes(), site.sys.page_bytes())?;
     let Some(device) = site.device else { return Ok(None) };
     let (Some(iommu), Some(bdf)) = (&device.iommu, device.bdf) else {
         return Err(RungError::Needs {
@@ -136,11 +135,11 @@ mod unit {
     fn pieces_become_pages_of_one_size() {
         let gpu = GPU_PAGE as u64;
         let both = [Piece { address: gpu * 7, bytes: 2 * gpu }, Piece { address: gpu * 100, bytes: gpu }];
-        assert_eq!(pages(&both, 3 * gpu).unwrap(), (65_536, vec![7 * gpu, 8 * gpu, 100 * gpu]));
-        let (page, all) = pages(&[Piece { address: 0x1000, bytes: gpu }], gpu).unwrap();
+        assert_eq!(pages(&both, 3 * gpu, 4096).unwrap(), (65_536, vec![7 * gpu, 8 * gpu, 100 * gpu]));
+        let (page, all) = pages(&[Piece { address: 0x1000, bytes: gpu }], gpu, 4096).unwrap();
         assert_eq!((page, all.len(), all[15]), (4096, 16, 0x10_000));
-        assert!(matches!(pages(&both, 4 * gpu), Err(RungError::Length { .. })));
-        assert!(matches!(pages(&[Piece { address: 0x1001, bytes: gpu }], gpu), Err(RungError::Needs { .. })));
-        assert!(pages(&[], 1).is_err());
+        assert!(matches!(pages(&both, 4 * gpu, 4096), Err(RungError::Length { .. })));
+        assert!(matches!(pages(&[Piece { address: 0x1001, bytes: gpu }], gpu, 4096), Err(RungError::Needs { .. })));
+        assert!(pages(&[], 1, 4096).is_err());
     }
 }

@@ -1,7 +1,8 @@
 //! Bus addresses of GPU memory by BaM's libnvm module.
 //!
-//! Requests and structures: src/linux/ioctl.h and module/pci.c of BaM. The module knows a mapping by the *thread* that made it
-//! and keeps it until that thread asks, even past the end of the process; so one thread makes, holds and ends each mapping.
+//! Requests and structures: src/linux/ioctl.h and module/pci.c of BaM. The module makes a device file for each controller that is
+//! bound to it, and none without: it wants one besides the controller that is driven here. It knows a mapping by the *thread* that
+//! made it and keeps it until that thread asks, even past the end of the process; so one thread makes, holds and ends each mapping.
 
 use super::syscalls::{Direction, File, Syscalls, request};
 use super::{GPU_PAGE, Mapped, RungError, Site};

@@ -17,6 +17,7 @@ mod syscalls;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use gdrdrv::FILE as GDRDRV;
 pub use reason::{ProbeError, RungError};
 pub use rung::{Attempt, Outcome, Rung, RungChoice, UnknownRung};
 pub use syscalls::{Linux, Syscalls};
@@ -257,7 +258,7 @@ impl Ladder {
                     }
                     Err(error) => {
                         tracing::debug!(device = self.device.name, %rung, %error, "mapping passed over");
-                        state.attempts.push(Attempt::passed(rung, &error));
+                        state.attempts.push(Attempt::passed(rung, &error, self.sys.as_ref()));
                     }
                 }
             }
@@ -313,7 +314,7 @@ impl Ladder {
             device: self.device.name.clone(),
             rung,
             reason: error.to_string(),
-            next: error.next(rung),
+            next: error.next(rung, self.sys.as_ref()),
         };
         let Some(rung) = self.trusted() else {
             return Err(LadderError::NoRung { device: self.device.name.clone(), attempts: self.attempts() });
@@ -377,7 +378,7 @@ fn step(rung: Rung, site: &Site<'_>) -> Result<Option<Mapped>, RungError> {
 pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, trial: Option<&Arc<Region>>) -> Vec<Attempt> {
     let seen = |rung: Rung, found: Result<String, RungError>| match found {
         Ok(reason) => Attempt::good(rung, Outcome::Ready, reason),
-        Err(error) => Attempt::passed(rung, &error),
+        Err(error) => Attempt::passed(rung, &error, sys.as_ref()),
     };
     let opened = |file: &str| match syscalls::File::open(sys, Path::new(file)) {
         Ok(_) => Ok(format!("{file} opens")),

@@ -1,9 +1,13 @@
 //! Why a rung was passed over, and what to do about it.
 
 use super::Rung;
-use super::syscalls::words;
+use super::syscalls::{ENOTSUPP, Syscalls, words};
 use crate::memory::{IommuError, MemoryError};
 use std::io;
+
+/// The GPU driver checks where a device stands before it attaches a dma-buf to it (nv-dmabuf.c).
+const TOPOLOGY: &str = "the GPU driver lets no device at that place of the PCI tree attach its dma-bufs: options nvidia \
+                        NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot";
 
 /// Why a rung does not work here.
 #[derive(Debug, thiserror::Error)]
@@ -99,9 +103,18 @@ impl ProbeError {
 }
 
 impl RungError {
-    /// What to do about it.
-    pub fn next(&self, rung: Rung) -> String {
+    /// What to do about it, on a machine with these system calls.
+    pub fn next(&self, rung: Rung, sys: &dyn Syscalls) -> String {
         let errno = |e: &io::Error| e.raw_os_error().unwrap_or(0);
+        let attaching = match self {
+            Self::Refused { source, .. } => errno(source),
+            Self::Iommu(e) => e.errno().unwrap_or(0),
+            _ => 0,
+        };
+        // The same number from mapping the buffer into the CPU is no device's fault.
+        if attaching == ENOTSUPP && rung != Rung::DmaBufMmap {
+            return TOPOLOGY.to_owned();
+        }
         match self {
             Self::Open { file, source } => match errno(source) {
                 libc::ENOENT | libc::ENODEV | libc::ENXIO => rung.how_to_get().to_owned(),
@@ -143,7 +156,13 @@ impl RungError {
                     }
                     _ => "this kernel does not map a CPU mapping of device memory: take another rung".to_owned(),
                 },
-                (_, Some(libc::ENOMEM)) => "raise the limit on locked memory: ulimit -l unlimited".to_owned(),
+                (IommuError::MemoryLock { .. }, _) => "raise the limit on locked memory: ulimit -l unlimited".to_owned(),
+                // The limit is not reached, as far as this process sees: other processes of the user count in iommufd too.
+                (_, Some(libc::ENOMEM)) => {
+                    "map less memory at once: the kernel has none left for the mapping, or other processes of this user hold what \
+                     may be locked (ulimit -l unlimited)"
+                        .to_owned()
+                }
                 _ => "see dmesg for the kernel's reason".to_owned(),
             },
             Self::Needs { next, .. } => next.clone(),
@@ -153,6 +172,11 @@ impl RungError {
             }
             Self::Unaligned { .. } => "allocate it in whole GPU pages of 64 KiB".to_owned(),
             Self::Memory(_) => "free memory, or ask for less".to_owned(),
+            Self::Mismatch(_) if sys.encrypts_memory() => {
+                "AMD's memory encryption is on, with which the CPU and devices see other bytes in BAR1 than the GPU: boot with \
+                 mem_encrypt=off on the kernel command line"
+                    .to_owned()
+            }
             Self::Mismatch(_) => {
                 "the device does not reach GPU memory this way: check that the path allows peer traffic (warpbell doctor: ACS, \
                  root ports), and use the host rung until then"

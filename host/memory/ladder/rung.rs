@@ -1,6 +1,7 @@
 //! The rungs by name, what was asked for, and what became of each.
 
 use super::reason::RungError;
+use super::syscalls::Syscalls;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -44,13 +45,14 @@ impl Rung {
     }
 
     /// How to get what it needs when that is not there.
-    pub(super) const fn how_to_get(self) -> &'static str {
+    pub(crate) const fn how_to_get(self) -> &'static str {
         match self {
             Self::Gdrdrv => "install GDRCopy's kernel module and load it: modprobe gdrdrv",
             Self::DmaBufMmap => "use the open kernel modules of the GPU driver (nvidia-open)",
             Self::Iommufd => "use a kernel with CONFIG_IOMMUFD (Linux 6.6 or newer) and load it: modprobe iommufd",
+            // Its device file is there for a controller that is bound to it.
             Self::Libnvm => {
-                "build BaM's libnvm module with CUDA support and load it, with the IOMMU off or in pass-through"
+                "build BaM's libnvm module with CUDA support, load it with the IOMMU off or in pass-through, and bind another controller to it"
             }
             Self::DmabufImport => "install uPCIe's dmabuf-import-dkms and load it: modprobe dmabuf_import",
             Self::IommuMapPa => "install uPCIe's iommu-map-pa-dkms and dmabuf-import-dkms and load both",
@@ -138,8 +140,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    pub(super) fn passed(rung: Rung, error: &RungError) -> Self {
-        Self { rung, outcome: Outcome::PassedOver, reason: error.to_string(), next: error.next(rung) }
+    pub(super) fn passed(rung: Rung, error: &RungError, sys: &dyn Syscalls) -> Self {
+        Self { rung, outcome: Outcome::PassedOver, reason: error.to_string(), next: error.next(rung, sys) }
     }
 
     pub(super) fn good(rung: Rung, outcome: Outcome, reason: impl Into<String>) -> Self {
@@ -161,6 +163,7 @@ impl fmt::Display for Attempt {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Linux;
     use super::*;
     use proptest::prelude::*;
 
@@ -179,7 +182,7 @@ mod tests {
     fn an_attempt_says_what_to_do() {
         let source = std::io::Error::from_raw_os_error(libc::ENOENT);
         let error = RungError::Open { file: "/dev/gdrdrv".into(), source };
-        let text = Attempt::passed(Rung::Gdrdrv, &error).to_string();
+        let text = Attempt::passed(Rung::Gdrdrv, &error, &Linux).to_string();
         assert!(text.starts_with("gdrdrv passed over: /dev/gdrdrv: No such file"), "{text}");
         assert!(text.ends_with("modprobe gdrdrv"), "{text}");
     }

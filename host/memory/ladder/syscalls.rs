@@ -1,5 +1,6 @@
 //! The system calls that the ladder makes, as a trait: the machine's own, and in tests modules that are not there.
 
+use crate::pci::Sysfs;
 use std::ffi::{CString, c_void};
 use std::fmt;
 use std::io;
@@ -31,6 +32,17 @@ pub trait Syscalls: Send + Sync + fmt::Debug {
 
     /// Closes a descriptor that [`open`](Self::open) gave. Errors of it help nobody.
     fn close(&self, fd: RawFd);
+
+    /// Returns the bytes of a page of the host, in which files are mapped: 4096, and 65536 on some arm64 kernels.
+    fn page_bytes(&self) -> u64 {
+        // SAFETY: a system call with a value.
+        u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    }
+
+    /// Returns true if the processor encrypts memory, and with it what the CPU reads through a mapping of GPU memory.
+    fn encrypts_memory(&self) -> bool {
+        false
+    }
 }
 
 /// The machine's own system calls.
@@ -71,6 +83,10 @@ impl Syscalls for Linux {
     fn close(&self, fd: RawFd) {
         // SAFETY: the caller owns the descriptor and gives it up.
         unsafe { libc::close(fd) };
+    }
+
+    fn encrypts_memory(&self) -> bool {
+        Sysfs::system().encrypts_memory()
     }
 }
 
@@ -141,10 +157,11 @@ pub(super) const fn request(direction: Direction, kind: u8, number: u8, bytes: u
     (direction as u32) << 30 | (bytes as u32) << 16 | (kind as u32) << 8 | number as u32
 }
 
+/// linux/errno.h, not meant for user space.
+pub(super) const ENOTSUPP: i32 = 524;
+
 /// An error of the system with its name: `ENOTSUPP` is 524, which drivers let through and libc has no text for.
 pub(super) fn words(error: &io::Error) -> String {
-    /// linux/errno.h, not meant for user space.
-    const ENOTSUPP: i32 = 524;
     match error.raw_os_error() {
         Some(ENOTSUPP) => "the driver does not support it (ENOTSUPP, 524)".to_owned(),
         _ => error.to_string(),

@@ -35,7 +35,12 @@ pub(super) struct Quirks {
     pub crto: u32,
     /// Event requests that may wait.
     pub event_requests: usize,
+    /// Its interrupts are MSI-X.
+    pub msix: bool,
 }
+
+/// Interrupt Mask Set and Clear (NVMe Base 2.1, figure 33: offsets Ch and 10h).
+const INTERRUPT_MASKS: std::ops::RangeInclusive<u32> = 0x0c..=0x10;
 
 /// CAP with TO 500 ms and room for any depth.
 pub(super) const CAP: u64 = 0xffff | 1 << 16 | 1 << 24 | 1 << 37;
@@ -57,6 +62,7 @@ impl Default for Quirks {
             pci_id: None,
             crto: 0,
             event_requests: 4,
+            msix: false,
         }
     }
 }
@@ -91,6 +97,10 @@ struct State {
     /// Every admin opcode that was executed.
     log: Vec<u8>,
     writes: u32,
+    /// Values written to the interrupt masks.
+    masked: Vec<(u32, u32)>,
+    /// Accesses to the interrupt masks while MSI-X is in use: what becomes of them is undefined.
+    undefined: u32,
 }
 
 #[derive(Debug)]
@@ -172,6 +182,11 @@ impl Fake {
 
     pub(super) fn register_writes(&self) -> u32 {
         self.state().writes
+    }
+
+    pub(super) fn interrupt_masks(&self) -> (Vec<(u32, u32)>, u32) {
+        let s = self.state();
+        (s.masked.clone(), s.undefined)
     }
 
     pub(super) fn admin_log(&self) -> Vec<u8> {
@@ -336,6 +351,9 @@ impl Port for Fake {
             return Ok(0);
         }
         let quirks = self.quirks.lock().unwrap();
+        if INTERRUPT_MASKS.contains(&offset) && quirks.msix {
+            s.undefined += 1;
+        }
         Ok(match offset {
             register::CRTO => quirks.crto,
             register::CAP => quirks.cap as u32,
@@ -360,6 +378,10 @@ impl Port for Fake {
         s.writes += 1;
         if s.gone || s.blank {
             return Ok(());
+        }
+        if INTERRUPT_MASKS.contains(&offset) {
+            s.undefined += u32::from(self.quirks.lock().unwrap().msix);
+            s.masked.push((offset, value));
         }
         match offset {
             register::CC => self.enable(&mut s, value),
@@ -392,6 +414,10 @@ impl Port for Fake {
 
     fn kind(&self) -> &'static str {
         "fake"
+    }
+
+    fn uses_msix(&self) -> bool {
+        self.quirks.lock().unwrap().msix
     }
 
     fn pci_id(&self) -> Option<PciId> {

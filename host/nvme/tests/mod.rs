@@ -72,6 +72,16 @@ fn registers_that_cannot_be_driven_are_refused_by_name() {
 }
 
 #[test]
+fn interrupts_are_masked_where_the_registers_for_that_are_defined() {
+    let (fake, controller) = ready(Quirks::default());
+    assert_eq!(fake.interrupt_masks(), (vec![(0x0c, u32::MAX)], 0));
+    drop(controller);
+    let (fake, controller) = ready(Quirks { msix: true, ..Quirks::default() });
+    assert_eq!(fake.interrupt_masks(), (vec![], 0), "accesses are undefined with MSI-X");
+    drop(controller);
+}
+
+#[test]
 fn a_controller_that_never_becomes_ready_is_given_up() {
     let (fake, e) = enable(Quirks { ready_after: None, ..Quirks::default() });
     let text = e.unwrap_err().to_string();

@@ -3,7 +3,7 @@
 use super::addresses::Addresses;
 use super::capability;
 use super::error::VfioError;
-use super::memlock::Locked;
+use super::memlock;
 use super::uapi::{call, iommufd as uapi, vfio};
 use crate::memory::{DmaAccess, IommuError, IommuKind, IommuMap};
 use crate::pci::{Bdf, Sysfs};
@@ -144,8 +144,6 @@ impl IommuMap for Ioas {
     unsafe fn map_host(&self, host: NonNull<u8>, bytes: u64, iova: u64, access: DmaAccess) -> Result<(), IommuError> {
         self.addresses.check(&self.device, bytes, host.as_ptr() as u64)?;
         self.addresses.check(&self.device, bytes, iova)?;
-        let locked = Locked::now(IommuKind::Iommufd);
-        locked.check(&self.device, bytes)?;
         let mut map = uapi::IoasMap {
             flags: Self::flags(access),
             ioas_id: self.id,
@@ -156,7 +154,7 @@ impl IommuMap for Ioas {
         };
         // The caller keeps the memory valid until it is unmapped.
         call(self.fd.as_fd(), &mut map).map_err(|e| {
-            let explained = locked.explain(&self.device, bytes, &e);
+            let explained = memlock::explain(IommuKind::Iommufd, &self.device, bytes, &e);
             explained.unwrap_or_else(|| self.refused("IOMMU_IOAS_MAP", iova, bytes, e))
         })?;
         Ok(())

@@ -348,6 +348,11 @@ impl VfioDevice {
         Ok(events)
     }
 
+    /// Returns true if MSI-X vectors are connected. VFIO enables MSI-X with the first of them.
+    pub(super) fn uses_msix(&self) -> bool {
+        *self.interrupts.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     /// Disconnects all MSI-X vectors.
     pub fn disable_interrupts(&self) -> Result<(), VfioError> {
         self.disconnect(&mut self.interrupts.lock().unwrap_or_else(|e| e.into_inner()))

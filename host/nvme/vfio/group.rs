@@ -3,7 +3,7 @@
 use super::addresses::Addresses;
 use super::capability;
 use super::error::VfioError;
-use super::memlock::Locked;
+use super::memlock;
 use super::uapi::{call, call_growing, call_number, vfio as uapi};
 use crate::memory::{DmaAccess, IommuError, IommuKind, IommuMap};
 use crate::pci::{Bdf, Sysfs};
@@ -177,8 +177,6 @@ impl IommuMap for Type1Map {
         let addresses = self.addresses()?;
         addresses.check(&self.device, bytes, host.as_ptr() as u64)?;
         addresses.check(&self.device, bytes, iova)?;
-        let locked = Locked::now(IommuKind::Type1);
-        locked.check(&self.device, bytes)?;
         let mut map = uapi::IommuMapDma { vaddr: host.as_ptr() as u64, iova, size: bytes, ..uapi::IommuMapDma::new() };
         if access.reads() {
             map.flags |= uapi::VFIO_DMA_MAP_FLAG_READ;
@@ -189,7 +187,7 @@ impl IommuMap for Type1Map {
         // The caller keeps the memory valid until it is unmapped.
         call(self.container.fd.as_fd(), &mut map).map(|_| ()).map_err(|source| match source.raw_os_error() {
             Some(libc::ENOSPC) => IommuError::NoEntry { device: self.device.clone(), limit: self.container.entries },
-            _ => locked.explain(&self.device, bytes, &source).unwrap_or_else(|| {
+            _ => memlock::explain(IommuKind::Type1, &self.device, bytes, &source).unwrap_or_else(|| {
                 let (device, call) = (self.device.clone(), "VFIO_IOMMU_MAP_DMA");
                 IommuError::Refused { device, call, iova, bytes, source }
             }),
@@ -239,5 +237,57 @@ impl IommuMap for Type1Map {
 
     fn name(&self) -> String {
         format!("vfio type1 (group {}) of {}", self.container.number, self.device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    /// A container whose kernel knows no requests.
+    fn map() -> Type1Map {
+        let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let addresses = Some(Addresses::new(std::slice::from_ref(&(0..1 << 39)), SMALLEST_PAGE));
+        let container = Container { number: 12, group: file(), fd: file(), addresses, entries: 0 };
+        Type1Map::new(Arc::new(container), "0000:65:00.0".parse().unwrap())
+    }
+
+    /// The kernel counts no device memory, and this process cannot tell which memory is the device's.
+    #[test]
+    fn memory_is_the_kernels_to_refuse() {
+        let mut limited = Command::new(std::env::current_exe().unwrap());
+        limited.args(["--exact", "nvme::vfio::group::tests::with_nothing_left_to_lock", "--ignored", "--nocapture"]);
+        let limit = || {
+            const CAP_IPC_LOCK: libc::c_ulong = 14;
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: two system calls with values and a structure that lives for the call. A process that may not drop the
+            // capability does not have it either.
+            unsafe {
+                libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);
+                if libc::setrlimit(libc::RLIMIT_MEMLOCK, &none) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: the closure makes two system calls and allocates nothing.
+        let output = unsafe { limited.pre_exec(limit) }.output().unwrap();
+        let said = [output.stderr, output.stdout].map(|b| String::from_utf8_lossy(&b).into_owned()).concat();
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    }
+
+    #[test]
+    #[ignore = "another test starts it as a process"]
+    fn with_nothing_left_to_lock() {
+        let map = map();
+        let mut page = vec![0u8; 2 * SMALLEST_PAGE as usize];
+        let at = page.as_mut_ptr().align_offset(SMALLEST_PAGE as usize);
+        let host = NonNull::new(page[at..].as_mut_ptr()).unwrap();
+        let iova = map.allocate_iova(SMALLEST_PAGE, 1).unwrap();
+        // SAFETY: the page lives, and nobody maps it.
+        let refused = unsafe { map.map_host(host, SMALLEST_PAGE, iova, DmaAccess::ReadWrite) }.unwrap_err();
+        assert_eq!(refused.errno(), Some(libc::ENOTTY), "{refused}");
     }
 }

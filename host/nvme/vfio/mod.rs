@@ -25,6 +25,7 @@ pub use event::EventFd;
 
 use super::{Attachment, DmaSpace};
 use crate::memory::IommuMap;
+use crate::memory::ladder::GDRDRV;
 use crate::pci::{Bdf, IommuGroup, Sysfs};
 use device::Claim;
 use dma::VfioDma;
@@ -39,7 +40,8 @@ use std::sync::Arc;
 /// Which of VFIO's interfaces to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VfioApi {
-    /// The device file where the kernel has one, the group otherwise.
+    /// The group where gdrdrv's device file can be opened, since only its type1 maps what gdrdrv maps; otherwise the device file
+    /// where the kernel has one. The other of the two where the first does not open.
     #[default]
     Auto,
     /// The group, with type1.
@@ -138,32 +140,52 @@ pub fn open(config: &VfioConfig) -> Result<Vfio, VfioError> {
         })?;
         return finish(VfioDevice::new(bdf, fd, container, claim)?, Arc::new(dma), VfioApi::Group);
     }
-    let by_file = match config.api {
-        VfioApi::Auto => cdev::is_there(sysfs, bdf),
-        VfioApi::Group => false,
-        VfioApi::Cdev => true,
+    let (first, second) = order(config.api, cdev::is_there(sysfs, bdf), gdrdrv_opens(sysfs));
+    let through = |api| match api {
+        VfioApi::Cdev => cdev::open(sysfs, bdf).map(|(fd, space)| -> Opened { (fd, space.clone(), space) }),
+        _ => by_group(sysfs, bdf, group.number),
     };
-    let (fd, map, keep): (_, Arc<dyn IommuMap>, Arc<dyn Any + Send + Sync>) = if by_file {
-        match cdev::open(sysfs, bdf) {
-            Ok((fd, space)) => (fd, space.clone(), space),
-            // A user who was given the group and not the device file.
-            Err(VfioError::Rights { .. }) if config.api == VfioApi::Auto => by_group(sysfs, bdf, group.number)?,
-            Err(e) => return Err(e),
+    let (api, (fd, map, keep)) = match (through(first), second) {
+        (Err(e), Some(second)) if is_closed(&e) => {
+            tracing::warn!(device, error = %e, "VFIO by {first} does not open; trying by {second}");
+            // Where both are closed the group's files are the ones to ask for: more is mapped through them.
+            let group_first = |other| if first == VfioApi::Group && is_closed(&other) { e } else { other };
+            let opened = through(second).map_err(group_first)?;
+            (second, opened)
         }
-    } else {
-        by_group(sysfs, bdf, group.number)?
-    };
-    let api = match map.kind() {
-        crate::memory::IommuKind::Iommufd => VfioApi::Cdev,
-        crate::memory::IommuKind::Type1 => VfioApi::Group,
+        (opened, _) => (first, opened?),
     };
     let dma = VfioDma::new(map, device);
     finish(VfioDevice::new(bdf, fd, keep, claim)?, Arc::new(dma), api)
 }
 
-type ByGroup = (std::os::fd::OwnedFd, Arc<dyn IommuMap>, Arc<dyn Any + Send + Sync>);
+/// The descriptor of a device, its address space, and what keeps both open.
+type Opened = (std::os::fd::OwnedFd, Arc<dyn IommuMap>, Arc<dyn Any + Send + Sync>);
 
-fn by_group(sysfs: &Sysfs, bdf: Bdf, number: u32) -> Result<ByGroup, VfioError> {
+/// Which interface is tried first, and which one if that is closed to this process.
+fn order(asked: VfioApi, has_file: bool, gdrdrv: bool) -> (VfioApi, Option<VfioApi>) {
+    match (asked, has_file, gdrdrv) {
+        (VfioApi::Auto, false, _) => (VfioApi::Group, None),
+        // gdrdrv's mapping is the first rung of the ladder, and type1 alone takes it: iommufd pins pages, and a GPU's BAR has none.
+        // iommufd's own rung is no loss, as it takes dma-bufs of vfio-pci devices only. Which engine will use the controller
+        // is not known yet, and host memory is mapped as well through either.
+        (VfioApi::Auto, true, true) => (VfioApi::Group, Some(VfioApi::Cdev)),
+        (VfioApi::Auto, true, false) => (VfioApi::Cdev, Some(VfioApi::Group)),
+        (asked, ..) => (asked, None),
+    }
+}
+
+/// Returns true if this process may use gdrdrv, which is there only where a GPU's driver is.
+fn gdrdrv_opens(sysfs: &Sysfs) -> bool {
+    std::fs::OpenOptions::new().read(true).write(true).open(sysfs.path(GDRDRV)).is_ok()
+}
+
+/// Returns true if an interface is not given to this process, or not there; another one may be.
+fn is_closed(e: &VfioError) -> bool {
+    matches!(e, VfioError::Rights { .. } | VfioError::NoNode { .. } | VfioError::NoInterface { .. })
+}
+
+fn by_group(sysfs: &Sysfs, bdf: Bdf, number: u32) -> Result<Opened, VfioError> {
     let container = Container::open(sysfs, &bdf.to_string(), number, false)?;
     let fd = container.device(bdf)?;
     Ok((fd, Arc::new(Type1Map::new(container.clone(), bdf)), container))
@@ -173,4 +195,63 @@ fn finish(device: VfioDevice, dma: Arc<dyn DmaSpace>, api: VfioApi) -> Result<Vf
     let device = Arc::new(device);
     let port = Arc::new(VfioPort::new(device.clone())?);
     Ok(Vfio { device, attachment: Attachment { port, dma }, api })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pci::recorded::{Device, Recorded};
+
+    const FILES: [&str; 2] = ["/dev/iommu", "/dev/vfio/devices/vfio3"];
+    const GROUP: [&str; 2] = ["/dev/vfio/vfio", "/dev/vfio/12"];
+
+    /// A controller that is bound to vfio-pci, on a kernel with both interfaces; of the device nodes those that are given.
+    fn machine(bdf: &str, nodes: &[&str]) -> Recorded {
+        let tree = Recorded::new();
+        let controller = Device { class: 0x01_08_02, driver: Some("vfio-pci"), group: Some(12), ..Device::default() };
+        tree.pci(&format!("pci0000:00/{bdf}"), &controller);
+        tree.folder(&format!("/sys/bus/pci/devices/{bdf}/vfio-dev/vfio3"));
+        for node in nodes {
+            tree.node(node, 0o666);
+        }
+        tree
+    }
+
+    /// The first request of an interface: recorded nodes are plain files, which refuse it.
+    fn tried(tree: &Recorded, bdf: &str, api: VfioApi) -> String {
+        let config = VfioConfig { api, sysfs: Sysfs::at(tree.root()), ..VfioConfig::new(bdf.parse().unwrap()) };
+        match open(&config).unwrap_err() {
+            VfioError::Call { call, .. } => call.to_owned(),
+            other => other.to_string(),
+        }
+    }
+
+    #[test]
+    fn beside_gdrdrv_auto_takes_the_group() {
+        const BDF: &str = "0000:00:1e.0";
+        let (by_group, by_file) = ("VFIO_GET_API_VERSION", "VFIO_DEVICE_BIND_IOMMUFD");
+        let both = [FILES, GROUP].concat();
+        let without = machine(BDF, &both);
+        assert_eq!(tried(&without, BDF, VfioApi::Auto), by_file);
+        // A module whose file cannot be opened for reading and writing maps nothing.
+        without.folder("/dev/gdrdrv");
+        assert_eq!(tried(&without, BDF, VfioApi::Auto), by_file);
+        let with = machine(BDF, &both);
+        with.node("/dev/gdrdrv", 0o666);
+        assert_eq!(tried(&with, BDF, VfioApi::Auto), by_group);
+        assert_eq!(tried(&with, BDF, VfioApi::Cdev), by_file);
+        assert_eq!(tried(&with, BDF, VfioApi::Group), by_group);
+    }
+
+    #[test]
+    fn beside_gdrdrv_a_group_that_does_not_open_leaves_the_device_file() {
+        const BDF: &str = "0000:00:1f.0";
+        let tree = machine(BDF, &FILES);
+        tree.node("/dev/gdrdrv", 0o666);
+        assert_eq!(tried(&tree, BDF, VfioApi::Auto), "VFIO_DEVICE_BIND_IOMMUFD");
+        // With neither, it is the group that is asked for: the better one here.
+        let tree = machine(BDF, &["/dev/iommu", "/dev/gdrdrv"]);
+        let told = tried(&tree, BDF, VfioApi::Auto);
+        assert!(told.contains("/dev/vfio/vfio: no such file"), "{told}");
+    }
 }

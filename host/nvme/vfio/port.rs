@@ -122,6 +122,10 @@ impl Port for VfioPort {
         self.device.id().ok()
     }
 
+    fn uses_msix(&self) -> bool {
+        self.device.uses_msix()
+    }
+
     fn bdf(&self) -> Option<Bdf> {
         Some(self.device.bdf())
     }

@@ -52,6 +52,10 @@ pub struct Faults {
     pub version: Option<u32>,
     /// The device does not answer, and may still write.
     pub hangs: bool,
+    /// The processor encrypts memory.
+    pub encrypts_memory: bool,
+    /// The host's page, if it is not the usual one.
+    pub host_page: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -181,6 +185,14 @@ impl DmaBufExport for Machine {
 }
 
 impl Syscalls for Machine {
+    fn page_bytes(&self) -> u64 {
+        self.state().faults.host_page.unwrap_or(PAGE)
+    }
+
+    fn encrypts_memory(&self) -> bool {
+        self.state().faults.encrypts_memory
+    }
+
     fn open(&self, path: &Path) -> io::Result<RawFd> {
         let mut s = self.state();
         let Some(&module) = self.0.modules.iter().find(|m| Path::new(m) == path) else {
@@ -296,7 +308,9 @@ impl Syscalls for Machine {
         if let Some(code) = self.state().faults.map {
             return Err(error(code));
         }
-        let pinned = self.state().pins.get(&(offset >> 12)).copied();
+        // The module takes the number of the page at the offset for a handle.
+        let handle = offset / self.page_bytes();
+        let pinned = self.state().pins.get(&handle).copied();
         let (address, length) = match pinned {
             Some(pin) => pin,
             None => self.buffer(fd)?,

@@ -3,7 +3,7 @@
 mod fake;
 
 use super::*;
-use crate::memory::IommuKind;
+use crate::memory::{IommuError, IommuKind};
 use fake::{Device, Faults, Machine, gpu_memory};
 use std::collections::HashMap;
 
@@ -66,6 +66,47 @@ fn each_rung_maps_reads_back_and_gives_back() {
         let attempts = ladder.attempts();
         assert_eq!((attempts.len(), attempts[0].outcome), (1, Outcome::Taken));
     }
+}
+
+#[test]
+fn gdrdrvs_handles_are_pages_of_the_host_whatever_their_size() {
+    for host_page in [4096, 16_384, 65_536] {
+        let machine = Machine::new(&[GDRDRV], Faults { host_page: Some(host_page), ..Faults::default() });
+        let (ladder, device) = ladder(&machine, Some(IommuKind::Type1), RungChoice::Only(Rung::Gdrdrv));
+        assert_eq!(ladder.choose(&gpu_memory(TRIAL_BYTES), &device).unwrap(), Rung::Gdrdrv, "pages of {host_page}");
+    }
+}
+
+/// The numbers that the modules' published headers come to, worked out by hand: direction, size, type and number. The made-up modules
+/// use the same constants as the ladder, so that a wrong one would be right to them.
+#[test]
+fn requests_and_structures_are_those_of_the_headers() {
+    use std::mem::offset_of;
+    // GDRCopy, gdrdrv.h: type DAh.
+    assert_eq!(
+        (gdrdrv::PIN_BUFFER, gdrdrv::UNPIN_BUFFER, gdrdrv::GET_VERSION),
+        (0xc028_da01, 0xc008_da02, 0xc008_daff)
+    );
+    assert_eq!((offset_of!(gdrdrv::PinBuffer, size), offset_of!(gdrdrv::PinBuffer, handle)), (8, 32));
+    // BaM, ioctl.h: type 80h.
+    assert_eq!((libnvm::MAP_DEVICE_MEMORY, libnvm::UNMAP_MEMORY), (0x4018_8002, 0x4008_8003));
+    assert_eq!((offset_of!(libnvm::MapMemory, n_pages), offset_of!(libnvm::MapMemory, ioaddrs)), (8, 16));
+    // uPCIe, dmabuf_import.h and iommu_map_pa.h: type 'u', 75h.
+    assert_eq!(
+        (dmabuf_import::ATTACH, dmabuf_import::DETACH, dmabuf_import::GET_MAP),
+        (0xc008_7547, 0x4004_7548, 0xc008_7549)
+    );
+    assert_eq!((iommu_map_pa::MAP_PA, iommu_map_pa::UNMAP_PA), (0xc040_7503, 0x4008_7502));
+    let at = [
+        offset_of!(iommu_map_pa::MapPa, dmabuf_fd),
+        offset_of!(iommu_map_pa::MapPa, page_size),
+        offset_of!(iommu_map_pa::MapPa, nphys),
+        offset_of!(iommu_map_pa::MapPa, prot),
+        offset_of!(iommu_map_pa::MapPa, iova_base),
+        offset_of!(iommu_map_pa::MapPa, user_phys_ptr),
+        offset_of!(iommu_map_pa::MapPa, map_handle),
+    ];
+    assert_eq!(at, [16, 20, 24, 28, 40, 48, 56]);
 }
 
 #[test]
@@ -147,6 +188,41 @@ fn a_refusal_names_the_request() {
 }
 
 #[test]
+fn a_dma_buf_that_the_driver_attaches_to_nobody_names_the_topology_check() {
+    const OVERRIDE: &str = "NVreg_GrdmaPciTopoCheckOverride=1";
+    let import = |request| {
+        let request = HashMap::from([(request, ENOTSUPP)]);
+        refusal(Rung::DmabufImport, &[IMPORT], None, Faults { request, ..Faults::default() })
+    };
+    for (reason, next) in [
+        import(dmabuf_import::ATTACH),
+        import(dmabuf_import::GET_MAP),
+        refusal(Rung::Iommufd, &[], Some(IommuKind::Iommufd), Faults { iommu: Some(ENOTSUPP), ..Faults::default() }),
+    ] {
+        assert!(reason.contains("524") && next.contains(OVERRIDE), "{reason}; {next}");
+    }
+    // Mapping a dma-buf into the CPU attaches no device: no topology is checked.
+    let faults = Faults { map: Some(ENOTSUPP), ..Faults::default() };
+    let (_, next) = refusal(Rung::DmaBufMmap, &[], Some(IommuKind::Type1), faults);
+    assert!(!next.contains(OVERRIDE), "{next}");
+}
+
+#[test]
+fn a_read_back_that_fails_names_memory_encryption_where_it_is_on() {
+    const ENCRYPTION: &str = "mem_encrypt=off";
+    let failing = || [Faults { wrong_view: true, ..Faults::default() }, Faults { astray: 4096, ..Faults::default() }];
+    for faults in failing() {
+        let (_, next) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+        assert!(!next.contains(ENCRYPTION), "{next}");
+    }
+    for faults in failing() {
+        let faults = Faults { encrypts_memory: true, ..faults };
+        let (reason, next) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+        assert!(reason.starts_with("read back:") && next.contains(ENCRYPTION), "{reason}; {next}");
+    }
+}
+
+#[test]
 fn another_version_of_gdrdrv_is_not_spoken_to() {
     let faults = Faults { version: Some(0x3_0001), ..Faults::default() };
     let (reason, _) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
@@ -160,6 +236,17 @@ fn an_iommu_that_refuses_is_passed_over() {
         let (reason, next) = refusal(rung, modules, kind, faults);
         assert!(reason.contains("not supported") && next.contains("another rung"), "{rung}: {reason}; {next}");
     }
+}
+
+#[test]
+fn the_limit_on_locked_memory_is_the_remedy_where_it_was_reached() {
+    let locked = |allowed| IommuError::MemoryLock { device: "0000:65:00.0".into(), needed: 2, used: 0, allowed };
+    let next = RungError::Iommu(locked(1)).next(Rung::Gdrdrv, &Linux);
+    assert!(next.contains("ulimit -l"), "{next}");
+    // Otherwise the kernel lacks memory for its tables.
+    let faults = Faults { iommu: Some(libc::ENOMEM), ..Faults::default() };
+    let (_, next) = refusal(Rung::Gdrdrv, &[GDRDRV], Some(IommuKind::Type1), faults);
+    assert!(next.starts_with("map less memory"), "{next}");
 }
 
 #[test]
