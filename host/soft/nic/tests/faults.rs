@@ -4,7 +4,7 @@ use super::*;
 use std::time::Instant;
 
 /// Short times, so that what is lost comes again soon.
-const QUICK: &str = "sockets,resend=20ms,heartbeat=20ms,silence=200ms";
+const QUICK: &str = "sockets,resend=20ms,heartbeat=20ms,silence=2s";
 
 #[test]
 fn requests_fail_with_the_syndrome_that_the_plan_names() {
