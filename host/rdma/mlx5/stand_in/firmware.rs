@@ -83,9 +83,9 @@ impl Log {
 
     /// `bytes` of registered memory from an offset on.
     fn memory(&self, id: u64, offset: u64, bytes: u64) -> Result<u64, Status> {
-        let (address, len) = self.umems.get(&id).copied().ok_or(Status::BadResource)?;
-        let end = offset.checked_add(bytes).ok_or(Status::BadParameter)?;
-        if end <= len { Ok(address + offset) } else { Err(Status::BadParameter) }
+        let (address, len) = self.umems.get(&id).copied().ok_or(Status::Resource)?;
+        let end = offset.checked_add(bytes).ok_or(Status::Parameter)?;
+        if end <= len { Ok(address + offset) } else { Err(Status::Parameter) }
     }
 }
 
@@ -115,15 +115,15 @@ fn refuse(output: &mut [u8], status: Status, syndrome: u32) -> io::Error {
 /// The command, if it is one and its lengths are those of the interface.
 fn parse(input: &[u8], output: &[u8]) -> Result<&'static Command, Status> {
     if input.len() < 2 {
-        return Err(Status::BadInputLength);
+        return Err(Status::InputLength);
     }
     let opcode = interface::OPCODE.of(input) as u16;
-    let command = interface::COMMANDS.iter().find(|c| c.opcode == opcode).ok_or(Status::BadOpcode)?;
+    let command = interface::COMMANDS.iter().find(|c| c.opcode == opcode).ok_or(Status::Opcode)?;
     if input.len() != command.input {
-        return Err(Status::BadInputLength);
+        return Err(Status::InputLength);
     }
     if output.len() != command.output {
-        return Err(Status::BadOutputLength);
+        return Err(Status::OutputLength);
     }
     Ok(command)
 }
@@ -172,11 +172,11 @@ impl Firmware {
         log.memory(field(cq::RECORD_MEMORY), field(cq::RECORD_OFFSET), interface::RECORD)?;
         let in_memory = field(cq::IN_MEMORY) == 1 && field(cq::RECORD_IN_MEMORY) == 1;
         if field(cq::EVENT_QUEUE) != u64::from(EVENT_QUEUE) || !self.pool().knows(field(cq::PAGE)) {
-            return Err(Status::BadResource);
+            return Err(Status::Resource);
         }
         // Nobody tells the queue how far it was read.
         if !in_memory || field(cq::OVERRUN_IGNORED) == 0 {
-            return Err(Status::BadParameter);
+            return Err(Status::Parameter);
         }
         let number = log.next;
         let used = [cq::MEMORY, cq::RECORD_MEMORY].map(|b| format!("umem {}", field(b)));
@@ -191,18 +191,18 @@ impl Firmware {
             let log = self.log();
             let field = |b: interface::Bits| b.of(input);
             if log.no_format == Some(field(qp::TIMESTAMPS)) {
-                return Err(Status::BadParameter);
+                return Err(Status::Parameter);
             }
             let log_blocks = field(qp::LOG_SEND);
             let ring = log.memory(field(qp::MEMORY), field(qp::OFFSET), interface::BLOCK << log_blocks)?;
             let record = log.memory(field(qp::RECORD_MEMORY), field(qp::RECORD_OFFSET), interface::RECORD)?;
-            let completions = log.cqs.get(&field(qp::SEND_COMPLETIONS)).copied().ok_or(Status::BadResource)?;
+            let completions = log.cqs.get(&field(qp::SEND_COMPLETIONS)).copied().ok_or(Status::Resource)?;
             let known = log.cqs.contains_key(&field(qp::RECEIVE_COMPLETIONS)) && self.pool().knows(field(qp::PAGE));
             if !known || field(qp::DOMAIN) != u64::from(DOMAIN) {
-                return Err(Status::BadResource);
+                return Err(Status::Resource);
             }
             if field(qp::IN_MEMORY) == 0 || field(qp::RECORD_IN_MEMORY) == 0 {
-                return Err(Status::BadParameter);
+                return Err(Status::Parameter);
             }
             Rings { ring, log_blocks, completions, record, page: field(qp::PAGE) as u32 }
         };
@@ -226,10 +226,10 @@ impl Firmware {
             "RTR2RTS_QP" => (&[2], 3),
             "2ERR_QP" => (&[0, 1, 2, 3, 4, 5, 6], 6),
             "2RST_QP" => (&[0, 1, 2, 3, 4, 5, 6], 0),
-            _ => return Err(Status::BadOpcode),
+            _ => return Err(Status::Opcode),
         };
         if !self.log().states.get(&number).is_some_and(|s| from.contains(s)) {
-            return Err(Status::BadQpState);
+            return Err(Status::QpState);
         }
         // 7 is for ever, and no receive will come.
         if to == 3 && qp::RNR_RETRY.of(input) == 7 {
@@ -238,7 +238,7 @@ impl Firmware {
         if let (Some(wire), 2) = (&self.0.wire, to) {
             let [high, low] = qp::REMOTE_GID.map(|b| b.of(input));
             let gid = u128::from(high) << 64 | u128::from(low);
-            wire.connect(number, gid, qp::REMOTE.of(input) as u32).map_err(|_| Status::BadParameter)?;
+            wire.connect(number, gid, qp::REMOTE.of(input) as u32).map_err(|_| Status::Parameter)?;
         }
         self.log().states.insert(number, to);
         Ok(())
@@ -259,7 +259,7 @@ impl Devx for Firmware {
         let mut log = self.log();
         log.commands.pop();
         let asked = log.call(format!("capabilities {group}"));
-        asked.map_err(|_| refuse(output, Status::BadParameter, 0x1a_2b3c))?;
+        asked.map_err(|_| refuse(output, Status::Parameter, 0x1a_2b3c))?;
         let (operations, order) =
             (if log.no_atomics { 0b0011 } else { 0b1111 }, if log.swapped_atomics { 0 } else { 1 });
         output.fill(0);
@@ -286,7 +286,7 @@ impl Devx for Firmware {
             other => panic!("{other} makes nothing"),
         };
         let asked = self.log().call(kind.to_owned());
-        asked.map_err(|_| refuse(output, Status::BadParameter, 0x1a_2b3c))?;
+        asked.map_err(|_| refuse(output, Status::Parameter, 0x1a_2b3c))?;
         let made = if kind == "cq" { self.make_cq(input) } else { self.make_qp(input) };
         let number = made.map_err(|status| refuse(output, status, 0x1a_2b3c))?;
         output.fill(0);
@@ -359,7 +359,7 @@ impl DevxObject for Thing {
         let command = self.firmware.accept(input, output)?;
         assert_eq!(interface::QPN.of(input), u64::from(self.number), "{}", command.name);
         let asked = self.firmware.log().call(command.name.to_owned());
-        asked.map_err(|_| refuse(output, Status::BadParameter, 0x1a_2b3c))?;
+        asked.map_err(|_| refuse(output, Status::Parameter, 0x1a_2b3c))?;
         let done = self.firmware.transit(command, self.number, input);
         done.map_err(|status| refuse(output, status, 0x1a_2b3c))?;
         output.fill(0);

@@ -31,16 +31,16 @@ pub const COMMANDS: [Command; 11] = [
     command("QUERY_QP", 0x50b, 16, 272),
 ];
 
-/// Why a command is refused: the first byte of an answer.
+/// What was bad about a command that is refused: the first byte of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    BadOpcode = 0x02,
-    BadParameter = 0x03,
-    BadResource = 0x05,
-    BadQpState = 0x10,
-    BadInputLength = 0x50,
-    BadOutputLength = 0x51,
+    Opcode = 0x02,
+    Parameter = 0x03,
+    Resource = 0x05,
+    QpState = 0x10,
+    InputLength = 0x50,
+    OutputLength = 0x51,
 }
 
 /// A field: its first bit from the start of the structure, and how many bits.

@@ -170,7 +170,7 @@ impl Wire {
             }
             (*last, heard) = (bell, true);
             let named = u32::from_be_bytes(bell.to_ne_bytes()[4..].try_into().expect("four bytes")) >> 8;
-            if !served.get(&named).is_some_and(|s| s.rings.page == *page) {
+            if served.get(&named).is_none_or(|s| s.rings.page != *page) {
                 violations.push(format!("a doorbell of page {page:#x} names queue pair {named:#x}"));
             }
             // One may have rung for another behind the one that is seen: a register has room for one doorbell here.
