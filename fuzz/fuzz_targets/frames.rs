@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(frame.encode(), input);
     }
     let Some((&rung, entries)) = input.split_first() else { return };
-    let plan = QueuePlan { space: Space::cpu(), log_blocks: 3, collapsed: rung & 0x80 != 0 };
+    let plan = QueuePlan { space: Space::cpu(), log_blocks: 3, collapsed: rung & 0x80 != 0, data: Place::Host };
     let memory = Arc::new(QueueMemory::new(plan, Place::Host).expect("memory"));
     let mut ring = ServedRing::new(memory.clone(), NUMBER).expect("host memory");
     memory.ring().write(0, &entries[..entries.len().min(512)]).expect("in bounds");

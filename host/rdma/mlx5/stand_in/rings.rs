@@ -84,14 +84,18 @@ impl Wire {
         let wire = Arc::new(Self { nic, gid, state: Mutex::default(), stop: AtomicBool::new(false) });
         let (weak, name) = (Arc::downgrade(&wire), "stand-in".to_owned());
         let look = move || {
+            let mut idle = 0;
             while let Some(wire) = weak.upgrade() {
                 if wire.stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let heard = wire.listen();
+                idle = if wire.listen() { 0 } else { idle + 1 };
                 drop(wire);
-                if !heard {
-                    std::thread::yield_now();
+                // Others want the processor too.
+                match idle {
+                    0 => {}
+                    1..100 => std::thread::yield_now(),
+                    _ => std::thread::sleep(Duration::from_micros(50)),
                 }
             }
         };
