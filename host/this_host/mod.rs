@@ -1,4 +1,4 @@
-//! Which host this is: its name, its addresses, its free memory, and what tells whether two processes are on one.
+//! Which host this is: its name, its addresses, its free memory, how much of it a process may have, and what tells whether two processes are on one.
 
 mod interfaces;
 mod memory;
@@ -7,6 +7,18 @@ pub(crate) use interfaces::{InterfaceAddress, interface_addresses};
 pub(crate) use memory::free_memory;
 
 use std::os::unix::fs::MetadataExt;
+
+/// How many descriptors this process may have at a time (the soft limit of RLIMIT_NOFILE).
+pub(crate) fn descriptor_limit() -> usize {
+    /// What a process has that was not told otherwise.
+    const USUAL: usize = 1024;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure lives for the call.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        _ => USUAL,
+    }
+}
 
 /// One boot of one machine, and one network namespace there: as far as Unix sockets reach.
 #[derive(Clone, Debug, PartialEq, Eq)]

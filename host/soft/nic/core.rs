@@ -6,6 +6,7 @@ use super::memory::{Memory, lock};
 use super::pair::PairShared;
 use socket2::Socket;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -22,8 +23,8 @@ pub(super) enum Mail {
     Reset { number: u32, reply: Sender<Result<(), String>> },
     /// It is gone.
     Close { number: u32 },
-    /// Somebody has connected.
-    Incoming(Socket),
+    /// Somebody has connected, from there.
+    Incoming(Socket, Option<IpAddr>),
 }
 
 /// Messages for one thread.

@@ -47,6 +47,7 @@ mod memory;
 mod pair;
 mod requester;
 mod service;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod wire;

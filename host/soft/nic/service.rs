@@ -5,10 +5,14 @@ use super::frame::{Answer, Frame};
 use super::link::{Link, Waiter, prepare, watch};
 use super::memory::lock;
 use super::requester::{Requester, Route};
+use super::strangers::{self, GREETING_LIMIT, Limit, Stranger};
 use super::wire::{Cut, Wire};
+use crate::this_host;
 use crate::wire::mlx5::Syndrome;
 use socket2::Socket;
 use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,8 +33,10 @@ const SPIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: u32 = 16;
 /// Exactness of naps; the default of 50 us would double them.
 const TIMER_SLACK_NS: libc::c_ulong = 1_000;
-/// Strangers that have not greeted yet.
-const MOST_STRANGERS: usize = 64;
+/// Connections that are accepted in one round.
+const ACCEPTED: usize = 64;
+/// How long none is accepted when the system has no room for one.
+const NO_ROOM: Duration = Duration::from_millis(100);
 /// Frames of one connection before the next gets its turn.
 const FRAMES: usize = 64;
 /// How long answers may take to get out when the adapter ends.
@@ -41,6 +47,15 @@ const MOST_BACKLOG: usize = 4 << 20;
 /// A connection that another adapter has made.
 struct Incoming {
     wire: Wire,
+    address: Option<IpAddr>,
+}
+
+impl Incoming {
+    /// As one who has not proved anything yet; `None` for a member.
+    fn as_stranger(&self) -> Option<Stranger> {
+        let Self { wire, address } = self;
+        (!wire.is_open()).then(|| Stranger { address: *address, since: wire.started(), silent: wire.is_silent() })
+    }
 }
 
 pub(super) struct Service {
@@ -48,6 +63,8 @@ pub(super) struct Service {
     index: usize,
     listeners: Vec<Socket>,
     next_thread: usize,
+    no_room_until: Option<Instant>,
+    strangers: Limit,
     pairs: Vec<Requester>,
     links: HashMap<u128, Link>,
     incoming: Vec<Incoming>,
@@ -65,11 +82,14 @@ impl Service {
         let processors = crate::processors::to_spin_on();
         // Kernels on CPU threads need the processors more than an idle poll does.
         let may_spin = processors >= 4 && core.config.threads.saturating_mul(core.config.sharers) < processors / 2;
+        let strangers = Limit::new(this_host::descriptor_limit(), core.config.threads);
         Self {
             core,
             index,
             listeners,
             next_thread: 0,
+            no_room_until: None,
+            strangers,
             pairs: Vec::new(),
             links: HashMap::new(),
             incoming: Vec::new(),
@@ -100,7 +120,7 @@ impl Service {
             }
             // A queue pair that works in this process needs no sockets; those that do are looked at in every round.
             if !self.links.is_empty() || !self.incoming.is_empty() || done == 0 || round.is_multiple_of(LOOK_EVERY) {
-                done += self.accept() + self.pump_links(now) + self.pump_incoming(now);
+                done += self.accept(now) + self.pump_links(now) + self.pump_incoming(now);
             }
             match done {
                 0 => self.rest(now),
@@ -173,7 +193,7 @@ impl Service {
                     self.pairs.retain(|p| p.shared.number != number);
                     self.forget_links();
                 }
-                Mail::Incoming(socket) => self.welcome(socket),
+                Mail::Incoming(socket, address) => self.welcome(socket, address),
             }
         }
         count
@@ -185,10 +205,23 @@ impl Service {
         self.links.retain(|nic, link| !link.waiters.is_empty() || pairs.iter().any(|p| p.link() == Some(*nic)));
     }
 
-    fn accept(&mut self) -> usize {
+    fn accept(&mut self, now: Instant) -> usize {
         let mut count = 0;
+        if self.no_room_until.is_some_and(|until| until <= now) {
+            self.no_room_until = None;
+        }
         for listener in &self.listeners {
-            while let Ok((socket, address)) = listener.accept() {
+            while self.no_room_until.is_none() && count < ACCEPTED {
+                let (socket, address) = match listener.accept() {
+                    Ok(accepted) => accepted,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                    Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                    Err(e) => {
+                        tracing::warn!("a connection cannot be accepted: {e}");
+                        self.no_room_until = Some(now + NO_ROOM);
+                        break;
+                    }
+                };
                 count += 1;
                 let ready = socket
                     .set_nonblocking(true)
@@ -197,21 +230,33 @@ impl Service {
                     tracing::debug!("a connection that did not last: {e}");
                     continue;
                 }
+                if address.is_unix() && !strangers::is_own_user(&socket) {
+                    tracing::warn!("a process of another user has connected: it is turned away");
+                    continue;
+                }
                 self.next_thread = (self.next_thread + 1) % self.core.config.threads;
-                self.core.post(self.next_thread, Mail::Incoming(socket));
+                self.core.post(self.next_thread, Mail::Incoming(socket, strangers::address_of(&address)));
             }
         }
         count
     }
 
-    fn welcome(&mut self, socket: Socket) {
-        let strangers = self.incoming.iter().filter(|i| !i.wire.is_open()).count();
-        if strangers >= MOST_STRANGERS {
-            tracing::warn!("{strangers} connections that have not said who they are: another one is turned away");
-            return;
+    fn welcome(&mut self, socket: Socket, address: Option<IpAddr>) {
+        let (at, all): (Vec<usize>, Vec<Stranger>) =
+            self.incoming.iter().enumerate().filter_map(|(i, known)| Some((i, known.as_stranger()?))).unzip();
+        if let Some(goes) = self.strangers.who_goes(&all, address) {
+            let from = all[goes].address.map_or("this host".to_owned(), |a| a.to_string());
+            tracing::debug!(
+                strangers = all.len(),
+                "a connection from {from} that has not said who it is goes for another"
+            );
+            self.incoming.swap_remove(at[goes]);
         }
-        let wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key);
-        self.incoming.push(Incoming { wire });
+        let mut wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key);
+        // A member has greeted already.
+        if wire.pump().is_ok() {
+            self.incoming.push(Incoming { wire, address });
+        }
     }
 
     fn pump_links(&mut self, now: Instant) -> usize {
@@ -262,12 +307,14 @@ impl Service {
         let mut done = 0;
         incoming.retain_mut(|i| {
             let known = i.wire.is_open();
-            let limit = if known { 2 * t.silence } else { t.connect };
             let result = serve_peer(core, &mut i.wire, scratch);
             if let Ok(n) = &result {
                 done += n;
             }
-            let quiet = now.duration_since(i.wire.heard()) > limit;
+            let quiet = match known {
+                true => now.duration_since(i.wire.heard()) > 2 * t.silence,
+                false => now.duration_since(i.wire.started()) > t.connect.min(GREETING_LIMIT),
+            };
             match result {
                 Ok(_) if !quiet => true,
                 Ok(_) => false,

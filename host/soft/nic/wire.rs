@@ -87,6 +87,8 @@ pub(super) struct Wire {
     spoke: Instant,
     arrived: u64,
     written: u64,
+    /// Nothing has come yet.
+    silent: bool,
 }
 
 impl Wire {
@@ -107,6 +109,7 @@ impl Wire {
             spoke: now,
             arrived: 0,
             written: 0,
+            silent: true,
         }
     }
 
@@ -125,6 +128,10 @@ impl Wire {
     }
     pub(super) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
+    }
+    /// Whether the other side has not said anything yet.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent
     }
     /// Whether the socket is to be watched for room too.
     pub(super) fn wants_out(&self) -> bool {
@@ -233,6 +240,7 @@ impl Wire {
                 Err(e) => return Err(e.into()),
             }
         }
+        self.silent &= !moved;
         Ok(moved)
     }
 

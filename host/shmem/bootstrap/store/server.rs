@@ -5,6 +5,7 @@ use super::wire::{Inbox, MAX_BYTES, MAX_JOIN, Message, PROTOCOL, sealed};
 use crate::engine::abi::MAX_PES;
 use crate::handshake::{self, Fault, Greeting, Refusal, Responder, Seals};
 use crate::shmem::bootstrap::{BootstrapError, Secret};
+use crate::this_host::descriptor_limit;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -17,8 +18,11 @@ use std::time::{Duration, Instant};
 
 /// How long a connection has to show who it is.
 const STRANGER: Duration = Duration::from_secs(10);
-/// Connections whose rank is not known, at a time; beyond it the oldest goes.
-const MAX_STRANGERS: usize = 2 * MAX_PES;
+/// Connections whose rank is not known, at a time; beyond it the oldest goes. Half of the descriptors are left to ranks and to the rest of
+/// the process.
+fn max_strangers(descriptors: usize) -> usize {
+    (2 * MAX_PES).min(descriptors / 2).max(1)
+}
 /// How long not to accept when the system has no room for a connection.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// What is read at a time.
@@ -229,7 +233,7 @@ impl Store {
                 continue;
             }
             let strangers = || self.connections.iter().filter(|(_, c)| c.is_stranger());
-            if strangers().count() >= MAX_STRANGERS
+            if strangers().count() >= max_strangers(descriptor_limit())
                 && let Some(oldest) = strangers().next().map(|(id, _)| *id)
             {
                 self.connections.remove(&oldest);

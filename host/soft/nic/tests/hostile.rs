@@ -10,8 +10,10 @@ use crate::soft::nic::wire::{Cut, Wire};
 use crate::soft::nic::{Answer, Command, Frame};
 use proptest::prelude::*;
 use socket2::{Domain, SockAddr, Socket, Type};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 fn tcp(side: &Side) -> TcpStream {
@@ -65,6 +67,67 @@ fn strangers_learn_nothing_and_do_no_harm() {
     let mut p = a.poster();
     p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
     assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
+}
+
+/// Connects again and again and says nothing, with so many connections at a time, until it is told to stop. How many it made.
+fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &AtomicBool) -> usize {
+    let (mut held, mut made) = (VecDeque::new(), 0);
+    while !over.load(Ordering::Relaxed) {
+        // The adapter's backlog may be full for a moment.
+        if let Ok(stream) = TcpStream::connect_timeout(&at, Duration::from_secs(1)) {
+            held.push_back(stream);
+            made += 1;
+        }
+        if held.len() > at_a_time {
+            held.pop_front();
+        }
+    }
+    made
+}
+
+#[test]
+fn a_silent_crowd_keeps_nobody_out() {
+    let (mut a, mut b) = (Side::new("sockets,tcp,fault=cut@nth:3"), Side::new("sockets,tcp"));
+    let at = PairAddress::read(&b.pair.address()).unwrap().at.tcp[0];
+    // Silent from the beginning: more than are kept, of one address, which is the members' too.
+    let at_a_time = 2000.min(crate::this_host::descriptor_limit() / 4);
+    let before: Vec<TcpStream> = (0..at_a_time.min(200)).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let crowd = s.spawn(|| silent_crowd(at, at_a_time, &over));
+        let work = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            join(&mut a, &mut b);
+            let mut p = a.poster();
+            // The third is cut off, and comes again over another connection.
+            for i in 0..6 {
+                p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
+                assert_eq!(syndrome(&p.wait()), 0, "{:?}", a.pair.failure());
+                assert_eq!(a.word(0), i);
+            }
+        }));
+        over.store(true, Ordering::Relaxed);
+        assert!(crowd.join().unwrap() > 0);
+        work.unwrap_or_else(|e| std::panic::resume_unwind(e));
+    });
+    drop(before);
+    assert_eq!(b.word(0), 6);
+}
+
+#[test]
+fn strangers_have_two_seconds() {
+    let b = Side::new("sockets,tcp");
+    let (mut quiet, mut slow) = (tcp(&b), tcp(&b));
+    // It has begun, and does not go on.
+    let nic = PairAddress::read(&b.pair.address()).unwrap().at.nic;
+    let hello = Greeting::new(&PROTOCOL, Step::Hello, [1; 32], Parties { from: 5, to: nic }).encode(&PROTOCOL);
+    slow.write_all(&hello).unwrap();
+    let (mut challenge, mut end) = (vec![0; GREETING], [0; 1]);
+    slow.read_exact(&mut challenge).unwrap();
+    // Far less than what a connection may take to be made.
+    for stream in [&mut quiet, &mut slow] {
+        stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        assert!(!matches!(stream.read(&mut end), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock), "kept");
+    }
 }
 
 /// A peer that knows the key, on a connection of its own.
