@@ -1,6 +1,6 @@
-//! The device library under stress: each program of `tests/device` at warp width 4 under ThreadSanitizer; and, where the long tests are
-//! asked for, at each width, plain and under ThreadSanitizer, and for longer. One file, so that programs are compiled and run side by side, as many as there
-//! are test threads.
+//! The device library under stress: queues, send queues, calls and searches at warp width 4 under ThreadSanitizer; and, where the long tests
+//! are asked for, every program of `tests/device` at each width, plain and under ThreadSanitizer, and for longer. One file, so that programs are
+//! compiled and run side by side, as many as there are test threads.
 
 #[macro_use]
 #[path = "device/harness.rs"]
@@ -37,7 +37,6 @@ mod send_queue {
 /// The page cache and the array. Arguments: how long the program goes on (lanes are threads: 32 of them are slow on two cores).
 mod cache {
     stress_tests! { "cache_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
         ; long:
         at_width_1: plain(1) ["8"],
         at_width_4: plain(4) ["6"],
@@ -67,7 +66,6 @@ mod calls {
 /// Collectives of teams. Arguments: by loads and stores, over adapters, or some members one way and some the other; and how long.
 mod collectives {
     stress_tests! { "collective_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["both 1"],
         ; long:
         at_width_1: plain(1) ["stores 4", "network 4", "both 4"],
         at_width_4: plain(4) ["stores 2", "network 2", "both 2"],
@@ -94,7 +92,6 @@ mod graph {
 /// Searches dealt out to several PEs. Arguments: vertices.
 mod partitioned {
     stress_tests! { "partition_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["60"],
         ; long:
         at_width_1: plain(1) ["2400"],
         at_width_4: plain(4) ["600"],

@@ -59,7 +59,7 @@ fn compile(source: &Path, width: u32, sanitizer: Sanitizer, out: &Path) -> Outpu
 /// list of arguments. Tests behind `long:` take minutes together; they run when they are asked for.
 #[allow(unused_macros, reason = "each test program has a copy of this file")]
 macro_rules! stress_tests {
-    ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)+
+    ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)*
      $(; long: $($long:ident: $long_how:ident($long_width:literal) [$($long_arguments:literal),+],)+)?) => {
         $(
             #[test]
@@ -67,7 +67,7 @@ macro_rules! stress_tests {
                 let runs = [$($arguments.split_whitespace().collect()),+];
                 crate::harness::$how($source, $width, &runs);
             }
-        )+
+        )*
         $($(
             #[test]
             #[ignore = "takes minutes with the others like it: .ci/run stress"]

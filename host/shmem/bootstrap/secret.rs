@@ -13,8 +13,6 @@ use std::sync::Arc;
 const SHORTEST: usize = 16;
 /// Most bytes.
 const LONGEST: usize = 4096;
-/// Permission bits of others than a file's owner and group: read, write.
-const OTHERS: u32 = 0o006;
 
 /// A shared secret. It prints as nothing but its name.
 #[derive(Clone)]
@@ -49,7 +47,7 @@ impl Secret {
         }
     }
 
-    /// Reads a file that others cannot read or write.
+    /// Reads a file that nobody else can change, and that nobody but this user's group can read.
     fn read(path: &Path) -> Result<Self, BootstrapError> {
         let failed = |reason: String| BootstrapError::SecretFile { path: path.to_owned(), reason };
         let io = |e: std::io::Error| failed(e.to_string());
@@ -58,10 +56,7 @@ impl Secret {
         if !about.is_file() {
             return Err(failed("it is not a file".to_owned()));
         }
-        if about.mode() & OTHERS != 0 {
-            let mode = about.mode() & 0o777;
-            return Err(failed(format!("every user can read or change it (mode {mode:03o}): chmod 600 it")));
-        }
+        check_rights(about.uid(), about.gid(), about.mode() & 0o777, &Process::this()).map_err(failed)?;
         let mut bytes = Vec::new();
         file.take(LONGEST as u64 + 2).read_to_end(&mut bytes).map_err(io)?;
         Self::new(bytes.trim_ascii()).map_err(failed)
@@ -76,6 +71,46 @@ impl Secret {
         let mac = keyed(&self.0).chain_update(b"warpbell key for ").chain_update(purpose.as_bytes());
         mac.finalize().into_bytes().into()
     }
+}
+
+/// Who a process runs as.
+struct Process {
+    user: u32,
+    groups: Vec<u32>,
+}
+
+impl Process {
+    fn this() -> Self {
+        // SAFETY: these ask for numbers; the first call of `getgroups` only counts.
+        let (user, group, count) =
+            unsafe { (libc::geteuid(), libc::getegid(), libc::getgroups(0, std::ptr::null_mut())) };
+        let mut groups = vec![0; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: room for as many groups as were counted; if there are more now, it writes none and says so.
+        let count = unsafe { libc::getgroups(groups.len() as libc::c_int, groups.as_mut_ptr()) };
+        groups.truncate(usize::try_from(count).unwrap_or(0));
+        groups.push(group);
+        Self { user, groups }
+    }
+}
+
+/// Whether a file of this owner, group and mode can be a secret of the process.
+fn check_rights(owner: u32, group: u32, mode: u32, process: &Process) -> Result<(), String> {
+    if owner != 0 && owner != process.user {
+        return Err(format!(
+            "user {owner} owns it, who can change it; this process runs as user {}: chown it",
+            process.user
+        ));
+    }
+    if mode & 0o006 != 0 {
+        return Err(format!("every user can read or change it (mode {mode:03o}): chmod 600 it"));
+    }
+    if mode & 0o020 != 0 {
+        return Err(format!("its group {group} can change it (mode {mode:03o}): chmod 600 it"));
+    }
+    if mode & 0o040 != 0 && !process.groups.contains(&group) {
+        return Err(format!("group {group} can read it (mode {mode:03o}), which is none of this user's: chmod 600 it"));
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Secret {
@@ -96,6 +131,28 @@ mod tests {
 
     fn find(pairs: &[(&str, &str)]) -> Result<Option<Secret>, BootstrapError> {
         Secret::find(&pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_or_change_is_refused() {
+        let process = Process { user: 1000, groups: vec![1000, 44] };
+        let check = |owner, group, mode| check_rights(owner, group, mode, &process);
+        for (owner, group, mode) in
+            [(1000, 1000, 0o600), (1000, 44, 0o640), (0, 44, 0o640), (0, 0, 0o600), (1000, 7, 0o400)]
+        {
+            assert_eq!(check(owner, group, mode), Ok(()), "{owner} {group} {mode:o}");
+        }
+        for (owner, group, mode, why) in [
+            (1001, 1000, 0o600, "user 1001 owns it"),
+            (1001, 44, 0o040, "this process runs as user 1000"),
+            (1000, 44, 0o660, "its group 44 can change it (mode 660)"),
+            (1000, 7, 0o640, "group 7 can read it (mode 640)"),
+            (1000, 1000, 0o644, "every user"),
+        ] {
+            let told = check(owner, group, mode).unwrap_err();
+            assert!(told.contains(why), "{told}");
+        }
+        assert!(!Process::this().groups.is_empty());
     }
 
     #[test]
