@@ -171,8 +171,8 @@ impl Context {
         Current::push(self.driver, self.raw)
     }
 
-    /// How many kernels of this process are sure to run on the GPU at the same time if they fit there, so that they may wait for each
-    /// other: one for each hardware queue but that of copies. `CUDA_DEVICE_MAX_CONNECTIONS` sets the number of queues (1 to 32; 8 unless
+    /// Returns the number of kernels of this process that are sure to run on the GPU at the same time if they fit there, so that they may
+    /// wait for each other: one for each hardware queue but that of copies. `CUDA_DEVICE_MAX_CONNECTIONS` sets the number of queues (1 to 32; 8 unless
     /// set) for contexts that are opened after it.
     pub fn kernels_side_by_side(&self) -> usize {
         (self.connections - 1).max(1)

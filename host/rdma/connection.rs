@@ -6,7 +6,7 @@ use std::fmt;
 
 /// The longest message: two to the power of it.
 pub const LOG_LONGEST_MESSAGE: u8 = 30;
-/// How long a sender waits for a receiver that is not ready: 20.48 ms (InfiniBand Architecture 1.7, vol. 1, 9.7.5.2.8).
+/// Time that a sender waits for a receiver that is not ready: 20.48 ms (InfiniBand Architecture 1.7, vol. 1, 9.7.5.2.8).
 pub const RNR_TIMER: u8 = 22;
 /// Retransmissions before a peer counts as gone: the most that the field holds.
 pub const RETRIES: u8 = 7;

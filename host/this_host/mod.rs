@@ -1,4 +1,4 @@
-//! Which host this is: its name, its addresses, its free memory, how much of it a process may have, and what tells whether two processes are on one.
+//! Which host this is: its name, its addresses, its free memory, its page size, the limits of this process, and what tells whether two processes are on one.
 
 mod interfaces;
 mod memory;
@@ -8,9 +8,15 @@ pub(crate) use memory::free_memory;
 
 use std::os::unix::fs::MetadataExt;
 
-/// How many descriptors this process may have at a time (the soft limit of RLIMIT_NOFILE).
+/// Returns the bytes of a page of host memory: 4096, and 65536 on some arm64 kernels.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: asks for a number.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Returns the number of descriptors that this process may have open (the soft limit of RLIMIT_NOFILE).
 pub(crate) fn descriptor_limit() -> usize {
-    /// What a process has that was not told otherwise.
+    /// The kernel's default.
     const USUAL: usize = 1024;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure lives for the call.

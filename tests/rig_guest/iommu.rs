@@ -111,7 +111,7 @@ fn an_ordinary_user_may_and_too_small_a_memlock_is_named() {
     assert!(text(&passed.stdout).contains("read: IOPS="));
 }
 
-/// What the user has, and what the test is called that it runs as that user.
+/// Files of an ordinary user, and the test that runs as that user.
 const LIMIT_KIB: u64 = 8192;
 const MAY_LOCK_LITTLE: &str = "WARPBELL_RIG_MAY_LOCK_LITTLE";
 

@@ -103,7 +103,7 @@ impl ProbeError {
 }
 
 impl RungError {
-    /// What to do about it, on a machine with these system calls.
+    /// Returns the remedy, on a machine with these system calls.
     pub fn next(&self, rung: Rung, sys: &dyn Syscalls) -> String {
         let errno = |e: &io::Error| e.raw_os_error().unwrap_or(0);
         let attaching = match self {

@@ -35,8 +35,7 @@ pub trait Syscalls: Send + Sync + fmt::Debug {
 
     /// Returns the bytes of a page of the host, in which files are mapped: 4096, and 65536 on some arm64 kernels.
     fn page_bytes(&self) -> u64 {
-        // SAFETY: a system call with a value.
-        u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+        crate::this_host::page_bytes() as u64
     }
 
     /// Returns true if the processor encrypts memory, and with it what the CPU reads through a mapping of GPU memory.

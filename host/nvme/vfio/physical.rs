@@ -52,8 +52,7 @@ impl PhysicalDma {
     pub(super) fn new(device: String) -> Result<Self, DmaError> {
         let refused = |reason: String| DmaError::Unreachable { device: device.clone(), reason };
         let pagemap = File::open("/proc/self/pagemap").map_err(|e| refused(format!("/proc/self/pagemap: {e}")))?;
-        // SAFETY: plain call.
-        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let page = crate::this_host::page_bytes();
         Ok(Self { device, pagemap, page })
     }
 

@@ -178,8 +178,8 @@ impl Shared {
             return Err(RdmaError::Queue { blocks, reason });
         }
         let known = self.queues().clone();
-        let mut why = None;
         let far = plan.data != Place::Device;
+        let mut why = (far && self.choice.queues == QueueChoice::Auto).then(|| "as the data is".to_owned());
         if far && self.choice.queues == QueueChoice::Gpu {
             let reason = "what it sends or fetches is in host memory, which a completion in GPU memory can overtake; leave out \
                           WARPBELL_RDMA_QUEUES=gpu, or use a heap in GPU memory (WARPBELL_HEAP=device)";

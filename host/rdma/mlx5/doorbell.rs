@@ -5,6 +5,7 @@ use crate::memory::{MemoryError, Place, Region, Space};
 use crate::mmio;
 use crate::rdma::proxy::{Served, Service};
 use crate::rdma::{DoorbellChoice, RdmaError, Transport};
+use crate::this_host::page_bytes;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
@@ -70,11 +71,6 @@ impl RegisterMapper for Space {
     }
 }
 
-fn page_bytes() -> usize {
-    // SAFETY: asks for a number.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-}
-
 /// Keeps the page while it is mapped.
 struct Keep(#[expect(dead_code, reason = "held, not used")] Arc<dyn Uar>);
 
@@ -101,7 +97,7 @@ pub(super) struct Doorbells {
 #[derive(Debug, Default)]
 struct Taken {
     all: Vec<Arc<Doorbell>>,
-    /// How many queue pairs have one.
+    /// Number of queue pairs that have one.
     users: usize,
     /// Pages that kernels see, by their address in this process.
     pages: HashMap<usize, Weak<Region>>,

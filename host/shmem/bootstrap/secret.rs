@@ -73,7 +73,7 @@ impl Secret {
     }
 }
 
-/// Who a process runs as.
+/// The user and groups that a process runs as.
 struct Process {
     user: u32,
     groups: Vec<u32>,
@@ -93,7 +93,7 @@ impl Process {
     }
 }
 
-/// Whether a file of this owner, group and mode can be a secret of the process.
+/// Checks that a file of this owner, group and mode can be a secret of the process.
 fn check_rights(owner: u32, group: u32, mode: u32, process: &Process) -> Result<(), String> {
     if owner != 0 && owner != process.user {
         return Err(format!(

@@ -35,7 +35,7 @@ const LOOK_EVERY: u32 = 16;
 const TIMER_SLACK_NS: libc::c_ulong = 1_000;
 /// Connections that are accepted in one round.
 const ACCEPTED: usize = 64;
-/// How long none is accepted when the system has no room for one.
+/// Pause before the next connection is accepted, when the system has no room for one.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// Frames of one connection before the next gets its turn.
 const FRAMES: usize = 64;
@@ -244,11 +244,11 @@ impl Service {
     fn welcome(&mut self, socket: Socket, address: Option<IpAddr>) {
         let (at, all): (Vec<usize>, Vec<Stranger>) =
             self.incoming.iter().enumerate().filter_map(|(i, known)| Some((i, known.as_stranger()?))).unzip();
-        if let Some(goes) = self.strangers.who_goes(&all, address) {
+        if let Some(goes) = self.strangers.to_evict(&all, address) {
             let from = all[goes].address.map_or("this host".to_owned(), |a| a.to_string());
             tracing::debug!(
                 strangers = all.len(),
-                "a connection from {from} that has not said who it is goes for another"
+                "a connection from {from} that has not proved itself is evicted for another"
             );
             self.incoming.swap_remove(at[goes]);
         }
@@ -357,7 +357,9 @@ impl Service {
         let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         self.fds.clear();
         self.fds.extend(self.core.mail.get(self.index).map(|m| readable(m.fd())));
-        self.fds.extend(self.listeners.iter().map(|l| readable(l.as_raw_fd())));
+        // Who waits to be accepted would wake this thread at once.
+        let listeners = if self.no_room_until.is_none() { &self.listeners[..] } else { &[] };
+        self.fds.extend(listeners.iter().map(|l| readable(l.as_raw_fd())));
         self.fds.extend(self.links.values().filter_map(|l| l.wire.as_ref()).map(watch));
         self.fds.extend(self.incoming.iter().map(|i| watch(&i.wire)));
         let time = libc::timespec { tv_sec: nap.as_secs() as libc::time_t, tv_nsec: nap.subsec_nanos().into() };

@@ -1,4 +1,4 @@
-//! Connections whose other end has not shown that it belongs to the world: how many are kept, and which one goes for another.
+//! Connections whose other end has not shown that it belongs to the world: the limit on them, and the choice of one to evict.
 //!
 //! Anybody can connect to an address that hosts reach. Strangers cost a descriptor and a little memory until they prove themselves or
 //! their time is over, so there are few of them; and a new one is never turned away for those that were there before, or whoever came
@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// How long a stranger has for its greeting.
+/// Time limit for a greeting.
 pub(super) const GREETING_LIMIT: Duration = Duration::from_secs(2);
 /// Strangers of one thread, and those of them that come from one address.
 const MOST: usize = 64;
 const MOST_OF_ONE_ADDRESS: usize = MOST / 2;
-/// Descriptors that are left to others, for each one of a stranger.
+/// Strangers get one descriptor of so many.
 const SHARE: usize = 8;
 
 /// One of them.
@@ -27,7 +27,7 @@ pub(super) struct Stranger {
     pub(super) silent: bool,
 }
 
-/// How many there may be at a time.
+/// The most there may be at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     all: usize,
@@ -41,8 +41,8 @@ impl Limit {
         Self { all, of_one_address: all.min(MOST_OF_ONE_ADDRESS) }
     }
 
-    /// Which of them goes before another one from `address` comes.
-    pub(super) fn who_goes(self, all: &[Stranger], address: Option<IpAddr>) -> Option<usize> {
+    /// Returns the index of the stranger to evict before another one from `address` is kept; `None` if there is room.
+    pub(super) fn to_evict(self, all: &[Stranger], address: Option<IpAddr>) -> Option<usize> {
         let from_there = |s: &Stranger| address.is_some() && s.address == address;
         let crowd: Vec<usize> = if all.iter().filter(|s| from_there(s)).count() >= self.of_one_address {
             (0..all.len()).filter(|i| from_there(&all[*i])).collect()
@@ -55,12 +55,12 @@ impl Limit {
     }
 }
 
-/// Where a connection comes from.
+/// Returns the address that a connection comes from; `None` for a Unix socket.
 pub(super) fn address_of(address: &SockAddr) -> Option<IpAddr> {
     address.as_socket().map(|a| a.ip().to_canonical())
 }
 
-/// Whether the process at the other end of a Unix socket runs as this one's user, or as root.
+/// Returns true if the process at the other end of a Unix socket runs as this one's user, or as root.
 pub(super) fn is_own_user(socket: &Socket) -> bool {
     let mut peer = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
@@ -87,15 +87,15 @@ mod tests {
         let (now, from) = (Instant::now(), |a: u8| Some(IpAddr::from([10, 0, 0, a])));
         let limit = Limit { all: 4, of_one_address: 2 };
         let mut all = vec![stranger(now, 1, 9, false), stranger(now, 2, 5, true), stranger(now, 3, 7, true)];
-        assert_eq!(limit.who_goes(&all, from(4)), None);
+        assert_eq!(limit.to_evict(&all, from(4)), None);
         all.push(stranger(now, 2, 1, true));
-        assert_eq!(limit.who_goes(&all, from(4)), Some(2), "the oldest of all that are silent");
-        assert_eq!(limit.who_goes(&all, from(2)), Some(1), "its own address has too many");
-        assert_eq!(limit.who_goes(&all, None), Some(2));
+        assert_eq!(limit.to_evict(&all, from(4)), Some(2), "the oldest of all that are silent");
+        assert_eq!(limit.to_evict(&all, from(2)), Some(1), "its own address has too many");
+        assert_eq!(limit.to_evict(&all, None), Some(2));
         for s in &mut all {
             s.silent = false;
         }
-        assert_eq!(limit.who_goes(&all, from(4)), Some(0));
+        assert_eq!(limit.to_evict(&all, from(4)), Some(0));
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Wire {
     pub(super) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
     }
-    /// Whether the other side has not said anything yet.
+    /// Returns true if the other side has not said anything yet.
     pub(super) fn is_silent(&self) -> bool {
         self.silent
     }

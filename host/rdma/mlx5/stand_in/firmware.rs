@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub const EVENT_QUEUE: u32 = 0x105;
 pub const DOMAIN: u32 = 0x42;
 
-/// What the firmware did, and what it is to refuse.
+/// Record of what the firmware did, and of what it is to refuse.
 #[derive(Debug, Default)]
 pub struct Log {
     pub calls: Vec<String>,
     pub commands: Vec<Vec<u8>>,
-    /// What is alive: `qp 1`.
+    /// Objects that are alive: `qp 1`.
     pub alive: Vec<String>,
-    /// What must not be: things given back while others still used them, bad commands, entries that break a promise.
+    /// Broken rules: things given back while others still used them, bad commands, entries that break a promise.
     pub violations: Vec<String>,
     next: u32,
     /// The call with this number fails.
@@ -40,7 +40,7 @@ pub struct Log {
     umems: HashMap<u64, (u64, u64)>,
     cqs: HashMap<u64, Completions>,
     states: HashMap<u32, u8>,
-    /// What the queues that are alive were made of.
+    /// Objects that each queue that is alive was made of.
     uses: HashMap<String, Vec<String>>,
 }
 

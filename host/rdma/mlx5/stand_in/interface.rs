@@ -31,7 +31,7 @@ pub const COMMANDS: [Command; 11] = [
     command("QUERY_QP", 0x50b, 16, 272),
 ];
 
-/// What was bad about a command that is refused: the first byte of an answer.
+/// The reason of a refusal: the first byte of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {

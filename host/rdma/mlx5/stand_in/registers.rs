@@ -32,7 +32,7 @@ pub(super) struct Register {
     pub(super) at: NonNull<u8>,
 }
 
-/// What the driver has of one device.
+/// Registers that the driver has of one device.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     // Boxes: registers are addresses in them. They stay until the device is closed.

@@ -1,4 +1,4 @@
-//! What rings say, carried out by a software NIC: worlds run on commands, registers and rings alone.
+//! A software NIC that carries out what rings say: worlds run on commands, registers and rings alone.
 //!
 //! A thread looks at the registers, as the device would hear them. It checks what kernels promise with [`WB_SEND_NEAR`](abi::SEND_NEAR) before
 //! anything is carried out: that every byte that an entry reads, or that lands by it, is in the memory of the GPU that posts.
@@ -54,7 +54,7 @@ struct State {
     served: HashMap<u32, Served>,
     /// Registers, and the doorbell that was last heard at each.
     registers: Vec<(u32, u64, u64)>,
-    /// What kernels were told of queue pairs: `wb_send_queue` flags.
+    /// `wb_send_queue` flags that kernels were given, by queue pair.
     flags: HashMap<u32, u32>,
     /// Registered memory: address, bytes, where.
     memory: Vec<(u64, u64, Place)>,
@@ -185,7 +185,7 @@ impl Wire {
         heard
     }
 
-    /// What was done that must not be.
+    /// Returns the broken promises so far.
     pub(in crate::rdma) fn violations(&self) -> Vec<String> {
         self.state().violations.clone()
     }

@@ -31,8 +31,7 @@ impl MemoryStore {
         // Random blocks over many gigabytes miss the TLB far less with huge pages. Refusal costs only speed.
         // SAFETY: the range is the mapping just made.
         unsafe { libc::madvise(p, length, libc::MADV_HUGEPAGE) };
-        // SAFETY: no pointers are involved.
-        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let page = crate::this_host::page_bytes();
         Ok(Self { base, bytes: length, page })
     }
 
