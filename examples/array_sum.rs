@@ -31,7 +31,8 @@ fn main() -> Result<(), support::Failure> {
     let cache = Cache::on(&volume).bytes(1 << 20).build()?;
     let array: Array<u32> = cache.open("numbers")?;
     let sum = engine.allocate(Place::Device, 8)?;
-    let run = engine.launch("array_sum", engine.grid(256, 1), args!(array.lend(), &sum))?;
+    // SAFETY: the kernel's own arguments; what they name is passed by reference, which keeps it.
+    let run = unsafe { engine.launch("array_sum", engine.grid(256, 1), args!(&array, &sum)) }?;
     run.finish_within(Duration::from_secs(30))?;
 
     let found: u64 = sum.get(0)?;

@@ -36,7 +36,8 @@ fn main() -> Result<(), support::Failure> {
     let threads = grid.blocks as usize * grid.threads as usize;
     let tiles = volume.allocate_data(threads * IN_FLIGHT * volume.block_bytes())?;
     let sum = engine.allocate(Place::Device, 8)?;
-    let run = engine.launch("async_read", grid, args!(volume.lend(), &tiles, &sum, blocks))?;
+    // SAFETY: the kernel's own arguments; what they name is passed by reference, which keeps it.
+    let run = unsafe { engine.launch("async_read", grid, args!(&volume, &tiles, &sum, blocks)) }?;
     run.finish_within(Duration::from_secs(30))?;
 
     let found: u64 = sum.get(0)?;

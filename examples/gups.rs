@@ -50,7 +50,8 @@ fn run(world: &World, log2: u32) -> Result<(), Failure> {
     let squares = engine.allocate(Place::Device, 64 * 8)?;
     squares.set_slice(0, &squares_of_x())?;
     let grid = engine.grid(256, 4);
-    engine.launch("gups_fill", grid, args!(&table, entries, me * entries))?.finish()?;
+    // SAFETY: the kernel's own arguments; what they name is passed by reference, which keeps it.
+    unsafe { engine.launch("gups_fill", grid, args!(&table, entries, me * entries)) }?.finish()?;
     world.barrier_host()?;
 
     let job = Job { world, engine, table: &table, squares: &squares, log2, updates };
@@ -97,7 +98,8 @@ impl Job<'_> {
     fn update(&self) -> Result<f64, Failure> {
         let first = self.world.my_pe() as u64 * self.updates;
         let args = args!(self.world, self.table, self.squares, self.log2, first, self.updates);
-        let report = self.engine.launch("gups", self.engine.grid(256, 4), args)?.finish()?;
+        // SAFETY: the kernel's own arguments; what they name is passed by reference, which keeps it.
+        let report = unsafe { self.engine.launch("gups", self.engine.grid(256, 4), args) }?.finish()?;
         self.world.barrier_host()?;
         Ok(report.elapsed.as_secs_f64())
     }

@@ -35,7 +35,8 @@ fn main() -> Result<(), support::Failure> {
     // Memory that the devices reach: where data lands directly, they write to it.
     let buffer = volume.allocate_data(threads * volume.block_bytes())?;
     let sums = engine.allocate(Place::Device, blocks as usize * 8)?;
-    let run = engine.launch("raw_read", grid, args!(volume.lend(), &buffer, &sums, blocks))?;
+    // SAFETY: the kernel's own arguments; what they name is passed by reference, which keeps it.
+    let run = unsafe { engine.launch("raw_read", grid, args!(&volume, &buffer, &sums, blocks)) }?;
     run.finish_within(Duration::from_secs(30))?;
 
     let found = sums.get_slice::<u64>(0, blocks as usize)?;

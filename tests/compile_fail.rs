@@ -1,5 +1,5 @@
-//! What is lent to a running kernel cannot be closed, dropped or changed: the compiler refuses it. Each program of `tests/compile_fail`
-//! is compiled against the library of this very build, and has to be refused with what the file beside it says.
+//! The compiler refuses a launch by name outside `unsafe`, and a reset of queues that a launch has a share of. Each program of
+//! `tests/compile_fail` is compiled against the library of this very build, and has to be refused with what the file beside it says.
 
 #[path = "common/tree.rs"]
 mod tree;
@@ -67,7 +67,7 @@ fn refusal(source: &Path, library: &Path, out: &Path) -> String {
 }
 
 #[test]
-fn lent_things_stay_until_the_run_is_over() {
+fn wrong_programs_are_refused() {
     let folder = Path::new("tests/compile_fail");
     let listed = std::fs::read_dir(root().join(folder)).expect("a folder of the package");
     let mut sources: Vec<PathBuf> = listed.map(|e| folder.join(e.expect("a file of it").file_name())).collect();

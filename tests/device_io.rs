@@ -9,8 +9,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use std::time::Duration;
-use warpbell::args;
-use warpbell::engine::Engine;
+use warpbell::engine::{Engine, Run};
 use warpbell::memory::{Place, Space};
 use warpbell::nvme::{Controller, HostQueue, HostQueueOptions, Landing, Namespace, QueueOptions, Ready};
 use warpbell::storage::{Drive, LandingChoice, Volume};
@@ -187,7 +186,6 @@ fn tickets_wrap() {
 
 /// Kernels ring, wait and move data themselves; the host reads what they wrote, and they what it wrote.
 fn kernels_move(volume: &Volume, each: u32, seed: u64) {
-    let engine = volume.engine();
     let block = volume.block_bytes();
     let blocks = (MIB / block) as u64;
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -195,18 +193,14 @@ fn kernels_move(volume: &Volume, each: u32, seed: u64) {
     let (from, to) = (rng.random_range(0..blocks), 2 * blocks + rng.random_range(0..blocks));
     volume.write_blocks(from, &data).unwrap();
     let buffer = volume.allocate_data(MIB).unwrap();
-    let run = |kernel: &str, first: u64| {
-        let args = args!(volume.lend(), first, blocks, each, &buffer);
-        let run = engine.launch(kernel, engine.grid(128, 1), args).unwrap();
-        run.finish_within(BOUND).unwrap_or_else(|e| panic!("{volume}, {each} blocks at a time: {e}"));
-    };
-    run("wb_read_blocks", from);
+    let end = |run: Run| run.finish_within(BOUND).unwrap_or_else(|e| panic!("{volume}, {each} blocks at a time: {e}"));
+    end(volume.start_read(from, blocks, each, &buffer).unwrap());
     let mut moved = vec![0; MIB];
     buffer.read(0, &mut moved).unwrap();
     assert!(moved == data, "{volume}: what kernels read is not what the host wrote");
     moved.iter_mut().for_each(|b| *b = !*b);
     buffer.write(0, &moved).unwrap();
-    run("wb_write_blocks", to);
+    end(volume.start_write(to, blocks, each, &buffer).unwrap());
     volume.flush().unwrap();
     let mut back = vec![0; MIB];
     volume.read_blocks(to, &mut back).unwrap();

@@ -103,14 +103,17 @@ fn turns(world: &World) -> Result<(), Box<dyn std::error::Error>> {
         let last = enough.load(Ordering::Relaxed);
         let sent: Vec<u64> = (0..WORDS).map(|i| word(me, turn, i, last)).collect();
         values.set_slice(0, &sent)?;
-        engine.launch("wb_shmem_ring", grid, args!(world, &to, &values, WORDS as u64, &flag, turn))?.finish()?;
+        // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+        unsafe { engine.launch("wb_shmem_ring", grid, args!(world, &to, &values, WORDS as u64, &flag, turn)) }?
+            .finish()?;
         let came = to.read(0, WORDS)?;
         let said_last = came[0] != 0;
         if let Some(i) = (0..WORDS).find(|&i| came[i] != word(1 - me, turn, i, said_last)) {
             return Err(format!("turn {turn}: word {i} is {:#x}", came[i]).into());
         }
         // Only then may the other side write again.
-        engine.launch("wb_shmem_barrier", grid, args!(world))?.finish()?;
+        // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+        unsafe { engine.launch("wb_shmem_barrier", grid, args!(world)) }?.finish()?;
         say(&format!("turn {turn}"));
         if last || said_last {
             break;

@@ -7,8 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::{NamedTempFile, TempDir};
-use warpbell::args;
-use warpbell::engine::Engine;
+use warpbell::engine::{Engine, Run};
 use warpbell::memory::{DmaError, Place, Space};
 use warpbell::nvme::qtest::{self, QtestConfig, QtestError, QtestNamespace};
 use warpbell::nvme::{
@@ -384,18 +383,15 @@ fn kernels_drive_it_through_forwarded_doorbells() {
             Volume::on(&engine, [drive]).queues(queues).depth(depth).landing(landing).transfer(most).build().unwrap();
         let bytes = if each == 1 { 300 * 512 } else { MIB };
         let buffer = volume.allocate_data(bytes).unwrap();
-        let run = |kernel: &str, first: u64| {
-            let args = args!(volume.lend(), first, (bytes / 512) as u64, each as u32, &buffer);
-            let run = engine.launch(kernel, engine.grid(128, 1), args).unwrap();
-            run.finish_within(Duration::from_secs(120)).unwrap_or_else(|e| panic!("{what}: {e}"));
-        };
-        run("wb_read_blocks", 5);
+        let (blocks, each) = ((bytes / 512) as u64, each as u32);
+        let end = |run: Run| run.finish_within(Duration::from_secs(120)).unwrap_or_else(|e| panic!("{what}: {e}"));
+        end(volume.start_read(5, blocks, each, &buffer).unwrap());
         let mut got = vec![0; bytes];
         buffer.read(0, &mut got).unwrap();
         assert!(got == read_file(file.path(), 5 * 512, bytes), "{what}");
         got.iter_mut().for_each(|b| *b = !*b);
         buffer.write(0, &got).unwrap();
-        run("wb_write_blocks", 2048);
+        end(volume.start_write(2048, blocks, each, &buffer).unwrap());
         volume.flush().unwrap();
         assert!(got == read_file(file.path(), MIB, bytes), "{what}");
     }
@@ -495,9 +491,7 @@ fn blocks_of_every_size_up_to_a_page() {
         let volume = Volume::on(&Engine::cpu().unwrap(), [Drive::open(&spec).unwrap()]).queues(1).build().unwrap();
         assert_eq!(volume.block_bytes(), block);
         let buffer = volume.allocate_data(64 * block).unwrap();
-        let engine = volume.engine();
-        let args = args!(volume.lend(), 7u64, 64u64, 4u32, &buffer);
-        engine.launch("wb_read_blocks", engine.grid(128, 1), args).unwrap().finish().unwrap();
+        volume.start_read(7, 64, 4, &buffer).unwrap().finish().unwrap();
         let mut out = vec![0; 64 * block];
         buffer.read(0, &mut out).unwrap();
         assert!(out == pattern(7 * block, 64 * block));

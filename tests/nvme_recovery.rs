@@ -6,7 +6,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
-use warpbell::args;
 use warpbell::engine::{Engine, Outcome, RunError};
 use warpbell::memory::Space;
 use warpbell::nvme::qtest::{self, QtestConfig, QtestError};
@@ -276,10 +275,7 @@ fn a_run_on_a_slow_drive_ends_and_can_be_repeated() {
     let drive = Drive::attach(attachment, None).unwrap();
     let volume = Volume::on(&engine, [drive]).queues(2).depth(8).deadline(SHORT).build().unwrap();
     let buffer = volume.allocate_data(8 * 4096).unwrap();
-    let run = || {
-        let args = args!(volume.lend(), 0u64, 64u64, 8u32, &buffer);
-        engine.launch("wb_read_blocks", engine.grid(128, 1), args).unwrap().finish_within(BOUND)
-    };
+    let run = || volume.start_read(0, 64, 8, &buffer).unwrap().finish_within(BOUND);
     let Err(RunError::Operations { errors, .. }) = run() else { panic!("eight commands take seconds") };
     assert!(errors.iter().any(|e| e.outcome == Outcome::TimedOut), "{errors:?}");
     let report = volume.recover().unwrap();

@@ -236,7 +236,8 @@ fn messages(place: &Place, scope: Scope, n: usize, turns: u32) -> u64 {
         let flags = world.malloc::<u64>(32).unwrap();
         let wrong = world.engine().allocate(Memory::Device, 8).unwrap();
         let args = args!(world, &data, &flags, n as u64, turns, scope as u32, &wrong);
-        world.engine().launch("calls_messages", place.grid, args).unwrap().finish().unwrap();
+        // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+        unsafe { world.engine().launch("calls_messages", place.grid, args) }.unwrap().finish().unwrap();
         // Nobody frees what a neighbour may still write to.
         world.barrier_all().unwrap();
         wrong.get::<u64>(0).unwrap()
@@ -273,7 +274,8 @@ fn what_others_write_is_collected_once_each() {
             let came = world.engine().allocate(Memory::Device, 8 * WORDS).unwrap();
             came.fill(0, 8 * WORDS, 0xff).unwrap();
             let args = args!(world, &words, WORDS as u64, some, &status, &indices, &came);
-            world.engine().launch("calls_collect", place.grid, args).unwrap().finish().unwrap();
+            // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+            unsafe { world.engine().launch("calls_collect", place.grid, args) }.unwrap().finish().unwrap();
             world.barrier_all().unwrap();
             came.get_slice::<u64>(0, WORDS).unwrap()
         });
@@ -294,7 +296,8 @@ fn numbers_of_a_counter_are_drawn_once_each() {
             let counter = world.malloc::<u32>(1).unwrap();
             let drawn = world.malloc::<u32>(NUMBERS).unwrap();
             let args = args!(world, &counter, &drawn, NUMBERS as u32);
-            if let Err(e) = world.engine().launch("calls_draw", place.grid, args).unwrap().finish() {
+            // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+            if let Err(e) = unsafe { world.engine().launch("calls_draw", place.grid, args) }.unwrap().finish() {
                 panic!("{n} PEs, {warps} warps of {width}, {way:?}: {e}; connections: {:#?}", world.network_failures());
             }
             world.barrier_all().unwrap();
@@ -324,7 +327,8 @@ fn failed(call: impl Fn(u64) -> Op + Sync, deadline: Duration, stop: bool) -> Ru
         ops.set(0, call(memory.offset() as u64)).unwrap();
         let own = engine.allocate(Memory::Device, 4096).unwrap();
         let args = args!(world, &ops, 1u64, &own, &own);
-        let run = engine.launch("calls_run", place.grid, args).unwrap();
+        // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+        let run = unsafe { engine.launch("calls_run", place.grid, args) }.unwrap();
         if stop {
             run.stop().unwrap();
         }

@@ -156,7 +156,11 @@ fn ring(world: &World) {
         from.set_slice(0, &mine).unwrap();
         world.barrier_host().unwrap();
         let args = args!(world, &to, &from, COUNT as u64, &flag, turn);
-        world.engine().launch("wb_shmem_ring", Grid { blocks: 1, threads: width }, args).unwrap().finish().unwrap();
+        // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+        unsafe { world.engine().launch("wb_shmem_ring", Grid { blocks: 1, threads: width }, args) }
+            .unwrap()
+            .finish()
+            .unwrap();
         let before = (me + n - 1) % n;
         let expected: Vec<u64> = (0..COUNT).map(|i| value(before, i)).collect();
         assert_eq!(to.read(0, COUNT).unwrap(), expected);
@@ -208,11 +212,13 @@ fn killed(me: &Me) {
         return;
     }
     let grid = Grid { blocks: 1, threads: engine.info().warp_width };
-    let run = engine.launch("wb_shmem_barrier", grid, args!(&world)).unwrap();
+    // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+    let run = unsafe { engine.launch("wb_shmem_barrier", grid, args!(&world)) }.unwrap();
     println!("{WAITING}");
     println!("kernel: {}", run.finish().unwrap_err());
     println!("call: {}", world.malloc::<u8>(1).unwrap_err());
-    println!("launch: {}", engine.launch("wb_shmem_barrier", grid, args!(&world)).unwrap_err());
+    // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+    println!("launch: {}", unsafe { engine.launch("wb_shmem_barrier", grid, args!(&world)) }.unwrap_err());
 }
 
 // --- the tests -----------------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ impl<'a> ArrayBench<'a> {
         let plain = engine.allocate(Place::Device, usize::try_from(elements * 8).unwrap_or(usize::MAX))?;
         let bench = Self { engine, volume, array, plain, elements, page_elements: (page / 8) as u32 };
         bench.launch("wb_array_fill_plain", Args::new().with(&bench.plain).with(elements).with(FACTOR))?;
-        let fill = Args::new().with(bench.array.lend()).with(elements).with(FACTOR).with(bench.page_elements);
+        let fill = Args::new().with(&bench.array).with(elements).with(FACTOR).with(bench.page_elements);
         bench.launch("wb_array_fill", fill)?;
         Ok(bench)
     }
@@ -181,8 +181,9 @@ impl<'a> ArrayBench<'a> {
         Ok(self.engine.grid(THREADS_PER_BLOCK, blocks))
     }
 
-    fn launch(&self, kernel: &str, args: Args<'_>) -> Result<Duration, ArrayBenchError> {
-        let run = self.engine.launch(kernel, self.grid(kernel)?, args)?;
+    fn launch(&self, kernel: &str, args: Args) -> Result<Duration, ArrayBenchError> {
+        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        let run = unsafe { self.engine.launch(kernel, self.grid(kernel)?, args) }?;
         Ok(run.finish_within(LIMIT)?.elapsed)
     }
 
@@ -202,7 +203,7 @@ impl<'a> ArrayBench<'a> {
         for turn in 0..=runs {
             let misses = self.volume.stats()?.misses;
             let args = match cached {
-                true => Args::new().with(self.array.lend()),
+                true => Args::new().with(&self.array),
                 false => Args::new().with(&self.plain),
             };
             let args = args.with(self.elements);
@@ -211,7 +212,8 @@ impl<'a> ArrayBench<'a> {
                 Shape::Whole => args,
                 Shape::Parts => args.with(self.page_elements),
             };
-            let elapsed = self.engine.launch(kernel, grid, args.with(&out))?.finish_within(LIMIT)?.elapsed;
+            // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+            let elapsed = unsafe { self.engine.launch(kernel, grid, args.with(&out)) }?.finish_within(LIMIT)?.elapsed;
             let found = out.get_slice::<u64>(0, threads as usize)?.iter().fold(0u64, |a, b| a.wrapping_add(*b));
             if found != expected {
                 return Err(ArrayBenchError::Wrong { kernel: kernel.to_owned(), found, expected });

@@ -123,8 +123,8 @@ struct Parameters {
 
 const _: () = assert!(size_of::<Parameters>() == 80);
 
-impl<'a> KernelArg<'a> for Parameters {
-    fn push(&self, args: &mut Args<'a>) {
+impl KernelArg for Parameters {
+    fn push(&self, args: &mut Args) {
         args.push_value(*self);
     }
 }
@@ -402,7 +402,8 @@ impl<'a> NvmeBench<'a> {
             // Units are counted with 32 bits.
             first: units.start as u32,
         };
-        let run = engine.launch(kernel, grid, Args::new().with(self.volume.lend()).with(parameters))?;
+        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        let run = unsafe { engine.launch(kernel, grid, Args::new().with(self.volume).with(parameters)) }?;
         Ok(run.finish_within(limit)?.elapsed)
     }
 }

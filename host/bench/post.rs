@@ -256,19 +256,23 @@ impl<'a> IdealAdapter<'a> {
     }
 
     /// Runs a kernel that posts to fresh queue pairs, with the adapter beside it.
-    fn serve(&self, kernel: &str, grid: Grid, arguments: Args<'_>) -> Result<Duration, PostBenchError> {
+    fn serve(&self, kernel: &str, grid: Grid, arguments: Args) -> Result<Duration, PostBenchError> {
         self.queues.reset()?;
         self.saw.fill(0, self.saw.len(), 0)?;
         self.stop.set(0, 0u32)?;
         let count = self.queues.memory.len() as u32;
         let width = self.engine.info().warp_width;
         let warps = if width == 32 { ADAPTER_WARPS.min(count) } else { 1 };
-        let adapter = self.engine.launch(
-            "wb_bench_ideal_adapter",
-            Grid { blocks: count.div_ceil(warps), threads: warps * width },
-            args!(&self.queues.table, count, &self.stop, LIMIT.as_nanos() as u64, &self.saw),
-        )?;
-        let elapsed = self.engine.launch(kernel, grid, arguments).map(|run| run.finish_within(LIMIT));
+        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        let adapter = unsafe {
+            self.engine.launch(
+                "wb_bench_ideal_adapter",
+                Grid { blocks: count.div_ceil(warps), threads: warps * width },
+                args!(&self.queues.table, count, &self.stop, LIMIT.as_nanos() as u64, &self.saw),
+            )
+        }?;
+        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        let elapsed = unsafe { self.engine.launch(kernel, grid, arguments) }.map(|run| run.finish_within(LIMIT));
         self.stop.set(0, 1u32)?;
         adapter.finish_within(LIMIT)?;
         Ok(elapsed??.elapsed)

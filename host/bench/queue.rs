@@ -225,17 +225,23 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
         submitted.fill(0, submitted.len(), 0)?;
         stop.set(0, 0u32)?;
         let limit_ns = LIMIT.as_nanos() as u64;
-        let controller = engine.launch(
-            "wb_bench_ideal_controller",
-            blocks_of(setting.queues, CONTROLLER_WARPS, width),
-            args!(&queues.queues, setting.queues, &stop, limit_ns, &served, &progress),
-        )?;
+        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        let controller = unsafe {
+            engine.launch(
+                "wb_bench_ideal_controller",
+                blocks_of(setting.queues, CONTROLLER_WARPS, width),
+                args!(&queues.queues, setting.queues, &stop, limit_ns, &served, &progress),
+            )
+        }?;
         // The controller has to be told also when there is nobody to serve.
-        let submitters = engine.launch(
-            "wb_bench_queue",
-            blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width),
-            args!(&queues.queues, setting.queues, engine.control_address(), setting.commands_each, &submitted),
-        );
+        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        let submitters = unsafe {
+            engine.launch(
+                "wb_bench_queue",
+                blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width),
+                args!(&queues.queues, setting.queues, engine.control_address(), setting.commands_each, &submitted),
+            )
+        };
         let ended = submitters.map(|run| run.finish_within(LIMIT));
         stop.set(0, 1u32)?;
         controller.finish_within(LIMIT)?;

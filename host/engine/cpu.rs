@@ -159,12 +159,23 @@ impl CpuEngine {
         Grid { blocks: self.threads as u32, threads: self.image.warp_width() }
     }
 
-    pub(super) fn launch(&self, kernel: &str, grid: Grid, args: super::Args<'_>) -> Result<CpuRun, EngineError> {
-        self.prepare(kernel, grid, args)?.start()
+    /// # Safety
+    /// As [`Engine::launch`](super::Engine::launch).
+    pub(super) unsafe fn launch(&self, kernel: &str, grid: Grid, args: super::Args) -> Result<CpuRun, EngineError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.prepare(kernel, grid, args) }?.start()
     }
 
-    /// Checks a launch. What the arguments borrow must stay until the kernel has ended, if it is started.
-    pub(super) fn prepare(&self, kernel: &str, grid: Grid, args: super::Args<'_>) -> Result<Prepared, EngineError> {
+    /// Checks a launch.
+    ///
+    /// # Safety
+    /// As [`Engine::launch`](super::Engine::launch), until the kernel has ended, if it is started.
+    pub(super) unsafe fn prepare(
+        &self,
+        kernel: &str,
+        grid: Grid,
+        mut args: super::Args,
+    ) -> Result<Prepared, EngineError> {
         let entry = self.image.find(kernel).ok_or_else(|| EngineError::NoKernel(kernel.to_owned()))?;
         // SAFETY: the table has `parameter_count` entries.
         let expected = unsafe { std::slice::from_raw_parts(entry.parameter_bytes, entry.parameter_count as usize) };
@@ -180,8 +191,15 @@ impl CpuEngine {
         if u64::from(grid.blocks) * u64::from(grid.threads) > 4096 {
             return Err(refuse("the CPU engine runs 4,096 threads at most; ask Engine::grid"));
         }
-        let args = Box::new(ErasedArgs::new(args));
-        Ok(Prepared { kernel: kernel.to_owned(), grid, args, call: entry.call, run_block: self.image.0.run_block })
+        let parameters = args.pointers();
+        Ok(Prepared {
+            kernel: kernel.to_owned(),
+            grid,
+            args,
+            parameters,
+            call: entry.call,
+            run_block: self.image.0.run_block,
+        })
     }
 }
 
@@ -196,10 +214,15 @@ type RunBlock = unsafe extern "C" fn(Call, *const *mut c_void, u32, u32, u32);
 pub(super) struct Prepared {
     kernel: String,
     grid: Grid,
-    args: Box<ErasedArgs>,
+    args: super::Args,
+    /// Addresses of the values of `args`, which do not move with it.
+    parameters: Vec<*mut c_void>,
     call: Call,
     run_block: RunBlock,
 }
+
+// SAFETY: the pointers are to values of `args`, which go with them and which nobody writes.
+unsafe impl Send for Prepared {}
 
 impl Prepared {
     /// The kernel's name.
@@ -208,18 +231,18 @@ impl Prepared {
     }
 
     /// Starts it.
-    pub(super) fn start(mut self) -> Result<CpuRun, EngineError> {
+    pub(super) fn start(self) -> Result<CpuRun, EngineError> {
         let (grid, run_block, call) = (self.grid, self.run_block, self.call);
         // The values travel with the run: the thread that launched may be gone before the kernel is.
-        let parameters = self.args.pointers();
-        let shared = Arc::new(Shared { _args: self.args, parameters, left: AtomicU32::new(grid.blocks) });
+        let shared =
+            Arc::new(Shared { _args: self.args, parameters: self.parameters, left: AtomicU32::new(grid.blocks) });
         let mut threads = Vec::with_capacity(grid.blocks as usize);
         let started = Instant::now();
         for block in 0..grid.blocks {
             let shared = shared.clone();
             let thread = std::thread::Builder::new().name(format!("wb-{block}")).spawn(move || {
-                // SAFETY: the parameters have the sizes that the kernel takes and live in `shared`; the launch's borrow
-                // keeps alive what they point to.
+                // SAFETY: the parameters have the sizes that the kernel takes and live in `shared`; whoever launched
+                // vouched for what they point to.
                 unsafe { run_block(call, shared.parameters.as_ptr(), block, grid.blocks, grid.threads) };
                 shared.left.fetch_sub(1, Ordering::AcqRel);
             });
@@ -248,21 +271,8 @@ impl fmt::Display for CpuEngine {
     }
 }
 
-/// Argument values without the borrow: the [`super::Run`] holds that.
-struct ErasedArgs(super::Args<'static>);
-
-impl ErasedArgs {
-    fn new(args: super::Args<'_>) -> Self {
-        // SAFETY: only the lifetime of a marker changes; `Run<'a>` keeps the real one until the kernel has ended.
-        Self(unsafe { std::mem::transmute::<super::Args<'_>, super::Args<'static>>(args) })
-    }
-    fn pointers(&mut self) -> Vec<*mut c_void> {
-        self.0.pointers()
-    }
-}
-
 struct Shared {
-    _args: Box<ErasedArgs>,
+    _args: super::Args,
     parameters: Vec<*mut c_void>,
     left: AtomicU32,
 }

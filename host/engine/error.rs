@@ -289,13 +289,18 @@ pub enum RunError {
     },
     /// The kernel did not end even when it was told to.
     #[error(
-        "kernel `{kernel}` did not end within {within:?}, nor when it was told to stop; its memory is kept until the process ends"
+        "kernel `{kernel}` did not end {}, nor when it was told to stop; its memory is kept until the process ends",
+        late(*.within, .errors, *.count)
     )]
     Stuck {
         /// Kernel.
         kernel: String,
         /// The time given.
         within: Duration,
+        /// What the log holds: the cause, if the kernel went on after an error.
+        errors: Vec<OperationError>,
+        /// How many there were, also those that the log had no room for.
+        count: u32,
     },
     /// The kernel broke: a fault on the GPU, or a panic of the thread that ran it.
     #[error("kernel `{kernel}` broke: {reason}")]
@@ -312,6 +317,13 @@ pub enum RunError {
 
 fn first(errors: &[OperationError]) -> String {
     errors.first().map_or_else(|| "failed".to_owned(), OperationError::to_string)
+}
+
+fn late(within: Duration, errors: &[OperationError], count: u32) -> String {
+    match errors {
+        [] => format!("within {within:?}"),
+        _ => format!("after an error: {}{}", first(errors), more(count)),
+    }
 }
 
 fn more(count: u32) -> String {

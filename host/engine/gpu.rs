@@ -81,16 +81,18 @@ impl GpuEngine {
         Ok(self.launcher.module().occupancy(function, threads)?)
     }
 
-    pub(super) fn launch(&self, kernel: &str, grid: Grid, mut args: super::Args<'_>) -> Result<GpuRun, EngineError> {
+    /// # Safety
+    /// As [`Engine::launch`](super::Engine::launch).
+    pub(super) unsafe fn launch(&self, kernel: &str, grid: Grid, mut args: super::Args) -> Result<GpuRun, EngineError> {
         let function = self.launchable(kernel, grid, &args)?;
         let mut parameters = args.pointers();
-        // SAFETY: the sizes are those that the kernel takes, the driver copies the values during the call, and the run that
-        // this launch becomes keeps borrowed what they point to.
+        // SAFETY: the sizes are those that the kernel takes, the driver copies the values during the call, and the caller vouches for
+        // what they point to.
         let launch = unsafe { self.launcher.launch(function, grid.blocks, grid.threads, &mut parameters) }?;
         Ok(GpuRun(launch))
     }
 
-    fn launchable(&self, kernel: &str, grid: Grid, args: &super::Args<'_>) -> Result<&cuda::Function, EngineError> {
+    fn launchable(&self, kernel: &str, grid: Grid, args: &super::Args) -> Result<&cuda::Function, EngineError> {
         let function = self.function(kernel)?;
         check_arguments(kernel, &function.parameters, args.sizes())?;
         check_grid(kernel, grid, function.max_threads)?;
@@ -102,16 +104,19 @@ impl GpuEngine {
     }
 
     /// Adds a kernel to a queue of this engine.
-    pub(super) fn enqueue(
+    ///
+    /// # Safety
+    /// As [`Engine::launch`](super::Engine::launch), until the queue was waited for.
+    pub(super) unsafe fn enqueue(
         &self,
         queue: &mut GpuQueue,
         kernel: &str,
         grid: Grid,
-        mut args: super::Args<'_>,
+        mut args: super::Args,
     ) -> Result<(), EngineError> {
         let function = self.launchable(kernel, grid, &args)?;
         let mut parameters = args.pointers();
-        // SAFETY: as in `launch`; the stream that holds the queue keeps borrowed what the values point to.
+        // SAFETY: as in `launch`.
         Ok(unsafe { queue.0.launch(function, grid.blocks, grid.threads, &mut parameters) }?)
     }
 }

@@ -175,6 +175,11 @@ impl Engine {
         }
     }
 
+    /// Returns true if both are clones of one engine.
+    pub fn is_same(&self, other: &Engine) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The address space that kernels run in.
     pub fn space(&self) -> &Space {
         &self.0.space
@@ -192,7 +197,7 @@ impl Engine {
 
     /// A `wb_control` of its own for some kernels: the same flags, log and deadline, and the address of a fault word in host memory
     /// that long waits for memory look at (`wb_control.fault`).
-    pub(crate) fn control_with_fault(&self, fault: u64) -> Result<Arc<Region>, MemoryError> {
+    pub(crate) fn control_with_fault(&self, fault: u64) -> Result<Region, MemoryError> {
         self.0.control.view(&self.0.space, fault)
     }
 
@@ -241,29 +246,24 @@ impl Engine {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
-    /// Starts a kernel. What its arguments borrow stays borrowed until the run is finished or dropped.
-    pub fn launch<'a>(&self, kernel: &str, grid: Grid, args: Args<'a>) -> Result<Run<'a>, EngineError> {
-        run::launch(self, kernel, grid, args)
+    /// Starts a kernel. The run has a share of what its arguments stand for.
+    ///
+    /// # Errors
+    /// [`EngineError::NoKernel`], [`EngineError::Arguments`] (sizes are compared with the kernel's) and [`EngineError::Grid`] for a launch
+    /// that cannot be; [`EngineError::Cancelled`], [`EngineError::Stopped`] and [`EngineError::Poisoned`] for an engine that starts no more.
+    ///
+    /// # Safety
+    /// The values must be of the types that the kernel takes. Memory whose address is among them as a plain number stays valid until
+    /// the kernel has ended ([`Args::keep`] sees to that, and arguments by reference do so themselves). The kernel keeps within what
+    /// its arguments allow.
+    pub unsafe fn launch(&self, kernel: &str, grid: Grid, args: Args) -> Result<Run, EngineError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { run::launch(self, kernel, grid, args) }
     }
 
     /// An empty stream: kernels launched on it run one after the other.
-    pub fn stream<'a>(&self) -> Result<Stream<'a>, EngineError> {
+    pub fn stream(&self) -> Result<Stream, EngineError> {
         Stream::new(self)
-    }
-
-    /// Starts a kernel when those that are in the stream have ended. What its arguments borrow stays borrowed as long as the stream
-    /// is there.
-    pub fn launch_on<'a>(
-        &self,
-        stream: &Stream<'a>,
-        kernel: &str,
-        grid: Grid,
-        args: Args<'a>,
-    ) -> Result<(), EngineError> {
-        if !Arc::ptr_eq(&self.0, &stream.engine().0) {
-            return Err(EngineError::ForeignStream);
-        }
-        stream.launch(kernel, grid, args)
     }
 }
 

@@ -1,12 +1,12 @@
 //! A launched kernel is a value: finishing it gives its report, dropping it stops it.
 
+use super::args::Kept;
 use super::{Args, Backend, Engine, EngineError, OperationError, Outcome, RunError, abi, cpu, gpu};
-use crate::memory::{MemoryError, Place, Region, Space};
+use crate::memory::{MemoryError, Place, Region, Space, WeakRegion};
 use core::mem::offset_of;
-use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Blocks and threads in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) struct Control {
     flags: Region,
     stopped: AtomicBool,
     /// The same for kernels that have a fault word besides; see `view`.
-    views: Mutex<Vec<Weak<Region>>>,
+    views: Mutex<Vec<WeakRegion>>,
 }
 
 /// Where the flags are in their region. A kernel raises the one, the host the other.
@@ -56,23 +56,23 @@ impl Control {
         let mut views = self.views();
         self.control
             .set(0, abi::Control { stop, abort, error_log, deadline_ns, host_stop, fault: 0, reserved: [0; 2] })?;
-        views.retain(|view| view.strong_count() > 0);
+        views.retain(|view| view.upgrade().is_some());
         views
             .iter()
-            .filter_map(Weak::upgrade)
+            .filter_map(WeakRegion::upgrade)
             .try_for_each(|v| v.set(offset_of!(abi::Control, deadline_ns), deadline_ns))
     }
 
     /// A `wb_control` that says the same as this one, and leads long waits to a fault word in host memory besides.
-    pub(super) fn view(&self, space: &Space, fault: u64) -> Result<Arc<Region>, MemoryError> {
-        let view = Arc::new(space.allocate(Place::Device, size_of::<abi::Control>())?);
+    pub(super) fn view(&self, space: &Space, fault: u64) -> Result<Region, MemoryError> {
+        let view = space.allocate(Place::Device, size_of::<abi::Control>())?;
         let mut views = self.views();
         view.set(0, abi::Control { fault, ..self.control.get(0)? })?;
-        views.push(Arc::downgrade(&view));
+        views.push(view.downgrade());
         Ok(view)
     }
 
-    fn views(&self) -> MutexGuard<'_, Vec<Weak<Region>>> {
+    fn views(&self) -> MutexGuard<'_, Vec<WeakRegion>> {
         self.views.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -134,13 +134,15 @@ pub struct RunReport {
 }
 
 /// A kernel in flight. Dropping it raises the stop flag and waits for the end, a bounded time.
+///
+/// It has a share of all that its arguments stand for, so a run that is forgotten leaks them and its kernel still has its memory.
 #[must_use = "dropping a run stops its kernel; call finish or finish_within"]
-pub struct Run<'a> {
+pub struct Run {
     engine: Engine,
     kernel: String,
     state: State,
     ended: bool,
-    _borrowed: PhantomData<&'a ()>,
+    _kept: Kept,
 }
 
 enum State {
@@ -148,18 +150,33 @@ enum State {
     Gpu(gpu::GpuRun),
 }
 
+impl State {
+    fn wait(&mut self, within: Duration) -> Result<bool, String> {
+        match self {
+            Self::Cpu(c) => c.wait(within),
+            Self::Gpu(g) => g.wait(within),
+        }
+    }
+}
+
 /// How long a kernel gets to end once it was told to stop: its waits look at the flag every few microseconds, its compute
 /// phases in between are short.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(10);
 
-pub(super) fn launch<'a>(engine: &Engine, kernel: &str, grid: Grid, args: Args<'a>) -> Result<Run<'a>, EngineError> {
+/// # Safety
+/// As [`Engine::launch`].
+pub(super) unsafe fn launch(engine: &Engine, kernel: &str, grid: Grid, mut args: Args) -> Result<Run, EngineError> {
     let mut active = begin(engine)?;
-    let state = match &engine.0.backend {
-        Backend::Cpu(c) => State::Cpu(c.launch(kernel, grid, args)?),
-        Backend::Gpu(g) => State::Gpu(g.launch(kernel, grid, args)?),
+    let kept = args.take_kept();
+    // SAFETY: the caller vouches for the arguments, and `kept` stays until the run has ended.
+    let state = unsafe {
+        match &engine.0.backend {
+            Backend::Cpu(c) => State::Cpu(c.launch(kernel, grid, args)?),
+            Backend::Gpu(g) => State::Gpu(g.launch(kernel, grid, args)?),
+        }
     };
     *active += 1;
-    Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, _borrowed: PhantomData })
+    Ok(Run { engine: engine.clone(), kernel: kernel.to_owned(), state, ended: false, _kept: kept })
 }
 
 /// Whether a launch may go ahead; the count of runs, locked while it does.
@@ -178,6 +195,43 @@ pub(super) fn begin(engine: &Engine) -> Result<MutexGuard<'_, usize>, EngineErro
         engine.0.control.reset()?;
     }
     Ok(active)
+}
+
+/// How often the error log is looked at while kernels run.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Waits for kernels to end, at most `within`, and at most `grace` once one of them has raised an error or was told to end: one that
+/// loops on values that could not be read may never. Returns true if they ended; `wait` waits so long, and returns the same.
+pub(super) fn await_end(
+    within: Duration,
+    grace: Duration,
+    has_failed: impl Fn() -> Result<bool, MemoryError>,
+    mut wait: impl FnMut(Duration) -> Result<bool, String>,
+) -> Result<bool, String> {
+    let started = Instant::now();
+    let mut until = within;
+    let mut failed = false;
+    loop {
+        let left = until.saturating_sub(started.elapsed());
+        if wait(left.min(LOOK))? {
+            return Ok(true);
+        }
+        if left.is_zero() {
+            return Ok(false);
+        }
+        // A log that cannot be read is not one without errors.
+        if !failed && has_failed().unwrap_or(true) {
+            failed = true;
+            until = until.min(started.elapsed() + grace);
+        }
+    }
+}
+
+/// Kernels that did not end when they were told to: what they may use is never given back.
+pub(super) fn stuck(engine: &Engine, kernel: String, within: Duration) -> RunError {
+    engine.space().poison();
+    let (errors, count) = engine.0.control.errors().unwrap_or_default();
+    RunError::Stuck { kernel, within, errors, count }
 }
 
 /// What an engine's error log says of kernels that have ended; `within` is the limit that they did not keep, if so.
@@ -208,15 +262,18 @@ pub(super) fn broken(engine: &Engine, kernel: &str, mut reason: String) -> RunEr
     RunError::Broken { kernel: kernel.to_owned(), reason }
 }
 
-impl Run<'_> {
-    /// Waits for the end without a limit of its own: the waits inside the kernel have theirs.
+impl Run {
+    /// Waits for the end without a limit of its own: the waits inside the kernel have theirs, and one that goes on after an error is told
+    /// to end.
     pub fn finish(self) -> Result<RunReport, RunError> {
         self.finish_within(Duration::from_secs(365 * 24 * 3600))
     }
 
     /// Waits for the end; past the limit the kernel is told to stop and the run is an error.
     pub fn finish_within(mut self, within: Duration) -> Result<RunReport, RunError> {
-        let in_time = self.wait(within)?;
+        let engine = self.engine.clone();
+        let in_time = await_end(within, STOP_GRACE, || engine.0.control.has_failed(), |slice| self.state.wait(slice));
+        let in_time = self.heard(in_time)?;
         if !in_time {
             self.stop_and_wait(within)?;
         }
@@ -239,10 +296,11 @@ impl Run<'_> {
     }
 
     fn wait(&mut self, within: Duration) -> Result<bool, RunError> {
-        let ended = match &mut self.state {
-            State::Cpu(c) => c.wait(within),
-            State::Gpu(g) => g.wait(within),
-        };
+        let ended = self.state.wait(within);
+        self.heard(ended)
+    }
+
+    fn heard(&mut self, ended: Result<bool, String>) -> Result<bool, RunError> {
         match ended {
             Ok(ended) => {
                 self.ended |= ended;
@@ -258,15 +316,14 @@ impl Run<'_> {
     fn stop_and_wait(&mut self, within: Duration) -> Result<(), RunError> {
         self.stop()?;
         if !self.wait(STOP_GRACE)? {
-            self.engine.space().poison();
             self.ended = true;
-            return Err(RunError::Stuck { kernel: self.kernel.clone(), within });
+            return Err(stuck(&self.engine, self.kernel.clone(), within));
         }
         Ok(())
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for Run {
     fn drop(&mut self) {
         if !self.ended
             && let Err(e) = self.stop_and_wait(Duration::ZERO)
@@ -278,7 +335,7 @@ impl Drop for Run<'_> {
     }
 }
 
-impl std::fmt::Debug for Run<'_> {
+impl std::fmt::Debug for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Run({})", self.kernel)
     }
@@ -287,6 +344,7 @@ impl std::fmt::Debug for Run<'_> {
 #[cfg(test)]
 mod tests {
     use crate::args;
+    use crate::engine::testing::start;
     use crate::engine::{Engine, EngineError, Grid};
     use crate::memory::Place;
 
@@ -294,17 +352,51 @@ mod tests {
     fn a_kernel_runs_on_cpu_threads() {
         let engine = Engine::cpu().unwrap();
         let out = engine.allocate(Place::Device, 1000 * 8).unwrap();
-        let run = engine.launch("wb_iota", engine.grid(128, 1), args!(&out, 1000u64, 5u64, 3u64)).unwrap();
+        let run = start(&engine, "wb_iota", engine.grid(128, 1), args!(&out, 1000u64, 5u64, 3u64)).unwrap();
         run.finish().unwrap();
         let got = out.get_slice::<u64>(0, 1000).unwrap();
         assert!(got.iter().enumerate().all(|(i, v)| *v == 5 + 3 * i as u64));
     }
 
     #[test]
+    fn a_kernel_that_goes_on_after_an_error_is_not_waited_for_for_ever() {
+        use super::{LOOK, await_end};
+        use std::cell::Cell;
+        use std::time::Duration;
+        let hour = Duration::from_secs(3600);
+        let waits = Cell::new(0);
+        let never = |slice: Duration| {
+            assert!(slice <= LOOK);
+            waits.set(waits.get() + 1);
+            Ok(false)
+        };
+        // Fails at the third look; the grace is over at once.
+        assert_eq!(await_end(hour, Duration::ZERO, || Ok(waits.get() >= 3), never), Ok(false));
+        assert_eq!(waits.get(), 4);
+        assert_eq!(await_end(Duration::ZERO, hour, || Ok(false), |_| Ok(false)), Ok(false));
+        assert_eq!(await_end(hour, Duration::ZERO, || Ok(true), |_| Ok(true)), Ok(true), "an end is an end");
+        assert_eq!(await_end(hour, hour, || Ok(false), |_| Err("broke".to_owned())), Err("broke".to_owned()));
+    }
+
+    #[test]
+    fn a_stuck_kernel_keeps_the_cause() {
+        use crate::engine::{RunError, abi};
+        let engine = Engine::cpu().unwrap();
+        let entry = abi::ErrorEntry { status: 3, lba: 331, blocks: 8, opcode: 2, ..bytemuck::Zeroable::zeroed() };
+        engine.0.control.log.set(std::mem::offset_of!(abi::ErrorLog, entry), entry).unwrap();
+        engine.0.control.log.set(std::mem::offset_of!(abi::ErrorLog, count), 2u32).unwrap();
+        let e = super::stuck(&engine, "kernel".to_owned(), std::time::Duration::from_secs(1));
+        let text = e.to_string();
+        assert!(matches!(&e, RunError::Stuck { errors, count: 2, .. } if errors[0].lba == 331), "{e:?}");
+        assert!(text.contains("after an error: ") && text.contains("331") && text.contains("and 1 more"), "{text}");
+        assert!(matches!(start(&engine, "wb_iota", engine.grid(128, 1), args!()), Err(EngineError::Poisoned)));
+    }
+
+    #[test]
     fn nothing_starts_after_a_cancel() {
         let engine = Engine::cpu().unwrap();
         engine.cancel().unwrap();
-        let launched = engine.launch("wb_iota", engine.grid(128, 1), args!(0u64, 0u64, 0u64, 0u64));
+        let launched = start(&engine, "wb_iota", engine.grid(128, 1), args!(0u64, 0u64, 0u64, 0u64));
         assert!(matches!(launched, Err(EngineError::Cancelled)));
     }
 
@@ -312,7 +404,7 @@ mod tests {
     fn a_kernel_that_was_done_already_is_no_error() {
         let engine = Engine::cpu().unwrap();
         let out = engine.allocate(Place::Device, 8).unwrap();
-        let mut run = engine.launch("wb_iota", engine.grid(128, 1), args!(&out, 1u64, 5u64, 3u64)).unwrap();
+        let mut run = start(&engine, "wb_iota", engine.grid(128, 1), args!(&out, 1u64, 5u64, 3u64)).unwrap();
         while !run.is_finished().unwrap() {
             std::thread::yield_now();
         }
@@ -339,10 +431,27 @@ mod tests {
     fn wrong_launches_are_named() {
         let engine = Engine::cpu().unwrap();
         let grid = engine.grid(128, 1);
-        assert!(matches!(engine.launch("nothing", grid, args!()), Err(EngineError::NoKernel(n)) if n == "nothing"));
-        assert!(matches!(engine.launch("wb_iota", grid, args!(1u32)), Err(EngineError::Arguments { .. })));
+        assert!(matches!(start(&engine, "nothing", grid, args!()), Err(EngineError::NoKernel(n)) if n == "nothing"));
+        assert!(matches!(start(&engine, "wb_iota", grid, args!(1u32)), Err(EngineError::Arguments { .. })));
         let out = engine.allocate(Place::Device, 8).unwrap();
         let none = Grid { blocks: 0, threads: 1 };
-        assert!(matches!(engine.launch("wb_iota", none, args!(&out, 1u64, 0u64, 0u64)), Err(EngineError::Grid { .. })));
+        assert!(matches!(
+            start(&engine, "wb_iota", none, args!(&out, 1u64, 0u64, 0u64)),
+            Err(EngineError::Grid { .. })
+        ));
+    }
+
+    #[test]
+    fn a_run_keeps_its_arguments_until_it_has_ended() {
+        let engine = Engine::cpu().unwrap();
+        let out = engine.allocate(Place::Device, 1000 * 8).unwrap();
+        let weak = out.downgrade();
+        let run = start(&engine, "wb_iota", engine.grid(128, 1), args!(&out, 1000u64, 5u64, 3u64)).unwrap();
+        drop(out);
+        let out = weak.upgrade().expect("the run has a share");
+        run.finish().unwrap();
+        assert_eq!(out.get::<u64>(8).unwrap(), 8);
+        drop(out);
+        assert!(weak.upgrade().is_none());
     }
 }

@@ -4,25 +4,24 @@ use super::cpu_queue::CpuQueue;
 use super::gpu::GpuQueue;
 use super::run::{self, RunReport, STOP_GRACE};
 use super::{Args, Backend, Engine, EngineError, Grid, RunError};
+use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
-use std::marker::PhantomData;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Kernels in the order of their launches: each starts when the one before it has ended.
 ///
-/// What the launches borrow stays borrowed as long as the stream is there; [`Stream::synchronize`] waits for them and keeps the
-/// stream for more. Dropping it tells the kernels in it to end and waits for that, a bounded time, as dropping a
+/// The stream has a share of all that the arguments of its launches stand for, until [`Stream::synchronize`] has waited for them.
+/// Dropping it tells the kernels in it to end and waits for that, a bounded time, as dropping a
 /// [`Run`](super::Run) does.
 ///
 /// After a kernel that failed, those behind it do not begin (CPU threads), or begin and find every wait at its end (a GPU); the
 /// next `synchronize` answers the error, and the stream can be used again.
 #[must_use = "dropping a stream stops its kernels; call synchronize"]
-pub struct Stream<'a> {
+pub struct Stream {
     engine: Engine,
     state: Mutex<State>,
-    /// Invariant: a stream of things that stay for long must not pass for one of things that go soon, take one, and outlive it.
-    _borrowed: PhantomData<fn(&'a ()) -> &'a ()>,
 }
 
 struct State {
@@ -31,6 +30,8 @@ struct State {
     busy: bool,
     /// Names of those kernels, without repetitions in a row.
     kernels: Vec<String>,
+    /// Shares of what they may use, one of each thing, by its address.
+    kept: HashMap<usize, Arc<dyn Any + Send + Sync>>,
 }
 
 enum Queue {
@@ -50,7 +51,7 @@ impl Queue {
 /// Kernels that an error names.
 const NAMES: usize = 4;
 
-impl<'a> Stream<'a> {
+impl Stream {
     pub(super) fn new(engine: &Engine) -> Result<Self, EngineError> {
         let queue = match &engine.0.backend {
             Backend::Cpu(_) => {
@@ -60,8 +61,8 @@ impl<'a> Stream<'a> {
             }
             Backend::Gpu(g) => Queue::Gpu(g.queue()?),
         };
-        let state = Mutex::new(State { queue, busy: false, kernels: Vec::new() });
-        Ok(Self { engine: engine.clone(), state, _borrowed: PhantomData })
+        let state = Mutex::new(State { queue, busy: false, kernels: Vec::new(), kept: HashMap::new() });
+        Ok(Self { engine: engine.clone(), state })
     }
 
     /// The engine that it belongs to.
@@ -69,15 +70,26 @@ impl<'a> Stream<'a> {
         &self.engine
     }
 
-    /// Adds a kernel, as [`Engine::launch_on`] does.
-    pub fn launch(&self, kernel: &str, grid: Grid, args: Args<'a>) -> Result<(), EngineError> {
+    /// Adds a kernel: it starts when those that are in the stream have ended.
+    ///
+    /// # Errors
+    /// As [`Engine::launch`].
+    ///
+    /// # Safety
+    /// As [`Engine::launch`], until the stream was waited for.
+    pub unsafe fn launch(&self, kernel: &str, grid: Grid, mut args: Args) -> Result<(), EngineError> {
         let mut state = self.state();
         let mut active = run::begin(&self.engine)?;
-        match (&mut state.queue, &self.engine.0.backend) {
-            (Queue::Cpu(queue), Backend::Cpu(c)) => queue.launch(c.prepare(kernel, grid, args)?),
-            (Queue::Gpu(queue), Backend::Gpu(g)) => g.enqueue(queue, kernel, grid, args)?,
-            _ => return Err(EngineError::ForeignStream),
+        let kept = args.take_kept();
+        // SAFETY: the caller vouches for the arguments, and `kept` stays until the stream was waited for.
+        unsafe {
+            match (&mut state.queue, &self.engine.0.backend) {
+                (Queue::Cpu(queue), Backend::Cpu(c)) => queue.launch(c.prepare(kernel, grid, args)?),
+                (Queue::Gpu(queue), Backend::Gpu(g)) => g.enqueue(queue, kernel, grid, args)?,
+                _ => return Err(EngineError::ForeignStream),
+            }
         }
+        state.kept.extend(kept.into_iter().map(|k| (Arc::as_ptr(&k).cast::<()>() as usize, k)));
         if !state.busy {
             state.busy = true;
             *active += 1;
@@ -142,20 +154,22 @@ impl<'a> Stream<'a> {
     /// Waits for the end; whether it came in time. If not, the kernels were told to stop.
     fn end(&self, state: &mut State, within: Duration) -> Result<bool, RunError> {
         let broken = |state: &State, reason| run::broken(&self.engine, &names(&state.kernels), reason);
-        if state.queue.wait(within).map_err(|r| broken(state, r))? {
+        let has_failed = || self.engine.0.control.has_failed();
+        let ended = run::await_end(within, STOP_GRACE, has_failed, |slice| state.queue.wait(slice));
+        if ended.map_err(|r| broken(state, r))? {
             return Ok(true);
         }
         self.stop()?;
         if state.queue.wait(STOP_GRACE).map_err(|r| broken(state, r))? {
             return Ok(false);
         }
-        self.engine.space().poison();
-        Err(RunError::Stuck { kernel: names(&state.kernels), within })
+        Err(run::stuck(&self.engine, names(&state.kernels), within))
     }
 
     fn retire(&self, state: &mut State) {
         state.busy = false;
         state.kernels.clear();
+        state.kept.clear();
         *self.engine.0.active.lock().unwrap_or_else(|e| e.into_inner()) -= 1;
     }
 
@@ -172,7 +186,7 @@ fn names(kernels: &[String]) -> String {
     names
 }
 
-impl Drop for Stream<'_> {
+impl Drop for Stream {
     fn drop(&mut self) {
         let mut state = self.state();
         if !state.busy {
@@ -185,7 +199,7 @@ impl Drop for Stream<'_> {
     }
 }
 
-impl fmt::Debug for Stream<'_> {
+impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stream({})", names(&self.state().kernels))
     }
@@ -196,7 +210,7 @@ mod tests {
     use super::*;
     use crate::args;
     use crate::engine::abi;
-    use crate::engine::testing;
+    use crate::engine::testing::{self, put};
     use crate::memory::{Place, Region};
     use bytemuck::Zeroable;
 
@@ -214,7 +228,7 @@ mod tests {
         for round in 0..20u64 {
             // Later ones write less and sooner: out of order, or side by side, they would be overwritten.
             let n = 1000 - round * 50;
-            engine.launch_on(&stream, "wb_iota", engine.grid(128, 1), args!(&out, n, round, 0u64)).unwrap();
+            put(&stream, "wb_iota", engine.grid(128, 1), args!(&out, n, round, 0u64)).unwrap();
         }
         stream.synchronize(SOON).unwrap();
         let got = out.get_slice::<u64>(0, 1000).unwrap();
@@ -227,22 +241,21 @@ mod tests {
 
     #[test]
     fn wrong_launches_are_refused_at_once_and_disturb_nothing() {
-        let (engine, other) = (testing::engine(0), testing::engine(0));
+        let engine = testing::engine(0);
         let out = engine.allocate(Place::Device, 8).unwrap();
         let stream = engine.stream().unwrap();
         let grid = one_warp(&engine);
         let iota = |n: u64| args!(&out, n, 7u64, 0u64);
-        assert!(matches!(engine.launch_on(&stream, "nothing", grid, args!()), Err(EngineError::NoKernel(_))));
+        assert!(matches!(put(&stream, "nothing", grid, args!()), Err(EngineError::NoKernel(_))));
         assert!(engine.is_idle());
-        engine.launch_on(&stream, "wb_iota", grid, iota(1)).unwrap();
-        assert!(matches!(stream.launch("wb_iota", grid, args!(1u32)), Err(EngineError::Arguments { .. })));
-        assert!(matches!(other.launch_on(&stream, "wb_iota", grid, iota(1)), Err(EngineError::ForeignStream)));
+        put(&stream, "wb_iota", grid, iota(1)).unwrap();
+        assert!(matches!(put(&stream, "wb_iota", grid, args!(1u32)), Err(EngineError::Arguments { .. })));
         stream.synchronize(SOON).unwrap();
         assert_eq!(out.get::<u64>(0).unwrap(), 7);
     }
 
     /// The arguments of a kernel that waits until a word, which stays 0, is 5: the world is one PE, its heap the word.
-    fn in_vain<'a>(engine: &Engine, word: &'a Region) -> Args<'a> {
+    fn in_vain(engine: &Engine, word: &Region) -> Args {
         let mut args = Args::new();
         args.push_value(abi::World {
             control: engine.control_address(),
@@ -271,9 +284,9 @@ mod tests {
         let (engine, word, out) = engine_with(Duration::from_millis(50));
         let stream = engine.stream().unwrap();
         let grid = one_warp(&engine);
-        stream.launch("wb_iota", grid, args!(&out, 1u64, 1u64, 0u64)).unwrap();
-        stream.launch("wb_shmem_signal_wait", grid, in_vain(&engine, &word)).unwrap();
-        stream.launch("wb_iota", grid, args!(&out, 1u64, 2u64, 0u64)).unwrap();
+        put(&stream, "wb_iota", grid, args!(&out, 1u64, 1u64, 0u64)).unwrap();
+        put(&stream, "wb_shmem_signal_wait", grid, in_vain(&engine, &word)).unwrap();
+        put(&stream, "wb_iota", grid, args!(&out, 1u64, 2u64, 0u64)).unwrap();
         let e = stream.synchronize(SOON).unwrap_err();
         // A GPU does not say which kernel it was, and begins what is behind it.
         let on_gpu = engine.kind() == "gpu";
@@ -281,7 +294,7 @@ mod tests {
         assert!(matches!(&e, RunError::Operations { kernel, .. } if kernel == named), "{e}");
         assert_eq!(out.get::<u64>(0).unwrap(), if on_gpu { 2 } else { 1 });
         stream.synchronize(SOON).unwrap();
-        stream.launch("wb_iota", grid, args!(&out, 1u64, 3u64, 0u64)).unwrap();
+        put(&stream, "wb_iota", grid, args!(&out, 1u64, 3u64, 0u64)).unwrap();
         stream.synchronize(SOON).unwrap();
         assert_eq!(out.get::<u64>(0).unwrap(), 3);
     }
@@ -290,14 +303,14 @@ mod tests {
     fn what_runs_when_a_stream_is_dropped_is_stopped() {
         let (engine, word, out) = engine_with(FOR_LONG);
         let stream = engine.stream().unwrap();
-        stream.launch("wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
-        stream.launch("wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
+        put(&stream, "wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
+        put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
         assert!(!stream.is_finished().unwrap());
         drop(stream);
         assert!(engine.is_idle());
         assert_eq!(out.get::<u64>(0).unwrap(), if engine.kind() == "gpu" { 2 } else { 0 });
         let stream = engine.stream().unwrap();
-        stream.launch("wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
+        put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
         stream.synchronize(SOON).unwrap();
     }
 
@@ -305,7 +318,7 @@ mod tests {
     fn kernels_that_are_late_are_stopped() {
         let (engine, word, _) = engine_with(FOR_LONG);
         let stream = engine.stream().unwrap();
-        stream.launch("wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
+        put(&stream, "wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
         let e = stream.synchronize(Duration::from_millis(20)).unwrap_err();
         assert!(e.to_string().contains("wb_shmem_signal_wait"), "{e}");
         assert!(engine.is_idle());
@@ -315,11 +328,33 @@ mod tests {
     fn kernels_that_did_not_begin_are_told() {
         let (engine, word, out) = engine_with(FOR_LONG);
         let stream = engine.stream().unwrap();
-        stream.launch("wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
-        stream.launch("wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
+        put(&stream, "wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
+        put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
         stream.stop().unwrap();
         assert!(stream.synchronize(SOON).is_err());
         assert_eq!(out.get::<u64>(0).unwrap(), if engine.kind() == "gpu" { 2 } else { 0 });
+    }
+
+    #[test]
+    fn a_stream_keeps_arguments_until_it_was_waited_for() {
+        let engine = testing::engine(0);
+        let out = engine.allocate(Place::Device, 8).unwrap();
+        let weak = out.downgrade();
+        let stream = engine.stream().unwrap();
+        for i in 0..100u64 {
+            put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, i, 0u64)).unwrap();
+        }
+        drop(out);
+        assert_eq!(stream.state().kept.len(), 1, "one share of each thing");
+        assert!(weak.upgrade().is_some());
+        stream.synchronize(SOON).unwrap();
+        assert!(weak.upgrade().is_none());
+        let out = engine.allocate(Place::Device, 8).unwrap();
+        let weak = out.downgrade();
+        put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 1u64, 0u64)).unwrap();
+        std::mem::forget(stream);
+        drop(out);
+        assert!(weak.upgrade().is_some(), "a stream that is forgotten leaks it");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which engine tests run on: CPU threads, or GPUs where `WARPBELL_TEST_ENGINE` is `gpu`.
 
-use super::{CpuImage, Engine};
+use super::{Args, CpuImage, Engine, EngineError, Grid, Run, Stream};
 use crate::cuda::DeviceInfo;
 use crate::processors;
 
@@ -20,4 +20,16 @@ pub(crate) fn engine(i: usize) -> Engine {
         Ok(other) => panic!("WARPBELL_TEST_ENGINE is `{other}`: leave it out, or write gpu"),
         Err(_) => cpu(),
     }
+}
+
+/// Starts a kernel of the crate's own.
+pub(crate) fn start(engine: &Engine, kernel: &str, grid: Grid, args: Args) -> Result<Run, EngineError> {
+    // SAFETY: tests pass what the kernel takes, and memory by reference.
+    unsafe { engine.launch(kernel, grid, args) }
+}
+
+/// Puts a kernel of the crate's own into a stream.
+pub(crate) fn put(stream: &Stream, kernel: &str, grid: Grid, args: Args) -> Result<(), EngineError> {
+    // SAFETY: as in `start`.
+    unsafe { stream.launch(kernel, grid, args) }
 }

@@ -229,7 +229,8 @@ impl<'g> Bfs<'g> {
 
         let (mut now, mut turn) = (0, 0);
         let start = Parameters { seen: seen[0], queue_next: queue[0], ..forward };
-        let first = self.launcher.step(&format!("wb_bfs_start_{ids}"), args!(start))?;
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        let first = unsafe { self.launcher.step(&format!("wb_bfs_start_{ids}"), args!(start)) }?;
         let (mut items, mut degrees, mut frontier) = (first.sum[ITEMS], first.sum[DEGREES], 1);
         let (mut unexplored, mut reached, mut bottom_up) = (graph.arcs, 1, false);
         let mut levels = Vec::new();
@@ -281,7 +282,8 @@ impl<'g> Bfs<'g> {
             if bottom_up && found != 0 && small && found < graph.connected.saturating_sub(reached) {
                 // The frontier has become small, also beside the vertices that a bottom-up step would look at: make a queue of it.
                 let p = Parameters { seen: seen[now], seen_next: seen[1 - now], queue_next: queue[turn], ..forward };
-                let report = self.launcher.step(&format!("wb_bfs_collect_{ids}"), args!(p))?;
+                // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+                let report = unsafe { self.launcher.step(&format!("wb_bfs_collect_{ids}"), args!(p)) }?;
                 (items, degrees, bottom_up) = (report.sum[ITEMS], report.sum[DEGREES], false);
             }
             let elapsed = started.elapsed();
@@ -316,7 +318,8 @@ impl<'g> Bfs<'g> {
         outward: &Lists,
         pages: u64,
     ) -> Result<(Direction, Report), GraphError> {
-        let by_leads = self.launcher.step(&format!("wb_bfs_by_leads_{}", self.graph.id_suffix()), args!(p))?;
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        let by_leads = unsafe { self.launcher.step(&format!("wb_bfs_by_leads_{}", self.graph.id_suffix()), args!(p)) }?;
         let left = by_leads.sum[ITEMS];
         let (direction, mut report) = if left == 0 {
             return Ok((Direction::BottomUp, by_leads));
@@ -335,6 +338,9 @@ impl<'g> Bfs<'g> {
         let Some(edges) = &lists.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
         };
-        self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        unsafe {
+            self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
+        }
     }
 }

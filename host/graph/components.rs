@@ -153,8 +153,10 @@ impl<'g> Components<'g> {
         };
 
         let started = Instant::now();
-        self.launcher.run(&format!("wb_components_start_{ids}"), args!(p))?;
-        self.launcher.run(&format!("wb_components_hubs_{ids}"), args!(p))?;
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        unsafe { self.launcher.run(&format!("wb_components_start_{ids}"), args!(p)) }?;
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        unsafe { self.launcher.run(&format!("wb_components_hubs_{ids}"), args!(p)) }?;
         let trees = self.compress(p)?;
         phase("hubs", started, 0, trees);
 
@@ -182,13 +184,16 @@ impl<'g> Components<'g> {
 
     /// Points every vertex at its root; how many roots there are.
     fn compress(&self, p: Parameters) -> Result<u64, GraphError> {
-        let report = self.launcher.step(&format!("wb_components_compress_{}", self.graph.id_suffix()), args!(p))?;
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        let report =
+            unsafe { self.launcher.step(&format!("wb_components_compress_{}", self.graph.id_suffix()), args!(p)) }?;
         Ok(report.sum[ROOTS])
     }
 
     /// The label that enough of the sample has.
     fn giant(&self, p: Parameters) -> Result<Option<u64>, GraphError> {
-        self.launcher.run(&format!("wb_components_sample_{}", self.graph.id_suffix()), args!(p))?;
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        unsafe { self.launcher.run(&format!("wb_components_sample_{}", self.graph.id_suffix()), args!(p)) }?;
         let sample: Vec<u64> = if self.graph.wide {
             self.sample.get_slice(0, SAMPLES)?
         } else {
@@ -208,6 +213,9 @@ impl<'g> Components<'g> {
         let Some(edges) = &self.graph.out.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "connected components" });
         };
-        self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        unsafe {
+            self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
+        }
     }
 }

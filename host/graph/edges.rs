@@ -188,14 +188,14 @@ impl EdgeStore {
     }
 }
 
-impl<'a> KernelArg<'a> for &'a EdgeStore {
-    fn push(&self, args: &mut Args<'a>) {
+impl KernelArg for EdgeStore {
+    fn push(&self, args: &mut Args) {
         match self {
             EdgeStore::Memory(region) => region.push(args),
-            EdgeStore::Narrow(array) => array.lend().push(args),
-            EdgeStore::Wide(array) => array.lend().push(args),
-            EdgeStore::WeightedNarrow(array) => array.lend().push(args),
-            EdgeStore::WeightedWide(array) => array.lend().push(args),
+            EdgeStore::Narrow(array) => array.push(args),
+            EdgeStore::Wide(array) => array.push(args),
+            EdgeStore::WeightedNarrow(array) => array.push(args),
+            EdgeStore::WeightedWide(array) => array.push(args),
         }
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 macro_rules! kernel_parameters {
     ($name:ident, $bytes:literal) => {
         const _: () = assert!(size_of::<$name>() == $bytes);
-        impl<'a> $crate::engine::KernelArg<'a> for $name {
-            fn push(&self, args: &mut $crate::engine::Args<'a>) {
+        impl $crate::engine::KernelArg for $name {
+            fn push(&self, args: &mut $crate::engine::Args) {
                 args.push_value(*self);
             }
         }
@@ -85,14 +85,24 @@ impl<'g> Launcher<'g> {
         self.report.address()
     }
 
-    /// Runs a kernel to its end; how long it took.
-    pub(super) fn run(&self, kernel: &str, args: Args<'_>) -> Result<Duration, GraphError> {
-        Ok(self.engine.launch(kernel, self.grid, args)?.finish_within(self.limit)?.elapsed)
+    /// Runs a kernel to its end and returns the time it took.
+    ///
+    /// # Safety
+    /// The arguments are those that this kernel of `kernels/graph` takes, and the memory that they name lives until this returns, in
+    /// regions: those are never freed under a kernel that would not end.
+    pub(super) unsafe fn run(&self, kernel: &str, args: Args) -> Result<Duration, GraphError> {
+        // SAFETY: the caller's promise.
+        let run = unsafe { self.engine.launch(kernel, self.grid, args) }?;
+        Ok(run.finish_within(self.limit)?.elapsed)
     }
 
     /// Runs a kernel that publishes its sums.
-    pub(super) fn step(&self, kernel: &str, args: Args<'_>) -> Result<Report, GraphError> {
-        self.run(kernel, args)?;
+    ///
+    /// # Safety
+    /// As [`Launcher::run`].
+    pub(super) unsafe fn step(&self, kernel: &str, args: Args) -> Result<Report, GraphError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run(kernel, args) }?;
         let report: Report = self.report.get(0)?;
         match report.sum[BAD_EDGES] {
             0 => Ok(report),
@@ -167,8 +177,11 @@ impl QueueOrder {
             tally: launcher.tally_address(),
             report: launcher.report_address(),
         };
-        launcher.run(&format!("wb_queue_mark_{ids}"), args!(p))?;
-        launcher.step(&format!("wb_queue_collect_{ids}"), args!(p))?;
+        // SAFETY: the parameters of `kernels/graph/queue.cu`; the regions belong to the caller and to `self`.
+        unsafe {
+            launcher.run(&format!("wb_queue_mark_{ids}"), args!(p))?;
+            launcher.step(&format!("wb_queue_collect_{ids}"), args!(p))?;
+        }
         Ok(true)
     }
 }

@@ -185,14 +185,18 @@ impl<'g> PageRank<'g> {
         let pull = format!("wb_pagerank_pull_{real}_{}_{}", edges.source(), graph.id_suffix());
         let apply = format!("wb_pagerank_apply_{real}");
         let vertices = graph.vertices as f64;
-        let mut dangling = self.launcher.step(&format!("wb_pagerank_start_{real}"), args!(p))?.real(DANGLING);
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        let mut dangling =
+            unsafe { self.launcher.step(&format!("wb_pagerank_start_{real}"), args!(p)) }?.real(DANGLING);
         for iteration in 1..=self.options.iterations {
             let started = Instant::now();
             let base = (1.0 - p.damping + p.damping * dangling) / vertices;
             // Every other sweep goes backwards, so that it begins with the pages that the cache still holds.
             let p = Parameters { base, backward: u32::from(iteration % 2 == 0), ..p };
-            let scanned = self.launcher.step(&pull, args!(p, edges))?.sum[SCANNED];
-            let report = self.launcher.step(&apply, args!(p))?;
+            // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+            let scanned = unsafe { self.launcher.step(&pull, args!(p, edges)) }?.sum[SCANNED];
+            // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+            let report = unsafe { self.launcher.step(&apply, args!(p)) }?;
             let change = report.real(CHANGE);
             dangling = report.real(DANGLING);
             iterations.push(IterationReport { iteration, change, scanned, elapsed: started.elapsed() });

@@ -321,10 +321,12 @@ impl<'g> Sssp<'g> {
     }
 
     fn relax(&self, p: Parameters) -> Result<Report, GraphError> {
-        self.launcher.step(&format!("wb_sssp_relax_{}", self.edge_suffix), args!(p, &self.weighted.edges))
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        unsafe { self.launcher.step(&format!("wb_sssp_relax_{}", self.edge_suffix), args!(p, &self.weighted.edges)) }
     }
 
     fn step(&self, what: &str, p: Parameters) -> Result<Report, GraphError> {
-        self.launcher.step(&format!("wb_sssp_{what}_{}", self.memory_suffix), args!(p))
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        unsafe { self.launcher.step(&format!("wb_sssp_{what}_{}", self.memory_suffix), args!(p)) }
     }
 }

@@ -1,5 +1,6 @@
 //! Bytes with one owner: a host view, the address that kernels use, and the address that a device on the bus uses.
 
+pub(crate) mod copy;
 mod first_fit;
 mod iommu;
 pub mod ladder;
@@ -8,6 +9,7 @@ mod space;
 
 pub(crate) use first_fit::FirstFit;
 pub use iommu::{DmaAccess, IommuError, IommuKind, IommuMap};
+pub(crate) use region::WeakRegion;
 pub use region::{DmaRegion, Region};
 pub use space::{Place, Space};
 

@@ -1,6 +1,6 @@
 //! Regions: memory that kernels or devices may write at any time, so never behind a reference.
 
-use super::{MemoryError, Place, Space};
+use super::{MemoryError, Place, Space, copy};
 use crate::cuda;
 use bytemuck::Pod;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -8,12 +8,28 @@ use std::any::Any;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 const ALIGN: usize = 4096;
 
-/// A range of memory with one owner. Access is by copy: kernels and devices may write to it meanwhile.
-pub struct Region {
+/// A range of memory. Access is by copy: kernels and devices may write to it meanwhile, so a copy of what is being written may hold bytes
+/// from before and from after; aligned words of 4 and 8 bytes are whole. Cheap to clone; the memory goes with the last clone, and a
+/// [`Run`](crate::engine::Run) has one of each region that its kernel was given.
+#[derive(Clone)]
+pub struct Region(Arc<Memory>);
+
+/// A region that others keep.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakRegion(Weak<Memory>);
+
+impl WeakRegion {
+    /// The region, if it is still there.
+    pub(crate) fn upgrade(&self) -> Option<Region> {
+        self.0.upgrade().map(Region)
+    }
+}
+
+struct Memory {
     space: Space,
     place: Place,
     address: u64,
@@ -46,10 +62,10 @@ enum Owner {
     Leaked,
 }
 
-// SAFETY: a region is addresses plus their owner; all access is by volatile copies, and the owners may be dropped anywhere.
-unsafe impl Send for Region {}
-// SAFETY: as above; concurrent copies race only in the way that device writes do, which callers order by completions.
-unsafe impl Sync for Region {}
+// SAFETY: addresses plus their owner; all access is by atomic copies, and the owners may be dropped anywhere.
+unsafe impl Send for Memory {}
+// SAFETY: as above; atomic copies may run beside each other and beside kernels.
+unsafe impl Sync for Memory {}
 
 impl Region {
     pub(super) fn allocate(space: &Space, place: Place, bytes: usize) -> Result<Self, MemoryError> {
@@ -84,7 +100,7 @@ impl Region {
                 (m.address(), View::Host(m.host()), Owner::Pinned { _memory: m })
             }
         };
-        Ok(Self { space: space.clone(), place, address, view, bytes, owner })
+        Ok(Self(Arc::new(Memory { space: space.clone(), place, address, view, bytes, owner })))
     }
 
     /// # Safety
@@ -106,25 +122,42 @@ impl Region {
             }
         };
         let owner = Owner::Imported { _registered: registered, _keep: keep };
-        Ok(Self { space: space.clone(), place: Place::Host, address, view: View::Host(base), bytes, owner })
+        Ok(Self(Arc::new(Memory {
+            space: space.clone(),
+            place: Place::Host,
+            address,
+            view: View::Host(base),
+            bytes,
+            owner,
+        })))
     }
 
     /// The address of the first byte as kernels see it.
     pub fn address(&self) -> u64 {
-        self.address
+        self.0.address
     }
 
     /// The address of the first byte on the host, unless the region is in GPU memory.
     pub fn host(&self) -> Option<NonNull<u8>> {
-        match self.view {
+        match self.0.view {
             View::Host(p) => Some(p),
             View::Gpu(_) => None,
         }
     }
 
+    /// A share of the memory, for those who need not know that it is a region.
+    pub(crate) fn owner(&self) -> Arc<dyn Any + Send + Sync> {
+        self.0.clone()
+    }
+
+    /// A handle that does not keep the memory.
+    pub(crate) fn downgrade(&self) -> WeakRegion {
+        WeakRegion(Arc::downgrade(&self.0))
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.bytes
+        self.0.bytes
     }
 
     /// Regions are never empty.
@@ -134,43 +167,41 @@ impl Region {
 
     /// Whose memory it is.
     pub fn place(&self) -> Place {
-        self.place
+        self.0.place
     }
 
     /// The address space that it belongs to.
     pub fn space(&self) -> &Space {
-        &self.space
+        &self.0.space
     }
 
     /// A dma-buf of all of it: a file that stands for the memory. Only GPU memory has one.
     pub fn export_dma_buf(&self) -> Result<OwnedFd, MemoryError> {
         let what = "exporting a dma-buf";
-        match &self.owner {
+        match &self.0.owner {
             Owner::Gpu { memory } => {
-                memory.export_dma_buf().map_err(|source| MemoryError::Cuda { what, bytes: self.bytes, source })
+                memory.export_dma_buf().map_err(|source| MemoryError::Cuda { what, bytes: self.0.bytes, source })
             }
-            _ => Err(MemoryError::NoDmaBuf { bytes: self.bytes }),
+            _ => Err(MemoryError::NoDmaBuf { bytes: self.0.bytes }),
         }
     }
 
     fn check(&self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
         match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(MemoryError::OutOfBounds { offset, bytes, len: self.bytes }),
+            Some(end) if end <= self.0.bytes => Ok(()),
+            _ => Err(MemoryError::OutOfBounds { offset, bytes, len: self.0.bytes }),
         }
     }
 
     /// Copies bytes out.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), MemoryError> {
         self.check(offset, out.len())?;
-        match &self.view {
+        match &self.0.view {
             // SAFETY: in bounds, and `out` is a separate allocation.
-            View::Host(p) => unsafe {
-                std::ptr::copy_nonoverlapping(p.as_ptr().add(offset), out.as_mut_ptr(), out.len())
-            },
+            View::Host(p) => unsafe { copy::load(out.as_mut_ptr(), p.as_ptr().add(offset), out.len()) },
             View::Gpu(context) => {
                 let bytes = out.len();
-                context.copy_to_host(self.address + offset as u64, out).map_err(|source| MemoryError::Cuda {
+                context.copy_to_host(self.0.address + offset as u64, out).map_err(|source| MemoryError::Cuda {
                     what: "copying from the GPU",
                     bytes,
                     source,
@@ -183,13 +214,11 @@ impl Region {
     /// Copies bytes in.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), MemoryError> {
         self.check(offset, data.len())?;
-        match &self.view {
+        match &self.0.view {
             // SAFETY: in bounds, and `data` is a separate allocation.
-            View::Host(p) => unsafe {
-                std::ptr::copy_nonoverlapping(data.as_ptr(), p.as_ptr().add(offset), data.len())
-            },
+            View::Host(p) => unsafe { copy::store(p.as_ptr().add(offset), data.as_ptr(), data.len()) },
             View::Gpu(context) => context
-                .copy_to_device(self.address + offset as u64, data)
+                .copy_to_device(self.0.address + offset as u64, data)
                 .map_err(|source| MemoryError::Cuda { what: "copying to the GPU", bytes: data.len(), source })?,
         }
         Ok(())
@@ -198,11 +227,11 @@ impl Region {
     /// Sets `bytes` bytes from `offset` to one value.
     pub fn fill(&self, offset: usize, bytes: usize, value: u8) -> Result<(), MemoryError> {
         self.check(offset, bytes)?;
-        match &self.view {
+        match &self.0.view {
             // SAFETY: in bounds.
-            View::Host(p) => unsafe { std::ptr::write_bytes(p.as_ptr().add(offset), value, bytes) },
+            View::Host(p) => unsafe { copy::fill(p.as_ptr().add(offset), value, bytes) },
             View::Gpu(context) => context
-                .fill(self.address + offset as u64, bytes, value)
+                .fill(self.0.address + offset as u64, bytes, value)
                 .map_err(|source| MemoryError::Cuda { what: "filling GPU memory", bytes, source })?,
         }
         Ok(())
@@ -236,11 +265,11 @@ impl Region {
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Region({:?} {:#x} + {})", self.place, self.address, self.bytes)
+        write!(f, "Region({:?} {:#x} + {})", self.0.place, self.0.address, self.0.bytes)
     }
 }
 
-impl Drop for Region {
+impl Drop for Memory {
     fn drop(&mut self) {
         if self.space.is_poisoned() {
             std::mem::forget(std::mem::replace(&mut self.owner, Owner::Leaked));
@@ -256,7 +285,7 @@ impl Drop for Region {
 #[derive(Clone, Debug)]
 pub struct DmaRegion {
     /// The memory.
-    pub region: Arc<Region>,
+    pub region: Region,
     /// First byte within the region.
     pub offset: usize,
     /// Length in bytes.

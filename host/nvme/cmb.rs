@@ -4,9 +4,9 @@
 use super::controller::{Controller, Ready};
 use super::port::touch;
 use super::{MemoryWindow, NvmeError, Port, PortError};
-use crate::memory::{DmaRegion, FirstFit, IommuMap, Region, Space};
+use crate::memory::{DmaRegion, FirstFit, IommuMap, Region, Space, WeakRegion};
 use crate::wire::nvme::{Cap, register};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// CMBMSC: show the location and size registers.
 const CRE: u64 = 1;
@@ -34,7 +34,7 @@ pub struct MemoryBuffer {
     window: MemoryWindow,
     free: Mutex<FirstFit>,
     /// As kernels see it, one for each address space: memory can be registered with a GPU only once.
-    views: Mutex<Vec<Weak<Region>>>,
+    views: Mutex<Vec<WeakRegion>>,
     /// Keeps the window mapped.
     port: Arc<dyn Port>,
     iommu: Option<Arc<dyn IommuMap>>,
@@ -119,10 +119,10 @@ impl MemoryBuffer {
         self.base
     }
 
-    fn view(&self, space: &Space) -> Result<Arc<Region>, crate::memory::MemoryError> {
+    fn view(&self, space: &Space) -> Result<Region, crate::memory::MemoryError> {
         let mut views = lock(&self.views);
-        views.retain(|v| v.strong_count() > 0);
-        if let Some(region) = views.iter().filter_map(Weak::upgrade).find(|r| r.space().same(space)) {
+        views.retain(|v| v.upgrade().is_some());
+        if let Some(region) = views.iter().filter_map(WeakRegion::upgrade).find(|r| r.space().same(space)) {
             return Ok(region);
         }
         // SAFETY: the buffer lies within the window, as `enable` has checked.
@@ -133,8 +133,8 @@ impl MemoryBuffer {
             unsafe { touch(base, bytes) };
         }
         // SAFETY: the port keeps the window mapped while it lives, and the region keeps a share of it.
-        let region = Arc::new(unsafe { space.import_host(base, bytes, io, Arc::new(self.port.clone())) }?);
-        views.push(Arc::downgrade(&region));
+        let region = unsafe { space.import_host(base, bytes, io, Arc::new(self.port.clone())) }?;
+        views.push(region.downgrade());
         Ok(region)
     }
 

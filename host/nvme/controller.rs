@@ -7,12 +7,12 @@ use super::port::touch;
 use super::queue_ids::QueueIds;
 use super::{Attachment, CommandLimits, DmaSpace, MemoryBuffer, Notice, NvmeError, Port, Quirks, WriteCache};
 use crate::memory::ladder::Ladder;
-use crate::memory::{DmaRegion, Region, Space};
+use crate::memory::{DmaRegion, Region, Space, WeakRegion};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
 use crate::wire::nvme::{Cap, cc, csts, register};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// log2 of the memory page that the driver uses (CC.MPS).
@@ -43,7 +43,7 @@ pub struct Ready {
     pub(super) identify: IdentifyController,
     pub(super) queues: QueueIds,
     /// Doorbell windows as kernels see them, one for each address space: memory can be registered with a GPU only once.
-    windows: Mutex<Vec<Weak<Region>>>,
+    windows: Mutex<Vec<WeakRegion>>,
     /// Counts resets: queues of an earlier generation are gone.
     generation: AtomicU32,
     /// The volatile write cache, once somebody has asked for it.
@@ -490,11 +490,11 @@ impl Controller<Ready> {
 
     /// The doorbell window as kernels of `space` see it; `None` if kernels cannot ring. The error is why not, though there
     /// is a window.
-    pub(super) fn doorbell_window(&self, space: &Space) -> Result<Option<Arc<Region>>, crate::memory::MemoryError> {
+    pub(super) fn doorbell_window(&self, space: &Space) -> Result<Option<Region>, crate::memory::MemoryError> {
         let Some(window) = self.core.port.doorbells() else { return Ok(None) };
         let mut known = self.state.windows.lock().unwrap_or_else(|e| e.into_inner());
-        known.retain(|w| w.strong_count() > 0);
-        if let Some(region) = known.iter().filter_map(Weak::upgrade).find(|r| r.space().same(space)) {
+        known.retain(|w| w.upgrade().is_some());
+        if let Some(region) = known.iter().filter_map(WeakRegion::upgrade).find(|r| r.space().same(space)) {
             return Ok(Some(region));
         }
         let bytes = self.doorbell_bytes().min(window.bytes);
@@ -505,8 +505,7 @@ impl Controller<Ready> {
         let keep = Arc::new(self.core.port.clone());
         // SAFETY: the port promises that its window stays valid while it lives, and `keep` is a share of the port.
         let region = unsafe { space.import_host(window.base, bytes, window.io_memory, keep) }?;
-        let region = Arc::new(region);
-        known.push(Arc::downgrade(&region));
+        known.push(region.downgrade());
         Ok(Some(region))
     }
 }

@@ -54,7 +54,7 @@ const IDLE_SLEEP: Duration = Duration::from_micros(50);
 /// Forwards the mailboxes of one queue set. A newer value may overtake an older one of the same doorbell, never the other
 /// way round: the device only needs the newest.
 pub(super) struct Forwarder {
-    mailboxes: Arc<Region>,
+    mailboxes: Region,
     host: NonNull<u8>,
     stop: Arc<AtomicBool>,
     error: Arc<Mutex<Option<PortError>>>,
@@ -93,7 +93,7 @@ impl Forwarder {
         ids: &[u16],
         stride: u8,
     ) -> Result<Self, NvmeError> {
-        let mailboxes = Arc::new(space.allocate(Place::Host, ids.len() * MAILBOX_BYTES)?);
+        let mailboxes = space.allocate(Place::Host, ids.len() * MAILBOX_BYTES)?;
         let refused = |reason: String| NvmeError::Forwarder { device: device.to_owned(), reason };
         let host = mailboxes.host().ok_or_else(|| refused("the mailboxes are not in host memory".to_owned()))?;
         // A queue's completion head is sent before its submission tail, and read after it: the controller then never

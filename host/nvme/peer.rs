@@ -6,7 +6,6 @@ use super::controller::{Controller, PAGE_BYTES, Ready};
 use crate::memory::ladder::{Attempt, Ladder, LadderDevice, Probe, ProbeError, Rung, RungChoice, TRIAL_BYTES};
 use crate::memory::{DmaError, DmaRegion, MemoryError, Place, Region, Space};
 use crate::wire::nvme::{SqEntry, admin, cns, io, register};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What memory holds before the controller writes to it; an Identify data structure is not full of it.
@@ -65,7 +64,7 @@ impl Controller<Ready> {
     /// Gives the controller access to memory that exists already: host memory through its address space, GPU memory through
     /// the first rung of the mapping ladder that works. GPU memory must not be in use meanwhile: what the controller writes to
     /// it is read back first.
-    pub fn map_memory(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    pub fn map_memory(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let refused = match self.core.dma.map(region) {
             Err(e @ DmaError::Unreachable { .. }) => e,
             other => return other,
@@ -77,7 +76,7 @@ impl Controller<Ready> {
         let ladder = self.state.ladder.get_or_init(|| Ladder::new(self.ladder_device(), RungChoice::Auto));
         let probe = ReadBack(self);
         if ladder.trusted().is_none() {
-            let trial = Arc::new(region.space().allocate(Place::Device, TRIAL_BYTES)?);
+            let trial = region.space().allocate(Place::Device, TRIAL_BYTES)?;
             ladder.choose(&trial, &probe)?;
         }
         Ok(ladder.map(region, &probe)?)

@@ -154,7 +154,7 @@ pub trait DmaSpace: Send + Sync + fmt::Debug {
     /// `bytes` is rounded up to whole pages.
     fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError>;
     /// Gives the device access to memory that exists already. Refused where the device cannot reach it.
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError>;
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError>;
     /// The IOMMU that translates for the device, if there is one that this process maps through.
     fn iommu(&self) -> Option<Arc<dyn IommuMap>> {
         None

@@ -63,7 +63,7 @@ impl BitOr for Rights {
     }
 }
 
-/// Memory to register. It must outlive the registration.
+/// Memory to register by its address; see [`Adapter::register`].
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryRange {
     /// As kernels see it; what work requests name.
@@ -95,6 +95,25 @@ pub trait Registration: Send + Sync + fmt::Debug {
     fn local_key(&self) -> u32;
     /// For the other side's.
     fn remote_key(&self) -> u32;
+}
+
+/// A registration and its memory, in the order in which they go.
+#[derive(Debug)]
+struct OfRegion {
+    inner: Box<dyn Registration>,
+    _region: Region,
+}
+
+impl Registration for OfRegion {
+    fn address(&self) -> u64 {
+        self.inner.address()
+    }
+    fn local_key(&self) -> u32 {
+        self.inner.local_key()
+    }
+    fn remote_key(&self) -> u32 {
+        self.inner.remote_key()
+    }
 }
 
 /// What the other side needs to connect, as bytes to hand over.
@@ -181,7 +200,22 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// What it is, and which way work requests go.
     fn path(&self) -> AdapterPath;
     /// Makes memory known to it.
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
+    ///
+    /// # Errors
+    /// [`RdmaError::Registration`] for memory that it does not reach, and for rights that do not go together.
+    ///
+    /// # Safety
+    /// The range must be valid for reads and writes until the registration is dropped.
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
+    /// Makes a region known to it; the registration keeps the region.
+    ///
+    /// # Errors
+    /// As [`Adapter::register`].
+    fn register_region(&self, region: &Region, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        // SAFETY: the region lives as long as the registration that is returned, and goes after it.
+        let inner = unsafe { self.register(region.into(), rights) }?;
+        Ok(Box::new(OfRegion { inner, _region: region.clone() }))
+    }
     /// A queue pair that is not connected yet.
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError>;
     /// A queue pair without rings that the calling thread posts to by verbs calls, so many requests at once; `None` where there are no

@@ -85,6 +85,18 @@ pub enum ShmemError {
         /// The largest.
         max: usize,
     },
+    /// Memory that a kernel may be using.
+    #[error(
+        "{len} elements at offset {offset} of the symmetric heap are used by kernels in flight, or streams that were not waited for, on PE(s) {pes:?}; they come back when those have ended, without another call"
+    )]
+    InUse {
+        /// PEs that use it.
+        pes: Vec<usize>,
+        /// Where the first element is in the heap, in bytes.
+        offset: usize,
+        /// Elements on each PE.
+        len: usize,
+    },
     /// Memory of another world.
     #[error("this symmetric array belongs to another world; use it with the one that allocated it")]
     Foreign,

@@ -6,22 +6,37 @@ use bytemuck::Pod;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `len` elements of `T` on every PE. What kernels get is the address of this PE's part: `sym<T>` of `shmem.cuh`.
 ///
 /// Dropping it gives the memory back once every PE has dropped its own; [`World::free`] does so at once.
 pub struct Sym<T> {
+    block: Arc<Block>,
+    len: usize,
+    _type: PhantomData<T>,
+}
+
+/// Memory of the symmetric heap, given back when the last share is dropped: kernels in flight have some.
+pub(super) struct Block {
     world: World,
     offset: usize,
-    len: usize,
     /// Given back by a collective call already.
-    freed: bool,
-    _type: PhantomData<T>,
+    freed: AtomicBool,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if !*self.freed.get_mut() {
+            self.world.dropped(self.offset);
+        }
+    }
 }
 
 /// Some elements of a [`Sym`], on every PE. Borrowed from it, so that the memory stays.
 pub struct SymSlice<'a, T> {
-    world: &'a World,
+    block: &'a Arc<Block>,
     offset: usize,
     len: usize,
     _type: PhantomData<&'a T>,
@@ -36,12 +51,17 @@ impl<T> Copy for SymSlice<'_, T> {}
 
 impl<T> Sym<T> {
     pub(super) fn new(world: World, offset: usize, len: usize) -> Self {
-        Self { world, offset, len, freed: false, _type: PhantomData }
+        Self { block: Arc::new(Block { world, offset, freed: AtomicBool::new(false) }), len, _type: PhantomData }
+    }
+
+    /// Returns true if kernels in flight, or streams that were not waited for, have shares of it.
+    pub(super) fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.block) > 1
     }
 
     /// Ends it without a word to the others: all PEs have given it back together.
-    pub(super) fn forget(mut self) {
-        self.freed = true;
+    pub(super) fn forget(self) {
+        self.block.freed.store(true, Ordering::Relaxed);
     }
 
     /// Elements on each PE.
@@ -56,17 +76,17 @@ impl<T> Sym<T> {
 
     /// The world that it is in.
     pub fn world(&self) -> &World {
-        &self.world
+        &self.block.world
     }
 
     /// Where the first element is in every heap, in bytes from its beginning.
     pub fn offset(&self) -> usize {
-        self.offset
+        self.block.offset
     }
 
     /// The address of this PE's first element, as its kernels see it.
     pub fn address(&self) -> u64 {
-        self.world.heap().address() + self.offset as u64
+        self.all().address()
     }
 
     /// The address of the first element of another PE, as this PE's kernels see it (`shmem_ptr`, OpenSHMEM 1.5, 9.3.4). Nothing for
@@ -76,7 +96,7 @@ impl<T> Sym<T> {
     }
 
     fn all(&self) -> SymSlice<'_, T> {
-        SymSlice { world: &self.world, offset: self.offset, len: self.len, _type: PhantomData }
+        SymSlice { block: &self.block, offset: self.block.offset, len: self.len, _type: PhantomData }
     }
 }
 
@@ -116,7 +136,7 @@ impl<'a, T> From<&'a Sym<T>> for SymSlice<'a, T> {
 impl<'a, T> SymSlice<'a, T> {
     /// The world that it is in.
     pub fn world(&self) -> &'a World {
-        self.world
+        &self.block.world
     }
 
     /// Elements on each PE.
@@ -136,14 +156,20 @@ impl<'a, T> SymSlice<'a, T> {
 
     /// The address of this PE's first element, as its kernels see it.
     pub fn address(&self) -> u64 {
-        self.world.heap().address() + self.offset as u64
+        self.world().heap().address() + self.offset as u64
     }
 
     /// The address of the first element of another PE, as this PE's kernels see it. Nothing for one that loads and stores do
     /// not reach.
     pub fn ptr(&self, pe: usize) -> Option<u64> {
-        let near = pe < self.world.n_pes() && self.world.heap().reaches(pe);
-        near.then(|| self.world.heap().address_of(pe) + self.offset as u64)
+        let world = self.world();
+        let near = pe < world.n_pes() && world.heap().reaches(pe);
+        near.then(|| world.heap().address_of(pe) + self.offset as u64)
+    }
+
+    /// The memory that it is part of.
+    pub(super) fn block(&self) -> &'a Arc<Block> {
+        self.block
     }
 }
 
@@ -170,30 +196,30 @@ impl<'a, T: Pod> SymSlice<'a, T> {
 
     /// `count` elements from `first` on of this PE.
     pub fn read(&self, first: usize, count: usize) -> Result<Vec<T>, ShmemError> {
-        self.get(first, count, self.world.my_pe())
+        self.get(first, count, self.world().my_pe())
     }
 
     /// Writes elements of this PE, from `first` on.
     pub fn write(&self, first: usize, values: &[T]) -> Result<(), ShmemError> {
-        self.put(first, values, self.world.my_pe())
+        self.put(first, values, self.world().my_pe())
     }
 
     /// `count` elements from `first` on of another PE; complete when it returns.
     pub fn get(&self, first: usize, count: usize, pe: usize) -> Result<Vec<T>, ShmemError> {
         let at = self.of(first, count, pe)?;
         let mut out = vec![T::zeroed(); count];
-        self.world.read_heap(pe, at, bytemuck::cast_slice_mut(&mut out))?;
+        self.world().read_heap(pe, at, bytemuck::cast_slice_mut(&mut out))?;
         Ok(out)
     }
 
     /// Writes elements of another PE, from `first` on; complete when it returns.
     pub fn put(&self, first: usize, values: &[T], pe: usize) -> Result<(), ShmemError> {
         let at = self.of(first, values.len(), pe)?;
-        self.world.write_heap(pe, at, bytemuck::cast_slice(values))
+        self.world().write_heap(pe, at, bytemuck::cast_slice(values))
     }
 
     fn of(&self, first: usize, count: usize, pe: usize) -> Result<usize, ShmemError> {
-        let size = self.world.n_pes();
+        let size = self.world().n_pes();
         if pe >= size {
             return Err(ShmemError::NoPe { pe, size });
         }
@@ -209,17 +235,9 @@ impl<'a, T: Pod> SymSlice<'a, T> {
     }
 }
 
-impl<T> Drop for Sym<T> {
-    fn drop(&mut self) {
-        if !self.freed {
-            self.world.dropped(self.offset);
-        }
-    }
-}
-
 impl<T> fmt::Debug for Sym<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sym({} x {} bytes at offset {})", self.len, size_of::<T>(), self.offset)
+        write!(f, "Sym({} x {} bytes at offset {})", self.len, size_of::<T>(), self.offset())
     }
 }
 
@@ -229,14 +247,15 @@ impl<T> fmt::Debug for SymSlice<'_, T> {
     }
 }
 
-impl<'a, T: Pod> KernelArg<'a> for &'a Sym<T> {
-    fn push(&self, args: &mut Args<'a>) {
-        args.push_value(self.address());
+impl<T: Pod> KernelArg for Sym<T> {
+    fn push(&self, args: &mut Args) {
+        self.all().push(args);
     }
 }
 
-impl<'a, T: Pod> KernelArg<'a> for SymSlice<'a, T> {
-    fn push(&self, args: &mut Args<'a>) {
+impl<T: Pod> KernelArg for SymSlice<'_, T> {
+    fn push(&self, args: &mut Args) {
         args.push_value(self.address());
+        args.keep(self.block.clone());
     }
 }

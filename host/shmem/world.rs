@@ -216,13 +216,22 @@ impl World {
         Ok(Sym::new(self.clone(), taken.offset, count))
     }
 
-    /// Gives memory back at once, on all PEs. Collective. It was not lent to a kernel, since it is moved here.
+    /// Gives memory back at once, on all PEs. Collective.
+    ///
+    /// # Errors
+    /// [`ShmemError::InUse`] on all PEs if a kernel or a stream of one of them has a share of it: it then comes back by itself when those
+    /// have ended. [`ShmemError::Foreign`] for memory of another world, and what a collective call answers.
     pub fn free<T>(&self, memory: Sym<T>) -> Result<(), ShmemError> {
         if !Arc::ptr_eq(&memory.world().0, &self.0) {
             return Err(ShmemError::Foreign);
         }
-        let offset = memory.offset();
-        self.meet(&format!("free of {} elements at offset {offset} of the heap", memory.len()), &[])?;
+        let (offset, len) = (memory.offset(), memory.len());
+        let call = format!("free of {len} elements at offset {offset} of the heap");
+        let all = self.meet(&call, &[u8::from(memory.is_in_use())])?;
+        let pes: Vec<usize> = (0..all.len()).filter(|pe| all[*pe] != [0]).collect();
+        if !pes.is_empty() {
+            return Err(ShmemError::InUse { pes, offset, len });
+        }
         memory.forget();
         self.give_back(offset)
     }
@@ -244,7 +253,8 @@ impl World {
             _ => self.engine().grid(1, 1).threads,
         };
         let grid = crate::engine::Grid { blocks: 1, threads };
-        self.call(None, "wb_shmem_barrier", grid, args!(self))
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(None, "wb_shmem_barrier", grid, args!(self)) }
     }
 
     /// All ranks make the same call, and each gives bytes for all. `call` names the call and its arguments; ranks that say something
@@ -378,7 +388,8 @@ impl Inner {
         let grid = crate::engine::Grid { blocks: 1, threads: warp };
         let mut args = Args::new();
         args.push_value(self.view(Some(network)));
-        let run = self.engine.launch("wb_shmem_quiet", grid, args);
+        // SAFETY: it takes a world, whose memory lives until this has waited for it, or is never freed.
+        let run = unsafe { self.engine.launch("wb_shmem_quiet", grid, args) };
         run.is_ok_and(|run| drained(run, has_failed))
     }
 
@@ -443,9 +454,10 @@ impl fmt::Debug for World {
 }
 
 /// A kernel gets `world_ref` of `shmem.cuh`.
-impl<'a> KernelArg<'a> for &'a World {
-    fn push(&self, args: &mut Args<'a>) {
+impl KernelArg for World {
+    fn push(&self, args: &mut Args) {
         args.push_value(self.view());
+        args.keep(self.0.clone());
     }
 }
 

@@ -22,16 +22,10 @@ pub struct Array<T> {
     _element: PhantomData<T>,
 }
 
-/// An array lent to a kernel. While it lives the array cannot be dropped.
-#[derive(Clone, Copy)]
-pub struct LentArray<'a, T> {
-    view: abi::ArrayView,
-    _array: PhantomData<&'a Array<T>>,
-}
-
-impl<'a, T> KernelArg<'a> for LentArray<'a, T> {
-    fn push(&self, args: &mut Args<'a>) {
-        args.push_value(self.view);
+impl<T: Element> KernelArg for Array<T> {
+    fn push(&self, args: &mut Args) {
+        args.push_value(self.view());
+        args.keep(self.cache.0.clone());
     }
 }
 
@@ -63,8 +57,8 @@ impl<T: Element> Array<T> {
         Ok(Self { cache: cache.clone(), name: name.map(str::to_owned), first_page, count, _element: PhantomData })
     }
 
-    /// Lends the array to a kernel.
-    pub fn lend(&self) -> LentArray<'_, T> {
+    /// `wb_array_view`: the array as kernels see it.
+    fn view(&self) -> abi::ArrayView {
         let array = abi::Array {
             cache: self.cache.address(),
             first_page: self.first_page,
@@ -72,7 +66,7 @@ impl<T: Element> Array<T> {
             element_bytes: size_of::<T>() as u32,
             page_elements_log2: (self.cache.page_bytes() / size_of::<T>()).ilog2(),
         };
-        LentArray { view: abi::ArrayView { array, cache: self.cache.0.constants }, _array: PhantomData }
+        abi::ArrayView { array, cache: self.cache.0.constants }
     }
 
     /// Elements.
@@ -131,7 +125,8 @@ impl<T: Element> Array<T> {
     /// Brings the whole array into the cache, as far as it fits.
     pub fn warm(&self) -> Result<(), StorageError> {
         let pages = self.pages();
-        self.cache.run("wb_cache_touch", crate::args!(self.cache.lend(), pages.start, pages.end))
+        // SAFETY: the arguments that this kernel takes, and a range that was checked.
+        unsafe { self.cache.run("wb_cache_touch", crate::args!(&self.cache, pages.start, pages.end)) }
     }
 
     fn staging(&self, elements: usize) -> Result<Region, StorageError> {
@@ -142,7 +137,8 @@ impl<T: Element> Array<T> {
     fn copy(&self, kernel: &str, first: u64, elements: usize, staging: &Region) -> Result<(), StorageError> {
         let byte = self.first_page * self.cache.page_bytes() as u64 + first * size_of::<T>() as u64;
         let bytes = (elements * size_of::<T>()) as u64;
-        self.cache.run(kernel, crate::args!(self.cache.lend(), byte, bytes, staging))
+        // SAFETY: the arguments that this kernel takes, and a range that was checked.
+        unsafe { self.cache.run(kernel, crate::args!(&self.cache, byte, bytes, staging)) }
     }
 
     fn check(&self, first: u64, last: u64) -> Result<(), StorageError> {
@@ -165,6 +161,7 @@ impl<T> fmt::Debug for Array<T> {
 mod tests {
     use super::*;
     use crate::args;
+    use crate::engine::testing::start;
     use crate::engine::{Engine, Outcome, RunError};
     use crate::storage::{Drive, LandingChoice, Volume};
 
@@ -208,6 +205,20 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_run_that_is_forgotten_keeps_cache_and_volume() {
+        let v = volume(&["soft:mem:1M"], LandingChoice::Bounce);
+        let engine = v.engine().clone();
+        let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
+        let a = cache.array::<u64>(0, v.bytes() / 8).unwrap();
+        let inner = std::sync::Arc::downgrade(&cache.0);
+        let n = a.len();
+        let run = start(&engine, "wb_array_fill", engine.grid(256, 1), args!(&a, n, 3u64, 512u32)).unwrap();
+        std::mem::forget(run);
+        drop((a, cache, v));
+        assert!(inner.upgrade().is_some(), "its kernel still writes there");
+    }
+
     /// Sums by every way of reading, against plain memory.
     #[test]
     fn kernels_read_the_same_by_every_way() {
@@ -221,9 +232,9 @@ mod tests {
             let a = cache.array::<u64>(0, N).unwrap();
             let plain = engine.allocate(Place::Device, N as usize * 8).unwrap();
             let out = engine.allocate(Place::Device, threads * 8).unwrap();
-            let run = |kernel: &str, args| engine.launch(kernel, grid, args).unwrap().finish().unwrap();
+            let run = |kernel: &str, args| start(engine, kernel, grid, args).unwrap().finish().unwrap();
             run("wb_array_fill_plain", args!(&plain, N, FACTOR));
-            run("wb_array_fill", args!(a.lend(), N, FACTOR, 512u32));
+            run("wb_array_fill", args!(&a, N, FACTOR, 512u32));
             let sums = |kernel: &str, args| {
                 run(kernel, args);
                 out.get_slice::<u64>(0, threads).unwrap()
@@ -231,17 +242,17 @@ mod tests {
             let whole = (0..N).fold(0u64, |s, i| s.wrapping_add(i.wrapping_mul(FACTOR)));
             let total = |sums: Vec<u64>| sums.into_iter().fold(0u64, u64::wrapping_add);
             assert_eq!(
-                sums("wb_array_random", args!(a.lend(), N, 500u32, &out)),
+                sums("wb_array_random", args!(&a, N, 500u32, &out)),
                 sums("wb_array_plain_random", args!(&plain, N, 500u32, &out))
             );
             assert_eq!(
-                sums("wb_array_runs", args!(a.lend(), N, 500u32, &out)),
+                sums("wb_array_runs", args!(&a, N, 500u32, &out)),
                 sums("wb_array_plain_runs", args!(&plain, N, 500u32, &out))
             );
             assert_eq!(total(sums("wb_array_plain_stride", args!(&plain, N, &out))), whole);
-            assert_eq!(total(sums("wb_array_stride", args!(a.lend(), N, &out))), whole);
+            assert_eq!(total(sums("wb_array_stride", args!(&a, N, &out))), whole);
             for kernel in ["wb_array_segment", "wb_array_handle", "wb_array_chunk"] {
-                assert_eq!(total(sums(kernel, args!(a.lend(), N, 512u32, &out))), whole, "{kernel}");
+                assert_eq!(total(sums(kernel, args!(&a, N, 512u32, &out))), whole, "{kernel}");
             }
             assert_eq!(total(sums("wb_array_plain_segment", args!(&plain, N, 512u32, &out))), whole);
             let s = cache.stats().unwrap();

@@ -10,7 +10,6 @@ use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{Place, Region};
 use serde::Serialize;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Pages of a volume in memory near the kernels, which reach them through [`Array`]s. Cheap to clone.
@@ -42,16 +41,11 @@ pub struct CacheBuilder {
     page: usize,
 }
 
-/// A cache lent to a kernel, which takes it as `const wb_cache*`. While it lives the cache cannot be dropped.
-#[derive(Clone, Copy, Debug)]
-pub struct LentCache<'a> {
-    address: u64,
-    _cache: PhantomData<&'a Cache>,
-}
-
-impl<'a> KernelArg<'a> for LentCache<'a> {
-    fn push(&self, args: &mut Args<'a>) {
-        args.push_value(self.address);
+/// A kernel takes a cache as `const wb_cache*`.
+impl KernelArg for Cache {
+    fn push(&self, args: &mut Args) {
+        args.push_value(self.address());
+        args.keep(self.0.clone());
     }
 }
 
@@ -201,11 +195,6 @@ impl Cache {
         CacheBuilder { volume: volume.clone(), bytes: DEFAULT_BYTES, page }
     }
 
-    /// Lends the cache to a kernel.
-    pub fn lend(&self) -> LentCache<'_> {
-        LentCache { address: self.address(), _cache: PhantomData }
-    }
-
     /// The address of `wb_cache` as kernels see it.
     pub fn address(&self) -> u64 {
         self.0.shared.address()
@@ -259,19 +248,22 @@ impl Cache {
 
     /// Writes every changed page and waits until the devices have acknowledged a Flush. Pages stay in the cache.
     pub fn flush(&self) -> Result<(), StorageError> {
-        self.run("wb_cache_flush", crate::args!(self.lend()))?;
+        // SAFETY: the arguments that this kernel takes.
+        unsafe { self.run("wb_cache_flush", crate::args!(self)) }?;
         self.volume().flush()
     }
 
     /// Empties the cache but for changed pages: the next access reads from the device. Pages that failed are tried again.
     /// [`Cache::flush`] first to drop all.
     pub fn reset(&self) -> Result<(), StorageError> {
-        self.run("wb_cache_drop", crate::args!(self.lend(), 0u64, u64::MAX, 0u32))
+        // SAFETY: the arguments that this kernel takes.
+        unsafe { self.run("wb_cache_drop", crate::args!(self, 0u64, u64::MAX, 0u32)) }
     }
 
     /// Empties the cache. What was changed and not flushed is lost.
     pub fn discard(&self) -> Result<(), StorageError> {
-        self.run("wb_cache_drop", crate::args!(self.lend(), 0u64, u64::MAX, 1u32))
+        // SAFETY: the arguments that this kernel takes.
+        unsafe { self.run("wb_cache_drop", crate::args!(self, 0u64, u64::MAX, 1u32)) }
     }
 
     /// Counters of the volume and all caches on it; the difference of two is what happened between, as for one run.
@@ -297,11 +289,16 @@ impl Cache {
     }
 
     /// Runs one of the cache's own kernels to its end.
-    pub(super) fn run(&self, kernel: &str, args: Args<'_>) -> Result<(), StorageError> {
+    ///
+    /// # Safety
+    /// The arguments are those that this kernel of `kernels/cache.cu` takes.
+    pub(super) unsafe fn run(&self, kernel: &str, args: Args) -> Result<(), StorageError> {
         const THREADS: u32 = 128;
         const BLOCKS: u32 = 2;
         let engine = self.volume().engine();
-        engine.launch(kernel, engine.grid(THREADS, BLOCKS), args)?.finish()?;
+        // SAFETY: the caller's promise; the arguments keep what they stand for.
+        let run = unsafe { engine.launch(kernel, engine.grid(THREADS, BLOCKS), args) }?;
+        run.finish()?;
         Ok(())
     }
 }

@@ -10,7 +10,6 @@ use super::path::{LandingChoice, LandingPath, QueueMemory, QueueMemoryChoice, Wr
 use crate::cuda::WritesOrdering;
 use crate::memory::ladder::{LadderError, Rung, RungChoice};
 use crate::memory::{DmaError, Place};
-use std::sync::Arc;
 
 /// The way that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +154,7 @@ impl VolumeBuilder {
                         (GPU_DIRECT_RDMA_WRITES_ORDERING is none)"
                 .to_owned());
         }
-        let page = Arc::new(self.engine.allocate(Place::Device, 1).map_err(|e| e.to_string())?);
+        let page = self.engine.allocate(Place::Device, 1).map_err(|e| e.to_string())?;
         for drive in &self.drives {
             let controller = drive.controller();
             match controller.map_memory(&page) {

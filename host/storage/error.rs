@@ -136,7 +136,7 @@ pub enum StorageError {
     #[error("{0}")]
     Option(String),
     /// Blocks outside of the volume.
-    #[error("blocks {first} to {} of {device}, which has {blocks}", .first + .count)]
+    #[error("blocks {first} to {} of {device}, which has {blocks}", .first.saturating_add(*.count))]
     Range {
         /// Which volume.
         device: String,

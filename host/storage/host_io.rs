@@ -145,10 +145,14 @@ impl Volume {
             return Err(StorageError::Option(format!("{bytes} bytes are not whole blocks of {block}")));
         }
         let count = (bytes / block) as u64;
-        if first.checked_add(count).is_none_or(|end| end > self.blocks()) {
-            return Err(StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() });
+        self.check_blocks(first, count).map(|()| count)
+    }
+
+    pub(super) fn check_blocks(&self, first: u64, count: u64) -> Result<(), StorageError> {
+        match first.checked_add(count) {
+            Some(end) if end <= self.blocks() => Ok(()),
+            _ => Err(StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() }),
         }
-        Ok(count)
     }
 
     /// The pieces that each device is asked for; those of one device lie side by side there.

@@ -24,12 +24,13 @@ mod stats;
 mod stored;
 mod stripe;
 mod target;
+mod transfer;
 mod volume;
 mod window;
 
-pub use array::{Array, LentArray};
+pub use array::Array;
 pub use builder::VolumeBuilder;
-pub use cache::{Cache, CacheBuilder, LentCache, Occupancy};
+pub use cache::{Cache, CacheBuilder, Occupancy};
 pub use checksum::Checksum;
 pub use drive::{Drive, DriveSpec, OpenController};
 pub use error::StorageError;
@@ -45,7 +46,7 @@ pub use recover::VolumeRecovery;
 pub use stats::Stats;
 pub use stored::Stored;
 pub use target::Consent;
-pub use volume::{LentVolume, Volume};
+pub use volume::Volume;
 pub use window::{DataBuffer, Window};
 
 use window::Windows;

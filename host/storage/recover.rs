@@ -173,8 +173,7 @@ mod tests {
 
     fn run(v: &Volume) -> Result<Vec<u8>, RunError> {
         let buffer = v.allocate_data((BLOCKS << 9) as usize).unwrap();
-        let args = args!(v.lend(), 0u64, BLOCKS, 4u32, &buffer);
-        let run = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+        let run = v.start_read(0, BLOCKS, 4, &buffer).unwrap();
         run.finish_within(LONG)?;
         let mut out = vec![0; (BLOCKS << 9) as usize];
         buffer.read(0, &mut out).unwrap();
@@ -216,8 +215,7 @@ mod tests {
         let (v, _) = filled(&["soft:mem:1M,lose-completion=900-900"]);
         v.set_deadline(SHORT).unwrap();
         let buffer = v.allocate_data(4096).unwrap();
-        let args = args!(v.lend(), 896u64, 8u64, 8u32, &buffer);
-        let failed = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+        let failed = v.start_read(896, 8, 8, &buffer).unwrap();
         assert!(failed.finish_within(LONG).is_err());
         let done = v.recover().unwrap();
         let [lost] = done.devices[0].commands[..] else { panic!("{done}") };
@@ -232,8 +230,7 @@ mod tests {
         let (v, data) = filled(&["soft:mem:1M,fatal=900-900"]);
         v.set_deadline(SHORT).unwrap();
         let buffer = v.allocate_data(4096).unwrap();
-        let args = args!(v.lend(), 900u64, 8u64, 8u32, &buffer);
-        let failed = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+        let failed = v.start_read(900, 8, 8, &buffer).unwrap();
         assert!(failed.finish_within(LONG).is_err());
         assert!(v.check().unwrap_err().to_string().contains("fatal"));
         let done = v.recover().unwrap();
@@ -251,8 +248,7 @@ mod tests {
         let (v, _) = filled(&["soft:mem:1M,disappear=900-900"]);
         v.set_deadline(SHORT).unwrap();
         let buffer = v.allocate_data(4096).unwrap();
-        let args = args!(v.lend(), 900u64, 8u64, 8u32, &buffer);
-        let failed = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+        let failed = v.start_read(900, 8, 8, &buffer).unwrap();
         assert!(failed.finish_within(LONG).is_err());
         let e = v.recover().unwrap_err();
         let StorageError::Nvme(e) = &e else { panic!("{e}") };
@@ -264,8 +260,7 @@ mod tests {
         let (v, data) = filled(&["soft:mem:1M,lose-completion=900-900"]);
         let buffer = v.allocate_data(4096).unwrap();
         std::thread::scope(|scope| {
-            let args = args!(v.lend(), 900u64, 8u64, 8u32, &buffer);
-            let run = v.engine().launch("wb_read_blocks", v.engine().grid(128, 1), args).unwrap();
+            let run = v.start_read(900, 8, 8, &buffer).unwrap();
             let waiting = scope.spawn(move || run.finish_within(LONG));
             let done = v.recover().unwrap();
             assert!(done.stopped_runs);
@@ -290,8 +285,9 @@ mod tests {
         let mut passes = 0;
         let buffer = v.engine().allocate(crate::memory::Place::Host, data.len()).unwrap();
         while passes < 6 {
-            let args = args!(cache.lend(), 0u64, data.len() as u64, &buffer);
-            match cache.run("wb_cache_read", args) {
+            let args = args!(&cache, 0u64, data.len() as u64, &buffer);
+            // SAFETY: the arguments that this kernel takes, within the cache's pages.
+            match unsafe { cache.run("wb_cache_read", args) } {
                 Ok(()) => {
                     passes += 1;
                     assert!(buffer.get_slice::<u8>(0, data.len()).unwrap() == data);

@@ -11,7 +11,6 @@ use crate::engine::{Args, Engine, KernelArg, abi};
 use crate::memory::Region;
 use crate::nvme::QueueSet;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -42,16 +41,11 @@ pub(super) struct Inner {
     pub(super) path: Path,
 }
 
-/// A volume lent to a kernel, which takes it as a `warpbell::volume_ref`. While it lives the volume cannot be dropped.
-#[derive(Clone, Copy, Debug)]
-pub struct LentVolume<'a> {
-    address: u64,
-    _volume: PhantomData<&'a Volume>,
-}
-
-impl<'a> KernelArg<'a> for LentVolume<'a> {
-    fn push(&self, args: &mut Args<'a>) {
-        args.push_value(self.address);
+/// A kernel takes a volume as a `warpbell::volume_ref`.
+impl KernelArg for Volume {
+    fn push(&self, args: &mut Args) {
+        args.push_value(self.address());
+        args.keep(self.0.clone());
     }
 }
 
@@ -63,11 +57,6 @@ impl Volume {
     /// Begins a volume over these drives, striped if there are several.
     pub fn on(engine: &Engine, drives: impl IntoIterator<Item = Drive>) -> VolumeBuilder {
         VolumeBuilder::new(engine, drives.into_iter().collect())
-    }
-
-    /// Lends the volume to a kernel.
-    pub fn lend(&self) -> LentVolume<'_> {
-        LentVolume { address: self.address(), _volume: PhantomData }
     }
 
     /// The address of `wb_volume` as kernels see it.
@@ -226,27 +215,20 @@ impl fmt::Debug for Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args;
     use crate::engine::{Outcome, RunError};
     use crate::storage::LandingChoice;
 
     /// Kernels copy blocks from one place of the volume to another, through memory.
     fn kernels_move_blocks(volume: &Volume, each: u32) {
-        let engine = volume.engine();
         let (blocks, shift) = (volume.blocks() / 3, volume.block_shift());
         let data: Vec<u8> = (0..blocks << shift).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
         volume.write_blocks(0, &data).unwrap();
         let buffer = volume.allocate_data(data.len()).unwrap();
-        let grid = engine.grid(128, 1);
-        let run = |kernel: &str, first: u64| {
-            let args = args!(volume.lend(), first, blocks, each, &buffer);
-            engine.launch(kernel, grid, args).unwrap().finish_within(Duration::from_secs(60)).unwrap();
-        };
-        run("wb_read_blocks", 0);
+        volume.start_read(0, blocks, each, &buffer).unwrap().finish_within(Duration::from_secs(60)).unwrap();
         let mut moved = vec![0; data.len()];
         buffer.read(0, &mut moved).unwrap();
         assert!(moved == data, "{volume}: what kernels read is not what the host wrote");
-        run("wb_write_blocks", 2 * blocks);
+        volume.start_write(2 * blocks, blocks, each, &buffer).unwrap().finish_within(Duration::from_secs(60)).unwrap();
         volume.read_blocks(2 * blocks, &mut moved).unwrap();
         assert!(moved == data, "{volume}: what the host read is not what kernels wrote");
         let s = volume.stats().unwrap();
@@ -301,19 +283,11 @@ mod tests {
             let volume = builder.landing(landing).depth(8).transfer(8192).build().unwrap();
             assert!(volume.is_replicated() && volume.name().ends_with("(replicated)"), "{}", volume.name());
             assert_eq!(volume.bytes(), 768 << 10);
-            let engine = volume.engine().clone();
             let data: Vec<u8> = (0..200u32 << 10).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect();
             let buffer = volume.allocate_data(data.len()).unwrap();
             buffer.write(0, &data).unwrap();
-            let run = |kernel: &str, first: u64, each: u32| {
-                let args = args!(volume.lend(), first, (data.len() / 512) as u64, each, &buffer);
-                engine
-                    .launch(kernel, engine.grid(128, 1), args)
-                    .unwrap()
-                    .finish_within(Duration::from_secs(60))
-                    .unwrap();
-            };
-            run("wb_write_blocks", 3, 7);
+            let blocks = (data.len() / 512) as u64;
+            volume.start_write(3, blocks, 7, &buffer).unwrap().finish_within(Duration::from_secs(60)).unwrap();
             volume.write_blocks(700, &data).unwrap();
             volume.flush().unwrap();
             for path in &paths {
@@ -338,7 +312,7 @@ mod tests {
                 if by_host {
                     volume.read_blocks(16, &mut out).unwrap();
                 } else {
-                    run("wb_read_blocks", 16, 16);
+                    volume.start_read(16, blocks, 16, &buffer).unwrap().finish_within(Duration::from_secs(60)).unwrap();
                     buffer.read(0, &mut out).unwrap();
                 }
                 let from: std::collections::BTreeSet<u8> = out.chunks(512).map(|c| c[0]).collect();
@@ -353,8 +327,7 @@ mod tests {
         let drives = specs.map(|s| Drive::open(s).unwrap());
         let volume = Volume::on(&Engine::cpu().unwrap(), drives).replicated(true).build().unwrap();
         let buffer = volume.allocate_data(256 << 10).unwrap();
-        let args = args!(volume.lend(), 0u64, 512u64, 1u32, &buffer);
-        let run = volume.engine().launch("wb_write_blocks", volume.engine().grid(128, 1), args).unwrap();
+        let run = volume.start_write(0, 512, 1, &buffer).unwrap();
         match run.finish_within(Duration::from_secs(60)) {
             Err(RunError::Operations { errors, .. }) => {
                 assert_eq!((errors[0].device, errors[0].lba), (1, 331), "{:?}", errors[0]);
@@ -369,8 +342,7 @@ mod tests {
         let volume =
             Volume::on(&Engine::cpu().unwrap(), [Drive::open(spec).unwrap()]).deadline(deadline).build().unwrap();
         let buffer = volume.allocate_data(256 << 10).unwrap();
-        let args = args!(volume.lend(), 0u64, 512u64, 8u32, &buffer);
-        let run = volume.engine().launch("wb_read_blocks", volume.engine().grid(128, 1), args).unwrap();
+        let run = volume.start_read(0, 512, 8, &buffer).unwrap();
         match run.finish_within(Duration::from_secs(60)) {
             Err(RunError::Operations { errors, .. }) => errors,
             other => panic!("{spec}: {other:?}"),
@@ -397,8 +369,7 @@ mod tests {
         let builder = Volume::on(&Engine::cpu().unwrap(), [drive]).deadline(Duration::from_millis(300));
         let volume = builder.build().unwrap();
         let buffer = volume.allocate_data(256 << 10).unwrap();
-        let args = args!(volume.lend(), 0u64, 512u64, 8u32, &buffer);
-        let run = volume.engine().launch("wb_read_blocks", volume.engine().grid(128, 1), args).unwrap();
+        let run = volume.start_read(0, 512, 8, &buffer).unwrap();
         assert!(run.finish_within(Duration::from_secs(60)).is_err());
         assert!(volume.check().unwrap_err().to_string().contains("fatal"));
     }

@@ -3,7 +3,7 @@
 use super::volume::{Inner, Volume, lock};
 use super::{LandingPath, StorageError, WritesOrder};
 use crate::engine::{Args, KernelArg, abi};
-use crate::memory::{DmaError, DmaRegion, Place, Region};
+use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ pub(super) struct Windows {
 pub struct Window {
     volume: Volume,
     place: usize,
-    region: Arc<Region>,
+    region: Region,
 }
 
 impl Window {
     /// The memory.
-    pub fn region(&self) -> &Arc<Region> {
+    pub fn region(&self) -> &Region {
         &self.region
     }
 }
@@ -47,11 +47,11 @@ impl Drop for Window {
 /// first byte.
 #[derive(Debug)]
 pub struct DataBuffer {
-    region: Arc<Region>,
+    region: Region,
     offset: usize,
     bytes: usize,
     /// Ends the mapping.
-    _window: Option<Window>,
+    window: Option<Arc<Window>>,
 }
 
 impl DataBuffer {
@@ -63,6 +63,11 @@ impl DataBuffer {
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.bytes
+    }
+
+    /// The address space that it belongs to.
+    pub(super) fn space(&self) -> &Space {
+        self.region.space()
     }
 
     /// Buffers are never empty.
@@ -102,9 +107,13 @@ impl DataBuffer {
     }
 }
 
-impl<'a> KernelArg<'a> for &'a DataBuffer {
-    fn push(&self, args: &mut Args<'a>) {
+impl KernelArg for DataBuffer {
+    fn push(&self, args: &mut Args) {
         args.push_value(self.address());
+        args.keep(self.region.owner());
+        if let Some(window) = &self.window {
+            args.keep(window.clone());
+        }
     }
 }
 
@@ -115,7 +124,7 @@ impl Volume {
     /// # Errors
     /// [`StorageError::Option`] for host memory where completions land in GPU memory, and where all windows are in use;
     /// [`StorageError::Dma`] where a device does not reach the memory.
-    pub fn map(&self, region: &Arc<Region>) -> Result<Window, StorageError> {
+    pub fn map(&self, region: &Region) -> Result<Window, StorageError> {
         let maps = match self.path().landing {
             LandingPath::Bounce => Vec::new(),
             LandingPath::Direct => {
@@ -134,12 +143,12 @@ impl Volume {
 
     /// Zeroed memory that kernels of this volume can read into and write from.
     pub fn allocate_data(&self, bytes: usize) -> Result<DataBuffer, StorageError> {
-        let region = Arc::new(self.engine().allocate(Place::Device, bytes)?);
+        let region = self.engine().allocate(Place::Device, bytes)?;
         if self.path().landing == LandingPath::Bounce {
-            return Ok(DataBuffer { region, offset: 0, bytes, _window: None });
+            return Ok(DataBuffer { region, offset: 0, bytes, window: None });
         }
         match self.map(&region) {
-            Ok(window) => Ok(DataBuffer { region, offset: 0, bytes, _window: Some(window) }),
+            Ok(window) => Ok(DataBuffer { region, offset: 0, bytes, window: Some(Arc::new(window)) }),
             // A device that only reaches memory of a kind of its own (consecutive physical pages) gives some of that. Others reach
             // it too, or nothing does.
             Err(StorageError::Dma(DmaError::Unreachable { .. })) => {
@@ -153,13 +162,13 @@ impl Volume {
                     maps.push(DmaRegion { offset, bytes: maps[0].bytes, iova, ..whole });
                 }
                 let window = self.open_window(region.clone(), maps)?;
-                Ok(DataBuffer { region, offset, bytes, _window: Some(window) })
+                Ok(DataBuffer { region, offset, bytes, window: Some(Arc::new(window)) })
             }
             Err(e) => Err(e),
         }
     }
 
-    fn open_window(&self, region: Arc<Region>, maps: Vec<DmaRegion>) -> Result<Window, StorageError> {
+    fn open_window(&self, region: Region, maps: Vec<DmaRegion>) -> Result<Window, StorageError> {
         let place = self.0.enter_window(maps)?;
         Ok(Window { volume: self.clone(), place, region })
     }

@@ -1,11 +1,10 @@
-use warpbell::args;
-use warpbell::engine::Engine;
+use std::sync::Arc;
+use warpbell::engine::{Args, KernelArg};
 use warpbell::nvme::QueueSet;
 
 fn main() {}
 
-pub fn queues_reset(engine: &Engine, mut queues: QueueSet) {
-    let run = engine.launch("kernel", engine.grid(128, 1), args!(queues.lend())).unwrap();
+pub fn queues_reset(mut queues: Arc<QueueSet>, args: &mut Args) {
+    queues.push(args);
     queues.reset().unwrap();
-    run.finish().unwrap();
 }

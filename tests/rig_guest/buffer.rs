@@ -1,7 +1,6 @@
 //! Submission queues in a controller's own memory: the drive `mate` has a buffer of 16 MiB in its BAR 2.
 
 use super::machine::{self, BOUND, MATE, TWO, bind};
-use warpbell::args;
 use warpbell::engine::Engine;
 use warpbell::memory::Space;
 use warpbell::nvme::{HostQueue, QueueOptions};
@@ -62,13 +61,9 @@ fn kernels_submit_through_the_buffer() {
     let buffer = volume.allocate_data(BYTES).unwrap();
     let data = pattern(7);
     buffer.write(0, &data).unwrap();
-    let run = |kernel: &str| {
-        let args = args!(volume.lend(), 64u64, (BYTES / 512) as u64, 8u32, &buffer);
-        engine.launch(kernel, engine.grid(32, 1), args).unwrap().finish_within(BOUND).unwrap();
-    };
-    run("wb_write_blocks");
+    volume.start_write(64, (BYTES / 512) as u64, 8, &buffer).unwrap().finish_within(BOUND).unwrap();
     buffer.write(0, &vec![0; BYTES]).unwrap();
-    run("wb_read_blocks");
+    volume.start_read(64, (BYTES / 512) as u64, 8, &buffer).unwrap().finish_within(BOUND).unwrap();
     let mut out = vec![0; BYTES];
     buffer.read(0, &mut out).unwrap();
     assert!(out == data);

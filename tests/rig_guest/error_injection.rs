@@ -1,7 +1,6 @@
 //! Sectors of the medium that cannot be read.
 
 use super::machine::{self, BOUND, FAULTY, bind, spec};
-use warpbell::args;
 use warpbell::engine::{Engine, Outcome, RunError};
 use warpbell::nvme::{HostQueue, HostQueueOptions};
 use warpbell::storage::{Drive, Volume};
@@ -44,8 +43,7 @@ fn kernels_report_it_too() {
     for (nsid, bad) in BAD {
         let volume = Volume::on(&engine, [Drive::open(&spec(FAULTY, nsid)).unwrap()]).queues(2).build().unwrap();
         let buffer = volume.allocate_data(4 << 20).unwrap();
-        let args = args!(volume.lend(), 0u64, 1000u64, 1u32, &buffer);
-        let run = engine.launch("wb_read_blocks", engine.grid(128, 1), args).unwrap();
+        let run = volume.start_read(0, 1000, 1, &buffer).unwrap();
         match run.finish_within(BOUND) {
             Err(RunError::Operations { errors, .. }) => {
                 println!("  {}", errors[0]);

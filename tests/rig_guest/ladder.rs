@@ -101,10 +101,10 @@ impl DmaBufExport for NoBuffers {
 }
 
 /// Memory of the peer that starts on a page of 64 KiB, as kernels would see it.
-fn memory(bytes: usize) -> Arc<Region> {
+fn memory(bytes: usize) -> Region {
     let view = Arc::new(View::new(GPU_LIKE, bytes).unwrap());
     // SAFETY: the view is mapped as long as the region keeps it.
-    Arc::new(unsafe { Space::cpu().import_host(view.0, bytes, false, view.clone()) }.unwrap())
+    unsafe { Space::cpu().import_host(view.0, bytes, false, view.clone()) }.unwrap()
 }
 
 #[test]

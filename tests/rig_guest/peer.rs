@@ -11,7 +11,6 @@ use std::fs::{self, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
-use warpbell::args;
 use warpbell::engine::Engine;
 use warpbell::memory::{DmaAccess, DmaError, DmaRegion, IommuMap, Region, Space};
 use warpbell::nvme::vfio::{self, Vfio, VfioApi, VfioConfig};
@@ -110,10 +109,10 @@ impl DmaSpace for PeerSpace {
         // SAFETY: the range is handed out once, and the mapping lives as long as the share that the region keeps.
         let region = unsafe { space.import_host(base, bytes, false, self.0.clone()) }?;
         let iova = self.0.iova + offset as u64;
-        Ok(DmaRegion { region: Arc::new(region), offset: 0, bytes, iova, guard: self.0.clone() })
+        Ok(DmaRegion { region, offset: 0, bytes, iova, guard: self.0.clone() })
     }
 
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let base = self.0.base.as_ptr() as usize;
         let offset = region.host().map_or(usize::MAX, |p| (p.as_ptr() as usize).wrapping_sub(base));
         if offset.checked_add(region.len()).is_none_or(|end| end > BAR_BYTES) {
@@ -174,14 +173,10 @@ fn verify(opened: &Vfio, bar: &Arc<Bar>) {
         }
         println!("  {volume}, {before} bytes of queues and lists in {PEER}");
         let data: Vec<u8> = (0..1u32 << 20).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 10) as u8).collect();
-        let run = |kernel: &str, first: u64| {
-            let args = args!(volume.lend(), first, 2048u64, 32u32, &buffer);
-            engine.launch(kernel, engine.grid(128, 1), args).unwrap().finish_within(BOUND).unwrap();
-        };
         buffer.write(0, &data).unwrap();
-        run("wb_write_blocks", 64);
+        volume.start_write(64, 2048, 32, &buffer).unwrap().finish_within(BOUND).unwrap();
         buffer.write(0, &vec![0; 1 << 20]).unwrap();
-        run("wb_read_blocks", 64);
+        volume.start_read(64, 2048, 32, &buffer).unwrap().finish_within(BOUND).unwrap();
         let mut out = vec![0; 1 << 20];
         buffer.read(0, &mut out).unwrap();
         assert!(out == data, "{landing:?}");

@@ -6,7 +6,6 @@ use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use warpbell::args;
 use warpbell::engine::Engine;
 use warpbell::nvme::vfio::{self, VfioApi, VfioConfig};
 use warpbell::nvme::{HostQueue, HostQueueOptions, Notice};
@@ -138,11 +137,7 @@ fn a_volume_recovers_from_a_function_reset() {
     volume.write_blocks(0, &data).unwrap();
     let buffer = volume.allocate_data(data.len()).unwrap();
     let blocks = (data.len() / volume.block_bytes()) as u64;
-    let read = || {
-        let run =
-            engine.launch("wb_read_blocks", engine.grid(128, 1), args!(volume.lend(), 0u64, blocks, 1u32, &buffer));
-        run.unwrap().finish_within(BOUND)
-    };
+    let read = || volume.start_read(0, blocks, 1, &buffer).unwrap().finish_within(BOUND);
     read().unwrap();
     let resetting = std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(100));

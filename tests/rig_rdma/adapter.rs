@@ -3,8 +3,7 @@
 use super::setting::{self, DEVICE, LONG};
 use warpbell::memory::{Place, Region, Space};
 use warpbell::rdma::{
-    Adapter, DeviceChoice, MemoryRange, PostError, Poster, Posting, QueuePair, QueuePlan, Registration, Rights,
-    Transport, open,
+    Adapter, DeviceChoice, PostError, Poster, Posting, QueuePair, QueuePlan, Registration, Rights, Transport, open,
 };
 use warpbell::wire::mlx5::segment::DataSegment;
 use warpbell::wire::mlx5::{Atomic, Operation, Payload, Remote, Syndrome};
@@ -21,8 +20,7 @@ struct Memory {
 impl Memory {
     fn new(adapter: &dyn Adapter, rights: Rights) -> Self {
         let region = Space::cpu().allocate(Place::Host, BYTES).unwrap();
-        let range = MemoryRange { bytes: BYTES, ..MemoryRange::from(&region) };
-        Self { registration: adapter.register(range, rights).unwrap(), region }
+        Self { registration: adapter.register_region(&region, rights).unwrap(), region }
     }
 
     fn here(&self, offset: u64, bytes: u32) -> DataSegment {

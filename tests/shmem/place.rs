@@ -182,7 +182,8 @@ fn run(world: &World, grid: Grid, program: &Program) -> Result<(), String> {
     let answers = engine.allocate(Memory::Device, 8 * before.answers.len().max(1)).expect("memory");
     world.barrier_host().expect("all PEs come");
     let args = args!(world, &ops, calls.len() as u64, &own, &answers);
-    let ran = engine.launch("calls_run", grid, args).expect("a launch").finish();
+    // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+    let ran = unsafe { engine.launch("calls_run", grid, args) }.expect("a launch").finish();
     ran.map_err(|e| format!("PE {me}: {e}"))?;
     let after = &program.model.pes[me];
     let same = |what: &str, got: &[u8], expected: &[u8]| match got.iter().zip(expected).position(|(a, b)| a != b) {

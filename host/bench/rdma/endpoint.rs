@@ -5,7 +5,7 @@ use super::table::Address;
 use super::{Initiator, Kind, RdmaBenchError, Side, kernel};
 use crate::memory::{MemoryError, Place, Region, Space};
 use crate::rdma::{
-    DirectPosting, MemoryRange, Poster, Posting, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
+    DirectPosting, Poster, Posting, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
 };
 use crate::shmem::bootstrap::Bootstrap;
 use serde::de::DeserializeOwned;
@@ -237,8 +237,7 @@ impl Endpoint {
     fn memory(side: &Side<'_>, space: &Space, bytes: usize) -> Result<(Region, Box<dyn Registration>), RdmaBenchError> {
         let register = |place| {
             let memory = space.allocate(place, bytes)?;
-            let range = MemoryRange { bytes, ..MemoryRange::from(&memory) };
-            let registration = side.adapter.register(range, Rights::ALL)?;
+            let registration = side.adapter.register_region(&memory, Rights::ALL)?;
             Ok((memory, registration))
         };
         match register(Place::Device) {

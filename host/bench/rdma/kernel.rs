@@ -51,8 +51,8 @@ struct Left {
 
 const _: () = assert!(size_of::<Parameters>() == 152 && size_of::<Left>() == 32);
 
-impl<'a> KernelArg<'a> for Parameters {
-    fn push(&self, args: &mut Args<'a>) {
+impl KernelArg for Parameters {
+    fn push(&self, args: &mut Args) {
         args.push_value(*self);
     }
 }
@@ -153,8 +153,8 @@ pub(super) fn run(
         Kind::Latency => ("wb_rdma_one_by_one", 1),
     };
     let grid = Grid { blocks, threads: width };
-    engine
-        .launch(kernel, grid, Args::new().with(parameters))?
+    // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+    unsafe { engine.launch(kernel, grid, Args::new().with(parameters)) }?
         .finish_within(LIMIT + setting.duration.unwrap_or_default())?;
 
     let results: Vec<Left> = results.get_slice(0, pairs as usize)?;

@@ -74,7 +74,7 @@ impl Adapter for Loopback {
     fn path(&self) -> AdapterPath {
         AdapterPath::new(Transport::Soft, "loopback")
     }
-    fn register(&self, memory: MemoryRange, _: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+    unsafe fn register(&self, memory: MemoryRange, _: Rights) -> Result<Box<dyn Registration>, RdmaError> {
         assert!(memory.host.is_some());
         Ok(Box::new(Registered(memory.address, 0x100)))
     }

@@ -29,8 +29,8 @@ pub(super) struct Parameters {
 
 const _: () = assert!(size_of::<Parameters>() == 120);
 
-impl<'a> KernelArg<'a> for Parameters {
-    fn push(&self, args: &mut Args<'a>) {
+impl KernelArg for Parameters {
+    fn push(&self, args: &mut Args) {
         args.push_value(*self);
     }
 }

@@ -201,7 +201,8 @@ impl<'a> ShmemBench<'a> {
             };
             let args = args!(self.world, parameters);
             let kernel = kernel(&self.setting, shape.bytes, raw);
-            self.world.engine().launch(&kernel, shape.grid(), args)?.finish_within(LIMIT)?;
+            // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+            unsafe { self.world.engine().launch(&kernel, shape.grid(), args) }?.finish_within(LIMIT)?;
         }
         self.turn += u64::from(shape.warmup) + u64::from(shape.iterations);
         Ok(self.world.barrier_host()?)
@@ -335,7 +336,8 @@ impl<'a> ShmemBench<'a> {
         let parameters = Parameters { flag, iterations, ..self.parameters(shape, self.world.my_pe()) };
         let kernel = format!("wb_shmem_bench_barrier_check_{}", shape.scope);
         let args = args!(self.world, parameters, &self.wrong);
-        self.world.engine().launch(&kernel, shape.grid(), args)?.finish_within(LIMIT)?;
+        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        unsafe { self.world.engine().launch(&kernel, shape.grid(), args) }?.finish_within(LIMIT)?;
         self.turn += u64::from(iterations);
         Ok(())
     }
@@ -368,10 +370,11 @@ impl<'a> ShmemBench<'a> {
         self.launch("wb_shmem_bench_check", args!(at, first, last, seed, &self.wrong))
     }
 
-    fn launch(&self, kernel: &str, args: Args<'_>) -> Result<(), ShmemBenchError> {
+    fn launch(&self, kernel: &str, args: Args) -> Result<(), ShmemBenchError> {
         let engine = self.world.engine();
         let grid: Grid = engine.grid(256, 4);
-        engine.launch(kernel, grid, args)?.finish_within(LIMIT)?;
+        // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
+        unsafe { engine.launch(kernel, grid, args) }?.finish_within(LIMIT)?;
         Ok(())
     }
 }

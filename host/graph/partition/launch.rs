@@ -125,16 +125,16 @@ impl<'g> Steps<'g> {
     }
 
     /// One step; `args` follow the parameters and the world. `claims` when PEs hand vertices over in it.
-    pub(super) fn step<'a>(
+    ///
+    /// # Safety
+    /// The step is one of `kernels/graph/partition`, and the memory that the parameters name lives until this returns.
+    pub(super) unsafe fn step(
         &mut self,
         kernel: &str,
         p: Parameters,
         claims: bool,
-        edges: Option<impl crate::engine::KernelArg<'a>>,
-    ) -> Result<Report, GraphError>
-    where
-        'g: 'a,
-    {
+        edges: Option<impl crate::engine::KernelArg>,
+    ) -> Result<Report, GraphError> {
         self.turn += 1;
         self.claim_turn += u64::from(claims);
         let p = Parameters { turn: self.turn, claim_turn: self.claim_turn, ..p };
@@ -142,7 +142,9 @@ impl<'g> Steps<'g> {
         if let Some(edges) = edges {
             args = args.with(edges);
         }
-        self.engine.launch(kernel, self.grid, args)?.finish_within(self.limit)?;
+        // SAFETY: the caller's promise.
+        let run = unsafe { self.engine.launch(kernel, self.grid, args) }?;
+        run.finish_within(self.limit)?;
         let report: Report = self.report.get(0)?;
         match (report.failed, report.sum[BAD_EDGES]) {
             (0, 0) => Ok(report),

@@ -357,7 +357,8 @@ impl<'s, 'g> Search<'s, 'g> {
         let Some(edges) = &lists.edges else { return Err(not_placed()) };
         let ids = self.on.graph.part.id_suffix();
         let name = format!("wb_partition_{kernel}_{}_{ids}", edges.source());
-        let report = self.on.steps.step(&name, p, kernel == "top_down", Some(edges))?;
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        let report = unsafe { self.on.steps.step(&name, p, kernel == "top_down", Some(edges)) }?;
         self.put_bytes += report.put_bytes;
         Ok(report)
     }
@@ -365,7 +366,8 @@ impl<'s, 'g> Search<'s, 'g> {
     /// A step that reads none.
     fn step(&mut self, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
         let name = format!("wb_partition_{kernel}_{}", self.on.graph.part.id_suffix());
-        let report = self.on.steps.step(&name, p, false, None::<u64>)?;
+        // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
+        let report = unsafe { self.on.steps.step(&name, p, false, None::<u64>) }?;
         self.put_bytes += report.put_bytes;
         Ok(report)
     }

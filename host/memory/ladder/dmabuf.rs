@@ -14,13 +14,13 @@ struct CpuGuard {
     _iova: IovaRange,
     _cpu: Mapping,
     _dmabuf: OwnedFd,
-    _region: Arc<Region>,
+    _region: Region,
 }
 
 /// The mapping itself holds the dma-buf; the file can be closed.
 struct FileGuard {
     _iova: IovaRange,
-    _region: Arc<Region>,
+    _region: Region,
 }
 
 pub(super) fn map_cpu(site: &Site<'_>) -> Result<Option<Mapped>, RungError> {

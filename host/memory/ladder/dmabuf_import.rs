@@ -93,7 +93,7 @@ impl Drop for Attached {
 /// In the order in which they end.
 struct Guard {
     _attached: Attached,
-    _region: Arc<Region>,
+    _region: Region,
 }
 
 pub(super) fn map(site: &Site<'_>) -> Result<Option<Mapped>, RungError> {

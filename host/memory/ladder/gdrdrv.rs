@@ -84,7 +84,7 @@ struct Guard {
     _iova: IovaRange,
     _cpu: Mapping,
     _pinned: Pinned,
-    _region: Arc<Region>,
+    _region: Region,
 }
 
 fn check_version(file: &File) -> Result<(), RungError> {

@@ -68,7 +68,7 @@ struct Guard {
     _entered: Entered,
     _iova: IovaRange,
     _attached: Attached,
-    _region: Arc<Region>,
+    _region: Region,
 }
 
 /// The pieces as pages of one size: as large as a GPU page where all are, the host's where one is smaller.

@@ -35,7 +35,7 @@ pub(super) const UNMAP_MEMORY: u32 = request(Direction::Write, KIND, 3, size_of:
 struct Holder {
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _region: Arc<Region>,
+    _region: Region,
 }
 
 impl Drop for Holder {

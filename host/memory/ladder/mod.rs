@@ -109,7 +109,7 @@ fn listed(attempts: &[Attempt]) -> String {
 struct Site<'a> {
     sys: &'a Arc<dyn Syscalls>,
     export: &'a dyn DmaBufExport,
-    region: &'a Arc<Region>,
+    region: &'a Region,
     device: Option<&'a LadderDevice>,
 }
 
@@ -242,7 +242,7 @@ impl Ladder {
 
     /// Finds the rung: tries each with `trial`, [`TRIAL_BYTES`] of GPU memory that nobody else uses, and reads back what the
     /// device wrote to it. Once found it stays.
-    pub fn choose(&self, trial: &Arc<Region>, probe: &dyn Probe) -> Result<Rung, LadderError> {
+    pub fn choose(&self, trial: &Region, probe: &dyn Probe) -> Result<Rung, LadderError> {
         let mut state = self.state();
         if !state.decided {
             state.decided = true;
@@ -283,7 +283,7 @@ impl Ladder {
         }
     }
 
-    fn try_rung(&self, rung: Rung, trial: &Arc<Region>, probe: &dyn Probe) -> Result<String, RungError> {
+    fn try_rung(&self, rung: Rung, trial: &Region, probe: &dyn Probe) -> Result<String, RungError> {
         let mapping = self.map_through(rung, trial)?;
         // First, last, and across the seam of two GPU pages; then the other direction.
         let offsets = [0, GPU_PAGE - PROBE_BYTES, GPU_PAGE, trial.len() - PROBE_BYTES];
@@ -309,7 +309,7 @@ impl Ladder {
 
     /// Gives the device access to GPU memory through the rung that was found. The device writes to the first and the last page
     /// of it once, and what was in them is put back: nobody may use the memory meanwhile.
-    pub fn map(&self, region: &Arc<Region>, probe: &dyn Probe) -> Result<DmaRegion, LadderError> {
+    pub fn map(&self, region: &Region, probe: &dyn Probe) -> Result<DmaRegion, LadderError> {
         let failed = |rung: Rung, error: RungError| LadderError::Rung {
             device: self.device.name.clone(),
             rung,
@@ -329,7 +329,7 @@ impl Ladder {
         Ok(mapping)
     }
 
-    fn map_through(&self, rung: Rung, region: &Arc<Region>) -> Result<DmaRegion, RungError> {
+    fn map_through(&self, rung: Rung, region: &Region) -> Result<DmaRegion, RungError> {
         let site = Site { sys: &self.sys, export: self.export.as_ref(), region, device: Some(&self.device) };
         match step(rung, &site)? {
             Some(Mapped { iova, guard }) => {
@@ -375,7 +375,7 @@ fn step(rung: Rung, site: &Site<'_>) -> Result<Option<Mapped>, RungError> {
 
 /// What every rung would need on this machine, tried as far as it goes without a device: modules are opened, GPU memory is
 /// pinned, exported and mapped into the CPU, then all is given back. Without a `trial` (no GPU) only device files are looked at.
-pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, trial: Option<&Arc<Region>>) -> Vec<Attempt> {
+pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, trial: Option<&Region>) -> Vec<Attempt> {
     let seen = |rung: Rung, found: Result<String, RungError>| match found {
         Ok(reason) => Attempt::good(rung, Outcome::Ready, reason),
         Err(error) => Attempt::passed(rung, &error, sys.as_ref()),

@@ -109,10 +109,10 @@ impl DmaSpace for Ram {
         unsafe { std::ptr::write_bytes(base.as_ptr(), 0, length as usize) };
         // SAFETY: the range holds a share of the mapping, and stays allocated while it lives.
         let region = unsafe { space.import_host(base, length as usize, false, range.clone()) }?;
-        Ok(DmaRegion { region: Arc::new(region), offset: 0, bytes: length as usize, iova: start, guard: range })
+        Ok(DmaRegion { region, offset: 0, bytes: length as usize, iova: start, guard: range })
     }
 
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let Mapping { base, bytes } = &self.shared.mapping;
         let unreachable =
             |reason: &str| DmaError::Unreachable { device: self.device.clone(), reason: reason.to_owned() };
@@ -128,7 +128,7 @@ impl DmaSpace for Ram {
             ));
         }
         // The region itself keeps its range allocated.
-        let guard = region.clone();
+        let guard = region.owner();
         Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova: offset as u64, guard })
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     fn foreign_memory_and_too_much_are_refused() {
         let (ram, _file) = Ram::new("q".into(), BYTES).unwrap();
         let space = Space::cpu();
-        let foreign = Arc::new(space.allocate(Place::Host, 4096).unwrap());
+        let foreign = space.allocate(Place::Host, 4096).unwrap();
         let text = ram.map(&foreign).unwrap_err().to_string();
         assert!(text.contains("q cannot address") && text.contains("QEMU's RAM"), "{text}");
         assert!(matches!(ram.allocate(&space, BYTES as usize), Err(DmaError::Exhausted { .. })));

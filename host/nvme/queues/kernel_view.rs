@@ -7,19 +7,14 @@ use crate::memory::DmaRegion;
 use crate::nvme::NvmeError;
 use crate::nvme::controller::PAGE_BYTES;
 use crate::nvme::layout::{self, Idle, KernelWords};
-use std::marker::PhantomData;
 use std::mem::offset_of;
+use std::sync::Arc;
 
-/// A queue set lent to a kernel: passed as the address of its `wb_queue[]`. While it lives the set cannot be dropped.
-#[derive(Clone, Copy, Debug)]
-pub struct LentQueues<'a> {
-    address: u64,
-    _set: PhantomData<&'a QueueSet>,
-}
-
-impl<'a> KernelArg<'a> for LentQueues<'a> {
-    fn push(&self, args: &mut Args<'a>) {
-        args.push_value(self.address);
+/// A kernel takes a set as the address of its `wb_queue[]`. The set has to be shared for that, and nobody resets one that is.
+impl KernelArg for Arc<QueueSet> {
+    fn push(&self, args: &mut Args) {
+        args.push_value(self.address());
+        args.keep(self.clone());
     }
 }
 
@@ -27,11 +22,6 @@ impl QueueSet {
     /// The address of `wb_queue[count]` as kernels see it.
     pub fn address(&self) -> u64 {
         self.arrays.address()
-    }
-
-    /// Lends the queues to a kernel: a launch argument that keeps the set borrowed.
-    pub fn lend(&self) -> LentQueues<'_> {
-        LentQueues { address: self.address(), _set: PhantomData }
     }
 
     fn queue(&self, index: u32, ticket: u32) -> abi::Queue {

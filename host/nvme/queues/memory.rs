@@ -5,7 +5,6 @@ use crate::memory::{DmaError, DmaRegion, Place, Space};
 use crate::nvme::NvmeError;
 use crate::nvme::controller::{Controller, PAGE_BYTES, Ready};
 use crate::nvme::layout;
-use std::sync::Arc;
 
 /// Everything that the device may write to or read from, released together or not at all.
 #[derive(Debug)]
@@ -37,7 +36,7 @@ impl DeviceMemory {
         let rings = match options.memory {
             Place::Host => dma.allocate(space, ring_bytes)?,
             Place::Device => {
-                let region = Arc::new(space.allocate(Place::Device, ring_bytes)?);
+                let region = space.allocate(Place::Device, ring_bytes)?;
                 let mapped = controller.map_memory(&region)?;
                 if !mapped.iova.is_multiple_of(PAGE_BYTES as u64) {
                     let reason = format!("the device's address {:#x} of the rings is not page aligned", mapped.iova);

@@ -4,7 +4,6 @@ mod kernel_view;
 mod memory;
 mod options;
 
-pub use kernel_view::LentQueues;
 pub use options::{Landing, QueueOptions};
 
 use self::memory::DeviceMemory;
@@ -20,7 +19,7 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 enum Doorbells {
-    Window(Arc<Region>),
+    Window(Region),
     Forwarder(Forwarder),
     /// Only the host rings, through the port.
     Host,

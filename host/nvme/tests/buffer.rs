@@ -93,7 +93,7 @@ impl DmaSpace for WithIommu {
     fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
         self.0.inner.allocate(space, bytes)
     }
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         self.0.inner.map(region)
     }
     fn iommu(&self) -> Option<Arc<dyn IommuMap>> {

@@ -114,11 +114,11 @@ struct Identity;
 
 impl DmaSpace for Identity {
     fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
-        self.map(&Arc::new(space.allocate(Place::Host, bytes)?))
+        self.map(&space.allocate(Place::Host, bytes)?)
     }
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let (bytes, iova) = (region.len(), region.address());
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.clone() })
+        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.owner() })
     }
 }
 

@@ -53,7 +53,7 @@ struct State {
     acq: u64,
     rings: HashMap<u16, Ring>,
     /// What the device may address, as behind an IOMMU.
-    mapped: Vec<Arc<Region>>,
+    mapped: Vec<Region>,
 }
 
 struct Hostile(Mutex<State>);
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Hostile {
 
 impl State {
     /// The region that holds these bytes, and the offset there.
-    fn reach(&self, iova: u64, bytes: usize) -> Option<(&Arc<Region>, usize)> {
+    fn reach(&self, iova: u64, bytes: usize) -> Option<(&Region, usize)> {
         self.mapped.iter().find_map(|r| {
             let offset = usize::try_from(iova.checked_sub(r.address())?).ok()?;
             (offset.checked_add(bytes)? <= r.len()).then_some((r, offset))
@@ -283,12 +283,12 @@ struct Identity(Arc<Hostile>);
 
 impl DmaSpace for Identity {
     fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
-        self.map(&Arc::new(space.allocate(Place::Host, bytes)?))
+        self.map(&space.allocate(Place::Host, bytes)?)
     }
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         self.0.state().mapped.push(region.clone());
         let (bytes, iova) = (region.len(), region.address());
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.clone() })
+        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.owner() })
     }
 }
 

@@ -353,10 +353,14 @@ fn a_failed_creation_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_lent_set_is_passed_as_its_address() {
+fn a_set_that_a_launch_has_is_not_reset() {
     let (_fake, controller) = ready(Quirks::default());
-    let set = controller.create_queues(&Space::cpu(), options(1, 8)).unwrap();
-    assert_eq!(crate::args!(set.lend()).sizes(), [8]);
+    let mut set = Arc::new(controller.create_queues(&Space::cpu(), options(1, 8)).unwrap());
+    let args = crate::args!(&set);
+    assert_eq!(args.sizes(), [8]);
+    assert!(Arc::get_mut(&mut set).is_none());
+    drop(args);
+    Arc::get_mut(&mut set).expect("nobody else has it").reset().unwrap();
 }
 
 // --- host queue ------------------------------------------------------------------------------------------------------

@@ -6,18 +6,17 @@ use crate::memory::ladder::{Probe, Rung, RungChoice};
 use crate::memory::{DmaRegion, Place, Region, Space};
 use crate::nvme::{DoorbellChoice, NvmeError, QueueOptions};
 use crate::wire::nvme::admin;
-use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
-fn region(pages: usize) -> Arc<Region> {
-    Arc::new(Space::cpu().allocate(Place::Host, pages * PAGE).unwrap())
+fn region(pages: usize) -> Region {
+    Space::cpu().allocate(Place::Host, pages * PAGE).unwrap()
 }
 
 /// The fake's device addresses are the process's own; `astray` makes the mapping lie.
-fn mapping(region: &Arc<Region>, astray: i64) -> DmaRegion {
+fn mapping(region: &Region, astray: i64) -> DmaRegion {
     let iova = region.address().wrapping_add_signed(astray);
-    DmaRegion { region: region.clone(), offset: 0, bytes: region.len() - 4 * PAGE, iova, guard: region.clone() }
+    DmaRegion { region: region.clone(), offset: 0, bytes: region.len() - 4 * PAGE, iova, guard: region.owner() }
 }
 
 #[test]

@@ -18,7 +18,7 @@ struct Mapping {
     map: Arc<dyn IommuMap>,
     iova: u64,
     bytes: u64,
-    _region: Arc<Region>,
+    _region: Region,
 }
 
 impl Drop for Mapping {
@@ -36,7 +36,7 @@ impl VfioDma {
         Self { map, device }
     }
 
-    fn map_region(&self, region: Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map_region(&self, region: Region) -> Result<DmaRegion, DmaError> {
         let Some(host) = region.host() else {
             let reason = "it is GPU memory without a mapping for the processor; put queues in host memory and use bounce landing";
             return Err(DmaError::Unreachable { device: self.device.clone(), reason: reason.to_owned() });
@@ -65,10 +65,10 @@ impl DmaSpace for VfioDma {
         let base = pages.base();
         // SAFETY: the pages are valid for as long as their owner lives, which the region keeps.
         let region = unsafe { space.import_host(base, length, false, pages) }?;
-        self.map_region(Arc::new(region))
+        self.map_region(region)
     }
 
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         self.map_region(region.clone())
     }
 
@@ -164,9 +164,9 @@ mod tests {
     fn memory_that_is_there_is_mapped_while_the_mapping_lives() {
         let fake = Fake::new(4096, false);
         let dma = VfioDma::new(fake.clone(), "fake".into());
-        let region = Arc::new(Space::cpu().allocate(Place::Device, 10_000).unwrap());
+        let region = Space::cpu().allocate(Place::Device, 10_000).unwrap();
         let mapped = dma.map(&region).unwrap();
-        let weak = Arc::downgrade(&region);
+        let weak = region.downgrade();
         drop(region);
         assert_eq!(mapped.bytes, 12_288);
         drop(mapped);

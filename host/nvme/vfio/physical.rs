@@ -194,10 +194,10 @@ impl DmaSpace for PhysicalDma {
         let (base, pages) = (pages.base, Arc::new(pages));
         // SAFETY: the pages are valid for as long as their owner lives, which the region keeps.
         let region = unsafe { space.import_host(base, length, false, pages.clone()) }?;
-        Ok(DmaRegion { region: Arc::new(region), offset: 0, bytes: length, iova, guard: pages })
+        Ok(DmaRegion { region, offset: 0, bytes: length, iova, guard: pages })
     }
 
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let Some(host) = region.host() else {
             return Err(
                 self.unreachable("it is GPU memory; put queues in host memory and use bounce landing".to_owned())
@@ -214,7 +214,7 @@ impl DmaSpace for PhysicalDma {
                 "its pages lie scattered in physical memory; use bounce landing, or turn the IOMMU on".to_owned();
             return Err(self.unreachable(reason));
         };
-        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.clone() })
+        Ok(DmaRegion { region: region.clone(), offset: 0, bytes, iova, guard: region.owner() })
     }
 }
 
@@ -261,7 +261,7 @@ mod tests {
         got.region.set_slice(0, &words).unwrap();
         assert!(got.region.get_slice::<u64>(0, words.len()).unwrap() == words);
         // What exists is taken as far as it lies together.
-        let one = Arc::new(Space::cpu().allocate(crate::memory::Place::Host, 1).unwrap());
+        let one = Space::cpu().allocate(crate::memory::Place::Host, 1).unwrap();
         let mapped = dma.map(&one).unwrap();
         assert_eq!(mapped.iova, dma.physical(one.host().unwrap()).unwrap());
     }

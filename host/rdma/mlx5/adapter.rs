@@ -20,7 +20,9 @@ const CQE_VERSION: u8 = 1;
 
 /// Registers memory, and says how it did so far.
 pub(super) trait Memories: Send + Sync + std::fmt::Debug {
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
+    /// # Safety
+    /// As [`Adapter::register`].
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
     fn way(&self) -> String;
 }
 
@@ -233,8 +235,9 @@ impl Adapter for Mlx5Adapter {
         path
     }
 
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        self.shared.memories.register(memory, rights)
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.shared.memories.register(memory, rights) }
     }
 
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {

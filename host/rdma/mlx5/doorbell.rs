@@ -1,7 +1,7 @@
 //! Who rings: kernels, at a register that is mapped into the GPU, or a CPU thread that forwards a mailbox to it.
 
 use super::devx::{Devx, Uar, UarKind};
-use crate::memory::{MemoryError, Place, Region, Space};
+use crate::memory::{MemoryError, Place, Region, Space, WeakRegion};
 use crate::mmio;
 use crate::rdma::proxy::{Served, Service};
 use crate::rdma::{DoorbellChoice, RdmaError, Transport};
@@ -11,12 +11,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 /// A doorbell register, mapped into the address space of kernels if they ring.
 pub(super) struct Doorbell {
     // The mapping goes before the register. Several registers are on one page.
-    mapping: Option<(Arc<Region>, usize)>,
+    mapping: Option<(Region, usize)>,
     uar: Arc<dyn Uar>,
 }
 
@@ -100,7 +100,7 @@ struct Taken {
     /// Number of queue pairs that have one.
     users: usize,
     /// Pages that kernels see, by their address in this process.
-    pages: HashMap<usize, Weak<Region>>,
+    pages: HashMap<usize, WeakRegion>,
 }
 
 impl Doorbells {
@@ -183,25 +183,25 @@ impl Doorbells {
     }
 
     /// The page of a register as kernels see it, and where on it the register is.
-    fn map(&self, taken: &mut Taken, uar: &Arc<dyn Uar>) -> Result<(Arc<Region>, usize), String> {
+    fn map(&self, taken: &mut Taken, uar: &Arc<dyn Uar>) -> Result<(Region, usize), String> {
         let register = uar.register();
         let offset = register.as_ptr() as usize % page_bytes();
         // SAFETY: the page that the register is in begins so far before it.
         let base = unsafe { register.sub(offset) };
-        if let Some(page) = taken.pages.get(&(base.as_ptr() as usize)).and_then(Weak::upgrade) {
+        if let Some(page) = taken.pages.get(&(base.as_ptr() as usize)).and_then(WeakRegion::upgrade) {
             return Ok((page, offset));
         }
         // SAFETY: libmlx5 has the page mapped for as long as the allocation lives, which the region keeps.
         let region = unsafe { self.mapper.map(base, page_bytes(), Arc::new(Keep(uar.clone()))) };
-        let region = Arc::new(region.map_err(|e| e.to_string())?);
-        taken.pages.insert(base.as_ptr() as usize, Arc::downgrade(&region));
+        let region = region.map_err(|e| e.to_string())?;
+        taken.pages.insert(base.as_ptr() as usize, region.downgrade());
         Ok((region, offset))
     }
 }
 
 /// Forwards a mailbox to a register.
 struct Forwarder {
-    mailbox: Arc<Region>,
+    mailbox: Region,
     doorbell: Arc<Doorbell>,
     last: u64,
 }
@@ -228,7 +228,7 @@ impl Served for Forwarder {
 pub(super) struct Mailbox {
     service: Arc<Service>,
     slot: Arc<Mutex<dyn Served>>,
-    memory: Arc<Region>,
+    memory: Region,
 }
 
 impl Mailbox {
@@ -237,7 +237,7 @@ impl Mailbox {
     /// # Errors
     /// When there is no memory.
     pub fn new(service: &Arc<Service>, space: &Space, doorbell: &Arc<Doorbell>) -> Result<Self, RdmaError> {
-        let memory = Arc::new(space.allocate(Place::Host, size_of::<u64>())?);
+        let memory = space.allocate(Place::Host, size_of::<u64>())?;
         let slot: Arc<Mutex<dyn Served>> =
             Arc::new(Mutex::new(Forwarder { mailbox: memory.clone(), doorbell: doorbell.clone(), last: 0 }));
         service.add(slot.clone());

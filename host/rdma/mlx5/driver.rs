@@ -273,8 +273,9 @@ impl Drop for Page {
 }
 
 impl Memories for Registrar {
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        Registrar::register(self, memory, rights)
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Registrar::register(self, memory, rights) }
     }
     fn way(&self) -> String {
         Registrar::way(self).to_string()

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 struct NoMemories;
 
 impl Memories for NoMemories {
-    fn register(&self, memory: MemoryRange, _: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+    unsafe fn register(&self, memory: MemoryRange, _: Rights) -> Result<Box<dyn Registration>, RdmaError> {
         let reason = "the stand-in has none".to_owned();
         Err(RdmaError::Registration { address: memory.address, bytes: memory.bytes, reason })
     }

@@ -95,8 +95,9 @@ impl Adapter for VerbsProxy {
         path
     }
 
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        self.shared.registrar.register(memory, rights)
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.shared.registrar.register(memory, rights) }
     }
 
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {

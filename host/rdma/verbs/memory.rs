@@ -183,7 +183,10 @@ impl Registrar {
     ///
     /// # Errors
     /// When no way leads to it, with what was tried.
-    pub fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+    ///
+    /// # Safety
+    /// As [`Adapter::register`](crate::rdma::Adapter::register).
+    pub unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
         let refuse = |reason: String| RdmaError::Registration { address: memory.address, bytes: memory.bytes, reason };
         if memory.bytes == 0 {
             return Err(refuse("there is nothing to register".to_owned()));
@@ -191,7 +194,7 @@ impl Registrar {
         let region = match (memory.host, self.space.gpu_context()) {
             (Some(host), _) => {
                 let base = host.as_ptr() as u64;
-                // SAFETY: `MemoryRange` promises that the memory outlives the registration.
+                // SAFETY: the caller promises that the memory outlives the registration.
                 let made =
                     unsafe { MemoryRegion::by_address(&self.domain, base, memory.address, memory.bytes, rights) };
                 made.map_err(|e| refuse(host_hint(&e, memory.bytes)))?
@@ -218,7 +221,7 @@ impl Registrar {
             Ok(region) => return Ok((region, Way::DmaBuf)),
             Err(why) => why,
         };
-        // SAFETY: `MemoryRange` promises that the memory outlives the registration; the kernel asks nvidia-peermem for its pages.
+        // SAFETY: `register`'s caller promises that the memory outlives the registration; the kernel asks nvidia-peermem for its pages.
         match unsafe { MemoryRegion::by_address(&self.domain, memory.address, memory.address, memory.bytes, rights) } {
             Ok(region) => Ok((region, Way::Peermem(no_dma_buf))),
             Err(e) => Err(format!(

@@ -183,7 +183,8 @@ impl Building<'_> {
         let transport = if asked == Transport::Auto { adapter.path().transport.into() } else { asked };
         let none = |reason: String| ShmemError::Transport { transport, pes, reason };
         let size = NetworkPlan::new(cards[0].network, pes, cards.iter().any(|c| c.gpu.is_some()));
-        let mut prepared = Prepared::new(adapter, heap.range(), self.engine, size, pes);
+        // SAFETY: wherever a network and its heap are dropped, here, in `finish` and with the world, the network goes first.
+        let mut prepared = unsafe { Prepared::new(adapter, heap.range(), self.engine, size, pes) };
         let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
         let offers = self.ranks.vote(&mine)?.map_err(|f| none(failed(&f)))?;
         let own = abi::Network {

@@ -4,6 +4,7 @@ use super::heaps::Group;
 use super::reach::{one_host, reach, source};
 use super::*;
 use crate::cuda::FABRIC_HANDLE_BYTES;
+use crate::engine::testing::start;
 use crate::memory::Place;
 use crate::shmem::bootstrap::LocalBootstrap;
 use crate::shmem::card::Card;
@@ -44,7 +45,7 @@ fn ranks_reach_each_other_through_shared_memory() {
         let (to, flag) = (world.malloc::<u64>(1).unwrap(), world.malloc::<u64>(1).unwrap());
         let grid = crate::engine::Grid { blocks: 1, threads: world.engine().info().warp_width };
         let args = crate::args!(&world, &to, &out, 1u64, &flag, 1u64);
-        world.engine().launch("wb_shmem_ring", grid, args).unwrap().finish().unwrap();
+        start(world.engine(), "wb_shmem_ring", grid, args).unwrap().finish().unwrap();
         assert_eq!(to.read(0, 1).unwrap(), [70 + before as u64]);
         world.barrier_host().unwrap();
     });

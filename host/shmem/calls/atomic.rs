@@ -13,7 +13,7 @@ mod sealed {
 pub trait AtomicWord: Pod + sealed::Sealed {
     /// The unsigned integer of the same size.
     #[doc(hidden)]
-    type Bits: Pod + for<'a> KernelArg<'a>;
+    type Bits: Pod + KernelArg;
     #[doc(hidden)]
     const KERNEL: &'static str;
 }
@@ -64,14 +64,14 @@ enum What {
 macro_rules! calls {
     ($($(#[$doc:meta])* $bound:ident $what:ident: $name:ident, $name_on:ident, $fetch:ident;)*) => {$(
         $(#[$doc])*
-        pub fn $name<'a, T: $bound>(&'a self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<(), ShmemError> {
+        pub fn $name<'a, T: $bound>(&self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<(), ShmemError> {
             self.change(None, What::$what, to.into(), value, pe)
         }
 
         /// The same in a stream.
         pub fn $name_on<'a, T: $bound>(
-            &'a self,
-            stream: &Stream<'a>,
+            &self,
+            stream: &Stream,
             to: impl Into<SymSlice<'a, T>>,
             value: T,
             pe: usize,
@@ -80,7 +80,7 @@ macro_rules! calls {
         }
 
         /// The same, and answers the word before.
-        pub fn $fetch<'a, T: $bound>(&'a self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<T, ShmemError> {
+        pub fn $fetch<'a, T: $bound>(&self, to: impl Into<SymSlice<'a, T>>, value: T, pe: usize) -> Result<T, ShmemError> {
             self.answered(What::$what, to.into(), value, T::zeroed(), pe)
         }
     )*};
@@ -101,7 +101,7 @@ impl World {
 
     /// Sets the word.
     pub fn atomic_set<'a, T: AtomicWord>(
-        &'a self,
+        &self,
         to: impl Into<SymSlice<'a, T>>,
         value: T,
         pe: usize,
@@ -111,8 +111,8 @@ impl World {
 
     /// The same in a stream.
     pub fn atomic_set_on<'a, T: AtomicWord>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         to: impl Into<SymSlice<'a, T>>,
         value: T,
         pe: usize,
@@ -122,7 +122,7 @@ impl World {
 
     /// The word.
     pub fn atomic_fetch<'a, T: AtomicWord>(
-        &'a self,
+        &self,
         from: impl Into<SymSlice<'a, T>>,
         pe: usize,
     ) -> Result<T, ShmemError> {
@@ -131,7 +131,7 @@ impl World {
 
     /// Sets the word and answers the word before.
     pub fn atomic_swap<'a, T: AtomicWord>(
-        &'a self,
+        &self,
         to: impl Into<SymSlice<'a, T>>,
         value: T,
         pe: usize,
@@ -141,7 +141,7 @@ impl World {
 
     /// Sets the word if it is `expected`, and answers the word before.
     pub fn atomic_compare_swap<'a, T: AtomicInteger>(
-        &'a self,
+        &self,
         to: impl Into<SymSlice<'a, T>>,
         expected: T,
         value: T,
@@ -152,7 +152,7 @@ impl World {
 
     /// Adds 1 to the word.
     pub fn atomic_inc<'a, T: AtomicInteger>(
-        &'a self,
+        &self,
         to: impl Into<SymSlice<'a, T>>,
         pe: usize,
     ) -> Result<(), ShmemError> {
@@ -161,8 +161,8 @@ impl World {
 
     /// The same in a stream.
     pub fn atomic_inc_on<'a, T: AtomicInteger>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         to: impl Into<SymSlice<'a, T>>,
         pe: usize,
     ) -> Result<(), ShmemError> {
@@ -171,7 +171,7 @@ impl World {
 
     /// Adds 1 to the word and answers the word before.
     pub fn atomic_fetch_inc<'a, T: AtomicInteger>(
-        &'a self,
+        &self,
         to: impl Into<SymSlice<'a, T>>,
         pe: usize,
     ) -> Result<T, ShmemError> {
@@ -179,15 +179,16 @@ impl World {
     }
 
     fn change<'a, T: AtomicWord>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         what: What,
         to: SymSlice<'a, T>,
         value: T,
         pe: usize,
     ) -> Result<(), ShmemError> {
         let args = self.arguments(what, to, value, T::zeroed(), pe, 0)?;
-        self.call(on, T::KERNEL, self.small_grid(), args)
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(on, T::KERNEL, self.small_grid(), args) }
     }
 
     fn answered<T: AtomicWord>(
@@ -200,19 +201,20 @@ impl World {
     ) -> Result<T, ShmemError> {
         let answer = self.teams().answer();
         let args = self.arguments(what, to, value, expected, pe, answer.address())?;
-        self.call(None, T::KERNEL, self.small_grid(), args)?;
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(None, T::KERNEL, self.small_grid(), args) }?;
         Ok(answer.get(0)?)
     }
 
     fn arguments<'a, T: AtomicWord>(
-        &'a self,
+        &self,
         what: What,
         to: SymSlice<'a, T>,
         value: T,
         expected: T,
         pe: usize,
         answer: u64,
-    ) -> Result<Args<'a>, ShmemError> {
+    ) -> Result<Args, ShmemError> {
         let word = self.remote(to, 1, pe)?;
         let bits = |v: T| bytemuck::cast::<T, T::Bits>(v);
         Ok(args!(self, what as u32, word, bits(value), bits(expected), pe as u32, answer))

@@ -8,8 +8,9 @@ use bytemuck::Pod;
 
 impl World {
     /// [`World::barrier_all`] in a stream.
-    pub fn barrier_all_on<'a>(&'a self, stream: &Stream<'a>) -> Result<(), ShmemError> {
-        self.call(Some(stream), "wb_shmem_barrier", self.small_grid(), args!(self))
+    pub fn barrier_all_on(&self, stream: &Stream) -> Result<(), ShmemError> {
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(Some(stream), "wb_shmem_barrier", self.small_grid(), args!(self)) }
     }
 
     /// All PEs meet in a kernel. What each wrote to its own memory is there for the others to get.
@@ -18,8 +19,9 @@ impl World {
     }
 
     /// The same in a stream.
-    pub fn sync_all_on<'a>(&'a self, stream: &Stream<'a>) -> Result<(), ShmemError> {
-        self.call(Some(stream), "wb_shmem_sync", self.small_grid(), args!(self))
+    pub fn sync_all_on(&self, stream: &Stream) -> Result<(), ShmemError> {
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(Some(stream), "wb_shmem_sync", self.small_grid(), args!(self)) }
     }
 }
 
@@ -30,7 +32,7 @@ impl Team {
     }
 
     /// The same in a stream.
-    pub fn barrier_on<'a>(&'a self, stream: &Stream<'a>) -> Result<(), ShmemError> {
+    pub fn barrier_on(&self, stream: &Stream) -> Result<(), ShmemError> {
         self.meet(Some(stream), "wb_shmem_team_barrier")
     }
 
@@ -40,18 +42,19 @@ impl Team {
     }
 
     /// The same in a stream.
-    pub fn sync_on<'a>(&'a self, stream: &Stream<'a>) -> Result<(), ShmemError> {
+    pub fn sync_on(&self, stream: &Stream) -> Result<(), ShmemError> {
         self.meet(Some(stream), "wb_shmem_team_sync")
     }
 
-    fn meet<'a>(&'a self, on: Option<&Stream<'a>>, kernel: &str) -> Result<(), ShmemError> {
-        self.world().call(on, kernel, self.world().small_grid(), args!(self))
+    fn meet(&self, on: Option<&Stream>, kernel: &str) -> Result<(), ShmemError> {
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.world().call(on, kernel, self.world().small_grid(), args!(self)) }
     }
 
     /// `dest` of every member becomes `source` of member `root`; as many elements. `dest` must be ready on every member: see
     /// `collective.cuh`.
     pub fn broadcast<'a, T: Pod>(
-        &'a self,
+        &self,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
         root: usize,
@@ -61,8 +64,8 @@ impl Team {
 
     /// The same in a stream.
     pub fn broadcast_on<'a, T: Pod>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
         root: usize,
@@ -71,8 +74,8 @@ impl Team {
     }
 
     fn broadcast_how<'a, T: Pod>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         dest: SymSlice<'a, T>,
         source: SymSlice<'a, T>,
         root: usize,
@@ -87,13 +90,14 @@ impl Team {
         }
         let bytes = size_of::<T>() * source.len();
         let args = args!(self, dest, source, bytes as u64, root as u32);
-        self.world().call(on, "wb_shmem_broadcast", self.world().call_grid(bytes), args)
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.world().call(on, "wb_shmem_broadcast", self.world().call_grid(bytes), args) }
     }
 
     /// `dest` becomes the `source` of all members, one after the other (all-gather): as many times the elements. `dest` must be ready
     /// on every member.
     pub fn fcollect<'a, T: Pod>(
-        &'a self,
+        &self,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
     ) -> Result<(), ShmemError> {
@@ -102,8 +106,8 @@ impl Team {
 
     /// The same in a stream.
     pub fn fcollect_on<'a, T: Pod>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
     ) -> Result<(), ShmemError> {
@@ -111,8 +115,8 @@ impl Team {
     }
 
     fn fcollect_how<'a, T: Pod>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         dest: SymSlice<'a, T>,
         source: SymSlice<'a, T>,
     ) -> Result<(), ShmemError> {
@@ -130,7 +134,7 @@ impl Team {
     /// Part m of `dest` becomes this member's part of `source` of member m: both have a part for each member. `dest` must be ready
     /// on every member.
     pub fn alltoall<'a, T: Pod>(
-        &'a self,
+        &self,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
     ) -> Result<(), ShmemError> {
@@ -139,8 +143,8 @@ impl Team {
 
     /// The same in a stream.
     pub fn alltoall_on<'a, T: Pod>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
     ) -> Result<(), ShmemError> {
@@ -148,8 +152,8 @@ impl Team {
     }
 
     fn alltoall_how<'a, T: Pod>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         dest: SymSlice<'a, T>,
         source: SymSlice<'a, T>,
     ) -> Result<(), ShmemError> {
@@ -165,14 +169,15 @@ impl Team {
         self.exchange(on, bytes, args!(self, abi::CALL_ALLTOALL, dest, pitch, source, pitch, pitch))
     }
 
-    fn exchange<'a>(&'a self, on: Option<&Stream<'a>>, bytes: usize, args: Args<'a>) -> Result<(), ShmemError> {
-        self.world().call(on, "wb_shmem_exchange", self.world().call_grid(bytes), args)
+    fn exchange(&self, on: Option<&Stream>, bytes: usize, args: Args) -> Result<(), ShmemError> {
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.world().call(on, "wb_shmem_exchange", self.world().call_grid(bytes), args) }
     }
 
     /// `dest` of every member becomes the elements of all members' `source`, combined: `team.reduce(Sum, &total, &mine)`. Both have
     /// as many elements, and may be the same array.
     pub fn reduce<'a, T: Reducible>(
-        &'a self,
+        &self,
         how: impl Reduction<T>,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
@@ -182,8 +187,8 @@ impl Team {
 
     /// The same in a stream.
     pub fn reduce_on<'a, T: Reducible>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         how: impl Reduction<T>,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
@@ -192,8 +197,8 @@ impl Team {
     }
 
     fn reduce_how<'a, T: Reducible>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         how: impl Reduction<T>,
         dest: SymSlice<'a, T>,
         source: SymSlice<'a, T>,
@@ -206,7 +211,8 @@ impl Team {
         let (kernel, what) = (format!("wb_shmem_reduce_{}", how.kernel()), how.number());
         let n = (source.len() * how.units()) as u64;
         let grid = self.world().call_grid(size_of::<T>() * source.len());
-        self.world().call(on, &kernel, grid, args!(self, what, dest, source, n))
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.world().call(on, &kernel, grid, args!(self, what, dest, source, n)) }
     }
 
     /// Both arrays are this world's, and one has so many times the elements of the other.

@@ -13,7 +13,7 @@ pub use reduction::{And, Max, Min, Or, Prod, Reducible, ReducibleInteger, Reduct
 pub use rma::{Cmp, LocalSlice, SignalOp};
 
 use super::{ShmemError, World};
-use crate::engine::{Args, Grid, Stream, abi};
+use crate::engine::{Args, EngineError, Grid, Stream, abi};
 
 /// Threads of a block on a GPU: what the kernels are compiled for (kernels/shmem/part.cuh).
 const GPU_THREADS: u32 = 512;
@@ -30,16 +30,25 @@ const CPU_BLOCKS: usize = 4;
 
 impl World {
     /// Makes a call now, or puts it into a stream.
-    pub(super) fn call<'a>(
+    ///
+    /// # Safety
+    /// The arguments are those that this kernel of `kernels/shmem` takes, and what they name lies within the memory that they stand for.
+    pub(super) unsafe fn call(
         &self,
-        on: Option<&Stream<'a>>,
+        on: Option<&Stream>,
         kernel: &str,
         grid: Grid,
-        args: Args<'a>,
+        args: Args,
     ) -> Result<(), ShmemError> {
         match on {
-            Some(stream) => self.engine().launch_on(stream, kernel, grid, args)?,
-            None => _ = self.engine().launch(kernel, grid, args)?.finish().map_err(|e| self.explained(e))?,
+            Some(stream) if !stream.engine().is_same(self.engine()) => return Err(EngineError::ForeignStream.into()),
+            // SAFETY: the caller's promise; the arguments keep what they stand for.
+            Some(stream) => unsafe { stream.launch(kernel, grid, args) }?,
+            None => {
+                // SAFETY: as above.
+                let run = unsafe { self.engine().launch(kernel, grid, args) }?;
+                run.finish().map_err(|e| self.explained(e))?;
+            }
         }
         Ok(())
     }

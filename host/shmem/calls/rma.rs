@@ -3,9 +3,11 @@
 use crate::args;
 use crate::engine::{Args, KernelArg, Stream};
 use crate::memory::Region;
+use crate::shmem::sym::Block;
 use crate::shmem::{ShmemError, Sym, SymSlice, World};
 use bytemuck::Pod;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// Up to this many bytes one block puts them and the signal; more are put by many, and the signal follows.
 const ONE_BLOCK_BYTES: usize = 16 << 10;
@@ -42,7 +44,15 @@ pub enum Cmp {
 pub struct LocalSlice<'a, T> {
     address: u64,
     len: usize,
-    _borrowed: PhantomData<&'a T>,
+    owner: Owner<'a>,
+    _type: PhantomData<&'a T>,
+}
+
+/// Memory that elements are in.
+#[derive(Clone, Copy)]
+enum Owner<'a> {
+    Region(&'a Region),
+    Heap(&'a Arc<Block>),
 }
 
 impl<T> Clone for LocalSlice<'_, T> {
@@ -60,7 +70,8 @@ impl<'a, T: Pod> LocalSlice<'a, T> {
         if !inside || !offset.is_multiple_of(align_of::<T>()) || !region.space().same(world.engine().space()) {
             return Err(ShmemError::Region { offset, len, element: size_of::<T>(), bytes: region.len() });
         }
-        Ok(Self { address: region.address() + offset as u64, len, _borrowed: PhantomData })
+        let address = region.address() + offset as u64;
+        Ok(Self { address, len, owner: Owner::Region(region), _type: PhantomData })
     }
 
     /// How many elements.
@@ -76,7 +87,7 @@ impl<'a, T: Pod> LocalSlice<'a, T> {
 
 impl<'a, T> From<SymSlice<'a, T>> for LocalSlice<'a, T> {
     fn from(s: SymSlice<'a, T>) -> Self {
-        Self { address: s.address(), len: s.len(), _borrowed: PhantomData }
+        Self { address: s.address(), len: s.len(), owner: Owner::Heap(s.block()), _type: PhantomData }
     }
 }
 
@@ -86,9 +97,13 @@ impl<'a, T> From<&'a Sym<T>> for LocalSlice<'a, T> {
     }
 }
 
-impl<'a, T: Pod> KernelArg<'a> for LocalSlice<'a, T> {
-    fn push(&self, args: &mut Args<'a>) {
+impl<T: Pod> KernelArg for LocalSlice<'_, T> {
+    fn push(&self, args: &mut Args) {
         args.push_value(self.address);
+        args.keep(match self.owner {
+            Owner::Region(region) => region.owner(),
+            Owner::Heap(block) => block.clone(),
+        });
     }
 }
 
@@ -120,7 +135,7 @@ impl World {
 
     /// Copies elements of this PE to `dest` on PE `pe`, as many as there are in `source`; complete when it returns.
     pub fn put_from<'a, T: Pod>(
-        &'a self,
+        &self,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<LocalSlice<'a, T>>,
         pe: usize,
@@ -130,8 +145,8 @@ impl World {
 
     /// The same in a stream.
     pub fn put_from_on<'a, T: Pod>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<LocalSlice<'a, T>>,
         pe: usize,
@@ -141,7 +156,7 @@ impl World {
 
     /// Copies elements of PE `pe` to `dest` on this PE, as many as there are in `dest`; complete when it returns.
     pub fn get_into<'a, T: Pod>(
-        &'a self,
+        &self,
         dest: impl Into<LocalSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
         pe: usize,
@@ -151,8 +166,8 @@ impl World {
 
     /// The same in a stream.
     pub fn get_into_on<'a, T: Pod>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         dest: impl Into<LocalSlice<'a, T>>,
         source: impl Into<SymSlice<'a, T>>,
         pe: usize,
@@ -161,8 +176,8 @@ impl World {
     }
 
     fn copy<'a, T: Pod>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         kernel: &str,
         there: SymSlice<'a, T>,
         here: LocalSlice<'a, T>,
@@ -174,7 +189,8 @@ impl World {
             "wb_shmem_get" => args!(self, here, there, bytes as u64, pe as u32),
             _ => args!(self, there, here, bytes as u64, pe as u32),
         };
-        self.call(on, kernel, self.call_grid(bytes), args)
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(on, kernel, self.call_grid(bytes), args) }
     }
 
     // --- signals ---------------------------------------------------------------------------------------------------------
@@ -182,7 +198,7 @@ impl World {
     /// Copies elements of this PE to `dest` on PE `pe`, then updates the first word of `signal` there: who sees the signal sees the
     /// elements.
     pub fn put_signal<'a, T: Pod>(
-        &'a self,
+        &self,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<LocalSlice<'a, T>>,
         signal: impl Into<SymSlice<'a, u64>>,
@@ -194,8 +210,8 @@ impl World {
 
     /// The same in a stream.
     pub fn put_signal_on<'a, T: Pod>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         dest: impl Into<SymSlice<'a, T>>,
         source: impl Into<LocalSlice<'a, T>>,
         signal: impl Into<SymSlice<'a, u64>>,
@@ -206,8 +222,8 @@ impl World {
     }
 
     fn put_signal_how<'a, T: Pod>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         dest: SymSlice<'a, T>,
         source: LocalSlice<'a, T>,
         signal: SymSlice<'a, u64>,
@@ -223,12 +239,13 @@ impl World {
         }
         let grid = crate::engine::Grid { blocks: 1, ..self.call_grid(bytes) };
         let args = args!(self, dest, source, bytes as u64, word, value, how as u32, pe as u32);
-        self.call(on, "wb_shmem_put_signal", grid, args)
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(on, "wb_shmem_put_signal", grid, args) }
     }
 
     /// Updates the first word of `signal` on PE `pe`. What this PE's calls put before is there before it.
     pub fn signal_op<'a>(
-        &'a self,
+        &self,
         signal: impl Into<SymSlice<'a, u64>>,
         value: u64,
         how: SignalOp,
@@ -240,8 +257,8 @@ impl World {
 
     /// The same in a stream.
     pub fn signal_op_on<'a>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         signal: impl Into<SymSlice<'a, u64>>,
         value: u64,
         how: SignalOp,
@@ -252,20 +269,21 @@ impl World {
     }
 
     fn signal_how<'a>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         word: SymSlice<'a, u64>,
         (value, how): (u64, SignalOp),
         pe: usize,
     ) -> Result<(), ShmemError> {
         let args = args!(self, word, value, how as u32, pe as u32);
-        self.call(on, "wb_shmem_signal", self.small_grid(), args)
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(on, "wb_shmem_signal", self.small_grid(), args) }
     }
 
     /// Waits until the first word of `signal` on this PE compares so with `value`, at most the engine's deadline. What was put
     /// before the signal is then there.
     pub fn signal_wait_until<'a>(
-        &'a self,
+        &self,
         signal: impl Into<SymSlice<'a, u64>>,
         how: Cmp,
         value: u64,
@@ -275,8 +293,8 @@ impl World {
 
     /// The same in a stream: what is behind it starts once the signal has come.
     pub fn signal_wait_until_on<'a>(
-        &'a self,
-        stream: &Stream<'a>,
+        &self,
+        stream: &Stream,
         signal: impl Into<SymSlice<'a, u64>>,
         how: Cmp,
         value: u64,
@@ -285,14 +303,15 @@ impl World {
     }
 
     fn wait_how<'a>(
-        &'a self,
-        on: Option<&Stream<'a>>,
+        &self,
+        on: Option<&Stream>,
         signal: SymSlice<'a, u64>,
         how: Cmp,
         value: u64,
     ) -> Result<(), ShmemError> {
         let word = self.remote(signal, 1, self.my_pe())?;
-        self.call(on, "wb_shmem_signal_wait", self.small_grid(), args!(self, word, how as u32, value))
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(on, "wb_shmem_signal_wait", self.small_grid(), args!(self, word, how as u32, value)) }
     }
 
     // --- order -----------------------------------------------------------------------------------------------------------
@@ -303,12 +322,14 @@ impl World {
 
     /// What this PE put, got or changed before is done, and seen by all.
     pub fn quiet(&self) -> Result<(), ShmemError> {
-        self.call(None, "wb_shmem_quiet", self.small_grid(), args!(self))
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(None, "wb_shmem_quiet", self.small_grid(), args!(self)) }
     }
 
     /// The same in a stream, for what is in it.
-    pub fn quiet_on<'a>(&'a self, stream: &Stream<'a>) -> Result<(), ShmemError> {
-        self.call(Some(stream), "wb_shmem_quiet", self.small_grid(), args!(self))
+    pub fn quiet_on(&self, stream: &Stream) -> Result<(), ShmemError> {
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { self.call(Some(stream), "wb_shmem_quiet", self.small_grid(), args!(self)) }
     }
 
     fn own<'a, T>(&self, s: SymSlice<'a, T>) -> Result<SymSlice<'a, T>, ShmemError> {

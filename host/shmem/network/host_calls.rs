@@ -15,7 +15,8 @@ impl World {
         for part in out.chunks_mut(room.len().max(1)) {
             let here = heap + room.start as u64;
             let args = args!(self, here, at, part.len() as u64, pe as u32);
-            self.call(None, "wb_shmem_get", self.call_grid(part.len()), args)?;
+            // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+            unsafe { self.call(None, "wb_shmem_get", self.call_grid(part.len()), args) }?;
             self.heap().read(me, room.start, part)?;
             at += part.len() as u64;
         }
@@ -33,7 +34,8 @@ impl World {
             self.heap().write(me, room.start, part)?;
             let here = heap + room.start as u64;
             let args = args!(self, at, here, part.len() as u64, pe as u32);
-            self.call(None, "wb_shmem_put", self.call_grid(part.len()), args)?;
+            // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+            unsafe { self.call(None, "wb_shmem_put", self.call_grid(part.len()), args) }?;
             at += part.len() as u64;
         }
         Ok(())

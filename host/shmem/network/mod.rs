@@ -48,7 +48,7 @@ pub(super) const BOUNCE_BYTES: usize = 256 << 10;
 pub(super) struct Prepared {
     plan: NetworkPlan,
     space: Space,
-    control: Arc<Region>,
+    control: Region,
     faults: Arc<Faults>,
     // In the order in which they go.
     queues: Vec<Vec<Box<dyn QueuePair>>>,
@@ -69,7 +69,7 @@ struct Registered {
 pub(super) struct Network {
     shared: Arc<Shared>,
     /// `wb_control` of kernels that wait for memory in this world.
-    control: Arc<Region>,
+    control: Region,
     /// Of `wb_network`.
     address: u64,
     stop: watch::Stop,
@@ -106,15 +106,20 @@ struct Parts {
 
 impl Prepared {
     /// Registers the heap and makes queue pairs to each of `pes` PEs. Staging goes into the same memory as the heap.
-    pub(super) fn new(
+    ///
+    /// # Safety
+    /// The heap must be valid until this, and the network that it becomes, are dropped.
+    pub(super) unsafe fn new(
         adapter: Box<dyn Adapter>,
         heap: MemoryRange,
         engine: &Engine,
         plan: NetworkPlan,
         pes: usize,
     ) -> Result<Self, RdmaError> {
-        let data = adapter.register(heap, Rights::ALL | Rights::RELAXED_ORDERING)?;
-        let strict = adapter.register(heap, Rights::ALL)?;
+        // SAFETY: the caller's promise.
+        let (data, strict) = unsafe {
+            (adapter.register(heap, Rights::ALL | Rights::RELAXED_ORDERING)?, adapter.register(heap, Rights::ALL)?)
+        };
         if data.address() != strict.address() {
             let reason = format!(
                 "the adapter names it {:#x} by one key and {:#x} by another; kernels need one name",
@@ -127,7 +132,7 @@ impl Prepared {
         let faults = Arc::new(Faults::new(space)?);
         let control = engine.control_with_fault(faults.address())?;
         let memory = space.allocate(heap.place, pes * plan.queues_per_peer * plan.staging_of_queue())?;
-        let staging = adapter.register((&memory).into(), Rights::LOCAL_WRITE)?;
+        let staging = adapter.register_region(&memory, Rights::LOCAL_WRITE)?;
         let log_blocks = plan.queue_blocks.ilog2();
         let one =
             |_| adapter.create(QueuePlan { space: space.clone(), log_blocks, collapsed: false, data: heap.place });

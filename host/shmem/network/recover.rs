@@ -120,7 +120,8 @@ impl World {
         let Some(network) = self.network() else { return Ok(Report::default()) };
         let known = network.set_aside()?;
         let grid = Grid { blocks: 1, threads: self.engine().warp_width() };
-        let run = self.engine().launch("wb_shmem_quiet", grid, crate::args!(self))?;
+        // SAFETY: it takes a world, which the arguments keep.
+        let run = unsafe { self.engine().launch("wb_shmem_quiet", grid, crate::args!(self)) }?;
         match run.finish_within(DRAIN) {
             // What did not end is found by looking.
             Ok(_) | Err(RunError::Operations { .. } | RunError::TimedOut { .. }) => Ok(network.unfinished(known)?),
@@ -272,7 +273,7 @@ impl Network {
 
 /// Waits for what a kernel does that waits for everything which was sent: at most `DRAIN` where connections have failed. Whether all
 /// has arrived.
-pub(in super::super) fn drained(run: Run<'_>, has_failed: bool) -> bool {
+pub(in super::super) fn drained(run: Run, has_failed: bool) -> bool {
     match has_failed {
         true => run.finish_within(DRAIN).is_ok(),
         false => run.finish().is_ok(),

@@ -1,6 +1,7 @@
 //! Tests of worlds over adapters, on the software NIC.
 
 use super::*;
+use crate::engine::testing::start;
 use crate::engine::{Engine, Grid};
 use crate::memory::Place as Memory;
 use crate::rdma::{DeviceChoice, QueueChoice, QueueMemory, Transport as Adapters, stand_in};
@@ -50,7 +51,7 @@ fn everything(world: &World) {
     let (to, flag) = (world.malloc::<u64>(1).unwrap(), world.malloc::<u64>(1).unwrap());
     let grid = Grid { blocks: 1, threads: world.engine().info().warp_width };
     let args = crate::args!(world, &to, &out, 1u64, &flag, 1u64);
-    world.engine().launch("wb_shmem_ring", grid, args).unwrap().finish().unwrap();
+    start(world.engine(), "wb_shmem_ring", grid, args).unwrap().finish().unwrap();
     assert_eq!(to.read(0, 1).unwrap(), [70 + before as u64]);
 
     let counter = world.malloc::<u64>(1).unwrap();
@@ -303,11 +304,13 @@ impl Adapter for Failing {
     fn path(&self) -> AdapterPath {
         self.nic.path()
     }
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
         if self.step == Step::Register(self.registered.fetch_add(1, Ordering::SeqCst)) {
             return Err(wanted(Adapters::Soft));
         }
-        Ok(Box::new(Key { inner: self.nic.register(memory, rights)?, _counted: Counted::new(&self.alive) }))
+        // SAFETY: the caller's promise is the same.
+        let inner = unsafe { self.nic.register(memory, rights) }?;
+        Ok(Box::new(Key { inner, _counted: Counted::new(&self.alive) }))
     }
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
         if self.step == Step::Create(self.created.fetch_add(1, Ordering::SeqCst)) {

@@ -10,22 +10,35 @@ pub(super) use slots::Teams;
 use super::{ShmemError, World};
 use crate::engine::{Args, KernelArg, abi};
 use std::fmt;
+use std::sync::Arc;
 
 /// Some PEs of a world. Kernels get it as `team_ref` of `shmem.cuh`.
 ///
 /// Its collective calls are made by every member, in the same order and with the same arguments. Dropping it ends it on this PE; a
 /// member that still calls then waits for this PE in vain.
 pub struct Team {
-    world: World,
     team: abi::Team,
-    /// Where its words are; that of the team of all stays taken.
-    slot: usize,
+    slot: Arc<Slot>,
+}
+
+/// The words of a team; those of the team of all stay taken. Given back when the last share is dropped: kernels in flight have some.
+struct Slot {
+    world: World,
+    index: usize,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if self.index != 0 {
+            self.world.teams().give_back(self.index);
+        }
+    }
 }
 
 impl World {
     /// The team of all PEs.
     pub fn team_world(&self) -> Team {
-        Team { world: self.clone(), team: self.teams().of_all(), slot: 0 }
+        Team::new(self, self.teams().of_all(), 0)
     }
 
     /// The PEs of this PE's host, in their order. Collective over the world.
@@ -49,9 +62,13 @@ impl World {
 }
 
 impl Team {
+    fn new(world: &World, team: abi::Team, index: usize) -> Self {
+        Self { team, slot: Arc::new(Slot { world: world.clone(), index }) }
+    }
+
     /// The world that it is in.
     pub fn world(&self) -> &World {
-        &self.world
+        &self.slot.world
     }
 
     /// This PE's number in it, from 0.
@@ -83,14 +100,6 @@ impl Team {
     }
 }
 
-impl Drop for Team {
-    fn drop(&mut self) {
-        if self.slot != 0 {
-            self.world.teams().give_back(self.slot);
-        }
-    }
-}
-
 impl fmt::Debug for Team {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.team;
@@ -98,8 +107,9 @@ impl fmt::Debug for Team {
     }
 }
 
-impl<'a> KernelArg<'a> for &'a Team {
-    fn push(&self, args: &mut Args<'a>) {
-        args.push_value(abi::TeamView { world: self.world.view(), team: self.team });
+impl KernelArg for Team {
+    fn push(&self, args: &mut Args) {
+        args.push_value(abi::TeamView { world: self.world().view(), team: self.team });
+        args.keep(self.slot.clone());
     }
 }

@@ -51,14 +51,15 @@ impl Team {
     /// Everybody's note, in the order of the members.
     fn tell(&self, wanted: Strided) -> Result<Vec<Note>, ShmemError> {
         const BYTES: usize = NOTE_WORDS * size_of::<u64>();
-        let (world, me) = (&self.world, self.my_pe());
+        let (world, me) = (self.world(), self.my_pe());
         let words: [u64; NOTE_WORDS] = [world.teams().free(), wanted.0 as u64, wanted.1 as u64, wanted.2 as u64];
-        let at = world.teams().notes(self.slot);
+        let at = world.teams().notes(self.slot.index);
         world.heap().write(world.my_pe(), at + me * BYTES, bytemuck::cast_slice(&words))?;
         let address = world.heap().address() + at as u64;
         let bytes = BYTES as u64;
         let args = args!(self, abi::CALL_FCOLLECT, address, bytes, address + (me * BYTES) as u64, 0u64, bytes);
-        world.call(None, "wb_shmem_exchange", world.small_grid(), args)?;
+        // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+        unsafe { world.call(None, "wb_shmem_exchange", world.small_grid(), args) }?;
         let mut all = vec![0u64; self.n_pes() * NOTE_WORDS];
         world.heap().read(world.my_pe(), at, bytemuck::cast_slice_mut(&mut all))?;
         let note = |w: &[u64]| Note { free: w[0], wanted: (w[1] as usize, w[2] as usize, w[3] as usize) };
@@ -71,7 +72,7 @@ impl Team {
         is_member: bool,
         notes: &[Note],
     ) -> Result<Option<Team>, ShmemError> {
-        let teams = self.world.teams();
+        let teams = self.world().teams();
         let free = notes.iter().fold(u64::MAX, |free, n| free & n.free);
         if free == 0 {
             return Err(ShmemError::TeamLimit { limit: teams.limit() });
@@ -87,8 +88,8 @@ impl Team {
                 stride: self.team.stride * stride as u32,
                 ..abi::Team::zeroed()
             };
-            let team = Team { world: self.world.clone(), team: teams.in_slot(slot, team), slot };
-            let ready = self.world.heap().clear(room.start, room.len()).and_then(|()| teams.reset(slot));
+            let team = Team::new(self.world(), teams.in_slot(slot, team), slot);
+            let ready = self.world().heap().clear(room.start, room.len()).and_then(|()| teams.reset(slot));
             made = ready.map(|()| Some(team));
         }
         // Nobody uses the slot before its words are zero on all members.
@@ -136,7 +137,7 @@ mod tests {
             for _ in 0..2 * abi::MAX_TEAMS {
                 let team = all.split_strided(0, 1, 2).unwrap().unwrap();
                 team.barrier().unwrap();
-                assert_eq!(team.slot, 1);
+                assert_eq!(team.slot.index, 1);
             }
         });
     }

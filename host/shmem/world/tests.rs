@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::Grid;
+use crate::engine::testing::start;
 use crate::shmem::bootstrap::LocalBootstrap;
 
 /// Runs `work` on every PE of a world of threads.
@@ -27,7 +28,7 @@ fn values_go_round_a_ring() {
                     from.set_slice(0, &mine).unwrap();
                     let grid = Grid { blocks: 1, threads: 1 };
                     let args = args!(world, &to, &from, 100u64, &flag, 1u64);
-                    world.engine().launch("wb_shmem_ring", grid, args).unwrap().finish().unwrap();
+                    start(world.engine(), "wb_shmem_ring", grid, args).unwrap().finish().unwrap();
                     let before = (world.my_pe() + n - 1) % n;
                     let expected: Vec<u64> = (0..100).map(|i| (before * 1000 + i) as u64).collect();
                     assert_eq!(to.read(0, 100).unwrap(), expected);
@@ -36,6 +37,44 @@ fn values_go_round_a_ring() {
             }
         });
     }
+}
+
+#[test]
+fn memory_of_a_kernel_in_flight_is_not_freed() {
+    each(2, 1 << 20, |world| {
+        let all = world.heap_free();
+        let word = world.malloc::<u64>(1).unwrap();
+        let grid = Grid { blocks: 1, threads: 1 };
+        // The first waits until its word is 5 (`warpbell::cmp::eq` is 0).
+        let waits = (world.my_pe() == 0)
+            .then(|| start(world.engine(), "wb_shmem_signal_wait", grid, args!(world, &word, 0u32, 5u64)).unwrap());
+        world.barrier_host().unwrap();
+        let e = world.free(word).unwrap_err().to_string();
+        assert!(e.contains("1 elements at offset") && e.contains("PE(s) [0]"), "{e}");
+        assert!(world.heap_free() < all);
+        if let Some(run) = waits {
+            run.stop().unwrap();
+            assert!(run.finish().is_err());
+        }
+        world.barrier_host().unwrap();
+        assert_eq!(world.heap_free(), all, "it came back with the run");
+    });
+}
+
+#[test]
+fn a_run_keeps_its_world() {
+    let mut worlds = World::local(1).unwrap();
+    let world = worlds.pop().unwrap();
+    let word = world.malloc::<u64>(1).unwrap();
+    let inner = Arc::downgrade(&world.0);
+    let engine = world.engine().clone();
+    let grid = Grid { blocks: 1, threads: 1 };
+    let run = start(&engine, "wb_shmem_signal_wait", grid, args!(&world, &word, 0u32, 5u64)).unwrap();
+    drop((word, world, worlds));
+    assert!(inner.upgrade().is_some());
+    run.stop().unwrap();
+    assert!(run.finish().is_err());
+    assert!(inner.upgrade().is_none());
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Registered memory: keys, ranges and rights.
 
-use super::bytes;
 use crate::cuda;
-use crate::memory::Space;
+use crate::memory::{Space, copy};
 use crate::rdma::{MemoryRange, RdmaError, Registration, Rights};
 use crate::wire::mlx5::Atomic;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 /// Bits of a key below the index.
@@ -52,6 +52,27 @@ unsafe impl Send for Entry {}
 // SAFETY: as above.
 unsafe impl Sync for Entry {}
 
+/// Carries an atomic operation out on a word that kernels may use meanwhile, and returns the value that it held. Earlier stores are seen
+/// by those who see the new value.
+///
+/// # Safety
+/// `at` must be valid for [`Atomic::operand_bytes`] bytes and aligned to them.
+unsafe fn change(at: *mut u8, action: &Atomic) -> u64 {
+    let next = |old: u64| Some(action.apply(old));
+    if action.operand_bytes() as usize == size_of::<u32>() {
+        // SAFETY: the caller's promise.
+        let word = unsafe { AtomicU32::from_ptr(at.cast()) };
+        let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| next(v.into()).map(|n| n as u32));
+        return old.unwrap_or_else(|v| v).into();
+    }
+    // SAFETY: the caller's promise.
+    let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+    match *action {
+        Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
+        _ => word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_else(|v| v),
+    }
+}
+
 impl Entry {
     fn check(&self, address: u64, bytes: u64) -> Result<(), Denied> {
         let inside = address
@@ -92,7 +113,7 @@ impl Entry {
         self.with(address, out.len(), |host| match host {
             // SAFETY: in range and registered; `out` is exclusive.
             Some(p) => unsafe {
-                bytes::load(out.as_mut_ptr(), p, out.len());
+                copy::load(out.as_mut_ptr(), p, out.len());
                 Ok(())
             },
             None => self.gpu(|g| g.copy_to_host(address, out)),
@@ -104,7 +125,7 @@ impl Entry {
         self.with(address, data.len(), |host| match host {
             // SAFETY: in range and registered; `data` is borrowed.
             Some(p) => unsafe {
-                bytes::store(p, data.as_ptr(), data.len());
+                copy::store(p, data.as_ptr(), data.len());
                 Ok(())
             },
             None => self.gpu(|g| g.copy_to_device(address, data)),
@@ -127,7 +148,7 @@ impl Entry {
         // SAFETY: both ranges were checked, and both are registered while the guards are held.
         unsafe {
             let target = target.as_ptr().add((to - there.address) as usize);
-            bytes::store(target, source.as_ptr().add((from - self.address) as usize), bytes);
+            copy::store(target, source.as_ptr().add((from - self.address) as usize), bytes);
         }
         Some(Ok(()))
     }
@@ -137,7 +158,7 @@ impl Entry {
         let operand = action.operand_bytes() as usize;
         self.with(address, operand, |host| match host {
             // SAFETY: in range and registered; the caller has checked the alignment.
-            Some(p) => Ok(unsafe { bytes::change(p, action) }),
+            Some(p) => Ok(unsafe { change(p, action) }),
             None => {
                 let _alone = lock(table);
                 let mut word = [0; size_of::<u64>()];
@@ -173,7 +194,9 @@ impl Memory {
         Self { slots: RwLock::default(), atomics: Mutex::default(), space }
     }
 
-    pub(super) fn register(
+    /// # Safety
+    /// As [`Adapter::register`](crate::rdma::Adapter::register).
+    pub(super) unsafe fn register(
         self: &Arc<Self>,
         range: MemoryRange,
         rights: Rights,
@@ -293,7 +316,8 @@ mod tests {
     fn keys_ranges_and_rights_are_checked() {
         let mut words = [0u64; 8];
         let table = Arc::new(Memory::new(Space::cpu()));
-        let r = table.register(range(&mut words), Rights::LOCAL_WRITE | Rights::REMOTE_WRITE).unwrap();
+        // SAFETY: the words outlive the registration.
+        let r = unsafe { table.register(range(&mut words), Rights::LOCAL_WRITE | Rights::REMOTE_WRITE) }.unwrap();
         let key = r.remote_key();
         assert_ne!(key, 0x100);
         let e = table.find(key, 0x1008, 8, Rights::REMOTE_WRITE).unwrap();
@@ -312,7 +336,8 @@ mod tests {
         drop(r);
         assert_eq!(table.find(key, 0x1000, 1, Rights::default()).unwrap_err(), Denied::Key { key });
         assert_eq!(e.write(0x1000, &[1]), Err(Denied::Key { key }), "one found before is worth nothing either");
-        let again = table.register(range(&mut words), Rights::ALL).unwrap();
+        // SAFETY: as above.
+        let again = unsafe { table.register(range(&mut words), Rights::ALL) }.unwrap();
         assert_eq!(again.remote_key() >> 8, key >> 8);
         assert_ne!(again.remote_key(), key, "an index that is used again has another key");
     }
@@ -321,11 +346,25 @@ mod tests {
     fn what_cannot_be_registered_is_refused() {
         let mut words = [0u64; 1];
         let table = Arc::new(Memory::new(Space::cpu()));
-        let refused = |r: MemoryRange, rights| table.register(r, rights).unwrap_err().to_string();
+        // SAFETY: nothing is registered.
+        let refused = |r: MemoryRange, rights| unsafe { table.register(r, rights) }.unwrap_err().to_string();
         let good = range(&mut words);
         assert!(refused(MemoryRange { bytes: 0, ..good }, Rights::ALL).contains("empty"));
         assert!(refused(MemoryRange { address: u64::MAX, ..good }, Rights::ALL).contains("last address"));
         assert!(refused(good, Rights::REMOTE_WRITE).contains("LOCAL_WRITE"));
         assert!(refused(MemoryRange { host: None, ..good }, Rights::ALL).contains("SoftNicConfig::space"));
+    }
+
+    #[test]
+    fn words_are_changed_by_their_operation() {
+        let mut words = [5u64, 0x1_0000_0007];
+        let p = words.as_mut_ptr().cast::<u8>();
+        // SAFETY: both words are in the array and aligned.
+        unsafe {
+            assert_eq!(change(p, &Atomic::FetchAdd { add: 2 }), 5);
+            assert_eq!(change(p, &Atomic::CompareSwap { swap: 9, compare: 7 }), 7);
+            assert_eq!(change(p.add(8), &Atomic::MaskedAdd32 { add: u32::MAX, boundary: 0 }), 7);
+        }
+        assert_eq!(words, [9, 0x1_0000_0006], "a 32-bit add leaves the other half alone");
     }
 }

@@ -25,7 +25,7 @@
 //! let nic = SoftNic::start(SoftNicConfig::new([7; 32]))?;
 //! let space = Space::cpu();
 //! let heap = space.allocate(Place::Host, 1 << 20)?;
-//! let registered = nic.register((&heap).into(), Rights::ALL)?;
+//! let registered = nic.register_region(&heap, Rights::ALL)?;
 //! let mut pair = nic.create(QueuePlan { space, log_blocks: 8, collapsed: false, data: Place::Host })?;
 //! let myself = pair.address();      // bytes for the other side; here it is connected with itself
 //! pair.connect(&myself)?;
@@ -34,7 +34,6 @@
 //! # Ok::<(), warpbell::rdma::RdmaError>(())
 //! ```
 
-mod bytes;
 mod config;
 mod core;
 mod endpoint;
@@ -156,14 +155,6 @@ impl SoftNic {
         Ok(this)
     }
 
-    /// Makes memory known to it; as [`Adapter::register`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        self.core.memory.register(memory, rights)
-    }
-
     /// A queue pair with what only this adapter's have; else as [`Adapter::create`].
     ///
     /// # Errors
@@ -243,8 +234,9 @@ impl Adapter for SoftNic {
         }
     }
 
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        Self::register(self, memory, rights)
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.core.memory.register(memory, rights) }
     }
 
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {

@@ -221,7 +221,7 @@ impl AddressTable {
     }
 
     /// Gives the device access to a region.
-    pub(super) fn map(self: &Arc<Self>, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    pub(super) fn map(self: &Arc<Self>, region: &Region) -> Result<DmaRegion, DmaError> {
         let host = region.host().ok_or_else(|| DmaError::Unreachable {
             device: self.device.clone(),
             reason:
@@ -236,7 +236,7 @@ impl AddressTable {
 
     /// Host memory with device addresses.
     pub(super) fn allocate(self: &Arc<Self>, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
-        self.map(&Arc::new(space.allocate(Place::Host, bytes)?))
+        self.map(&space.allocate(Place::Host, bytes)?)
     }
 }
 
@@ -266,7 +266,7 @@ impl Tables {
 struct Mapping {
     table: Arc<AddressTable>,
     start: u64,
-    region: Option<Arc<Region>>,
+    region: Option<Region>,
 }
 
 impl Drop for Mapping {

@@ -143,7 +143,7 @@ impl DmaSpace for SoftDma {
         self.0.core.table.allocate(space, bytes)
     }
 
-    fn map(&self, region: &Arc<Region>) -> Result<DmaRegion, DmaError> {
+    fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         self.0.core.table.map(region)
     }
 }

@@ -11,7 +11,8 @@
 // without bounds would decide how many threads fit. With them a hit still runs in registers; only misses spill.
 //
 // Elements have 1, 2, 4, 8 or 16 bytes and never straddle pages. Nothing here throws or waits for ever: an element that cannot
-// be read is the poison value (all bits set), the reason is in the run's error log, and the run ends as an error.
+// be read is the poison value (all bits set), the reason is in the run's error log, and the run ends as an error. A loop whose end
+// depends on what it reads asks `has_failed()`.
 #pragma once
 
 #include <warpbell/cache.cuh>
@@ -167,6 +168,10 @@ template <class T> class array {
   }
 
   WB_FN uint64_t size() const { return count_; }
+
+  // Whether the run has failed or was told to end: what loads answer from here on may be the poison value. For loops whose end depends
+  // on what they read; ask once a round, not for each element, as it loads two words that all threads share.
+  WB_FN bool has_failed() const { return frames::ended(*cache_); }
 
   // --- elements -------------------------------------------------------------------------------------------------------
 

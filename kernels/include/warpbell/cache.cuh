@@ -176,6 +176,10 @@ WB_FN const wb_control* control(const wb_cache& c) {
 WB_FN bool aborted(const wb_cache& c) {
   return order::load_relaxed(reinterpret_cast<const uint32_t*>(control(c)->abort)) != 0;
 }
+// Whether a thread raised an error, or the host asked all waits to end.
+WB_FN bool ended(const wb_cache& c) {
+  return aborted(c) || order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control(c)->stop)) != 0;
+}
 
 WB_FN void count(const wb_cache& c, uint64_t wb_stats::*what, uint64_t n) {
   wb_stats* stripes = reinterpret_cast<wb_stats*>(reinterpret_cast<const wb_volume*>(c.volume)->stats);

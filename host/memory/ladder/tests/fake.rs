@@ -113,12 +113,12 @@ impl Drop for Aligned {
     }
 }
 
-pub fn gpu_memory(bytes: usize) -> Arc<Region> {
+pub fn gpu_memory(bytes: usize) -> Region {
     let layout = Layout::from_size_align(bytes, GPU_PAGE).unwrap();
     // SAFETY: not of size zero.
     let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
     // SAFETY: the memory is kept by the region.
-    Arc::new(unsafe { Space::cpu().import_host(base, bytes, false, Arc::new(Aligned(base, layout))) }.unwrap())
+    unsafe { Space::cpu().import_host(base, bytes, false, Arc::new(Aligned(base, layout))) }.unwrap()
 }
 
 impl Machine {

@@ -261,9 +261,10 @@ fn pieces(operation: &Operation<'_>) -> Vec<DataSegment> {
 struct Keys(Arc<Wire>);
 
 impl Memories for Keys {
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
         self.0.state().memory.push((memory.address, memory.bytes as u64, memory.place));
-        self.0.nic.register(memory, rights)
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.0.nic.register(memory, rights) }
     }
     fn way(&self) -> String {
         "stand-in".to_owned()
@@ -309,8 +310,9 @@ impl Adapter for Watched {
     fn path(&self) -> AdapterPath {
         self.inner.path()
     }
-    fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
-        self.inner.register(memory, rights)
+    unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.register(memory, rights) }
     }
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
         let pair = WatchedPair { inner: self.inner.create(plan)?, wire: self.wire.clone() };

@@ -54,7 +54,7 @@ fn memory_that_is_no_longer_registered_is_refused() {
     for way in ["", "sockets"] {
         let (a, mut b) = pair_of(way);
         let old = b.remote(0);
-        let again = b.nic.register(range(&b.heap), Rights::ALL).unwrap();
+        let again = b.nic.register_region(&b.heap, Rights::ALL).unwrap();
         drop(std::mem::replace(&mut b.keys, again));
         let mut p = a.poster();
         p.post(Flags::SIGNALLED, inline(old, &[1; 8]));

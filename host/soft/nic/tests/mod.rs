@@ -8,7 +8,7 @@ mod life;
 use super::{SoftNic, SoftNicConfig, SoftQueuePair};
 use crate::memory::{Place, Region, Space};
 use crate::rdma::served::testing::Poster;
-use crate::rdma::{MemoryRange, QueuePair, QueuePlan, Registration, Rights};
+use crate::rdma::{Adapter, QueuePair, QueuePlan, Registration, Rights};
 use crate::wire::mlx5::cqe::Outcome;
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::wqe::Remote;
@@ -41,10 +41,6 @@ fn plan(log_blocks: u32) -> QueuePlan {
     QueuePlan { space: Space::cpu(), log_blocks, collapsed: false, data: Place::Host }
 }
 
-fn range(heap: &Region) -> MemoryRange {
-    heap.into()
-}
-
 impl Side {
     fn new(options: &str) -> Self {
         Self::with(config(options), Rights::ALL)
@@ -53,7 +49,7 @@ impl Side {
     fn with(config: SoftNicConfig, rights: Rights) -> Self {
         let nic = SoftNic::start(config).expect("an adapter");
         let heap = Space::cpu().allocate(Place::Host, HEAP).expect("memory");
-        let keys = nic.register(range(&heap), rights).expect("registered");
+        let keys = nic.register_region(&heap, rights).expect("registered");
         let pair = nic.create_pair(plan(6)).expect("a queue pair");
         Self { pair, keys, heap, nic }
     }

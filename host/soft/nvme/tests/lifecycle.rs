@@ -211,7 +211,7 @@ fn unmapping_a_live_ring_is_fatal_and_a_reset_recovers() {
 fn existing_host_memory_can_be_mapped() {
     let (_c, mut d) = Driver::start(small());
     let mut p = d.pair(1, 16);
-    let region = Arc::new(Space::cpu().allocate(crate::memory::Place::Host, 2 * PAGE).unwrap());
+    let region = Space::cpu().allocate(crate::memory::Place::Host, 2 * PAGE).unwrap();
     let mapped = d.attachment.dma.map(&region).unwrap();
     let bytes = pattern(0, 2 * PAGE, 3);
     region.write(0, &bytes).unwrap();

@@ -1,9 +1,9 @@
-//! Moving bytes and changing words that kernels read and write meanwhile.
+//! Copies to and from memory that kernels and devices read and write meanwhile: by atomic accesses, so that a race has a defined result.
 
-use crate::wire::mlx5::Atomic;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 const WORD: usize = size_of::<u64>();
+const HALF: usize = size_of::<u32>();
 /// From here on one instruction moves the words; below it, setting it up takes longer than a loop.
 #[cfg(target_arch = "x86_64")]
 const STRING_BYTES: usize = 512;
@@ -18,15 +18,15 @@ fn head(address: usize, bytes: usize) -> usize {
 ///
 /// # Safety
 /// `to` must be writable and `from` readable for `bytes`. Either may be changed by others at any time.
-pub(super) unsafe fn store(to: *mut u8, from: *const u8, bytes: usize) {
+pub(crate) unsafe fn store(to: *mut u8, from: *const u8, bytes: usize) {
     let first = head(to as usize, bytes);
     let words = (bytes - first) / WORD;
     // SAFETY: the three parts together are the range that the caller promises; `to` is aligned where the words begin.
     unsafe {
-        single(to, from, first);
+        narrow(to, from, first);
         whole(to.add(first), from.add(first), words);
         let done = first + words * WORD;
-        single(to.add(done), from.add(done), bytes - done);
+        narrow(to.add(done), from.add(done), bytes - done);
     }
     fence(Ordering::Release);
 }
@@ -35,25 +35,80 @@ pub(super) unsafe fn store(to: *mut u8, from: *const u8, bytes: usize) {
 ///
 /// # Safety
 /// As [`store`].
-pub(super) unsafe fn load(to: *mut u8, from: *const u8, bytes: usize) {
+pub(crate) unsafe fn load(to: *mut u8, from: *const u8, bytes: usize) {
     fence(Ordering::Acquire);
     let first = head(from as usize, bytes);
     let words = (bytes - first) / WORD;
     // SAFETY: as in `store`; whole words need the alignment of one side only, and `from` is aligned where they begin.
     unsafe {
-        single(to, from, first);
+        narrow_from(to, from, first);
         whole_from(to.add(first), from.add(first), words);
         let done = first + words * WORD;
-        single(to.add(done), from.add(done), bytes - done);
+        narrow_from(to.add(done), from.add(done), bytes - done);
     }
 }
 
+/// Sets bytes that kernels read to one value, in whole words where they are aligned.
+///
+/// # Safety
+/// `to` must be writable for `bytes`. It may be changed by others at any time.
+pub(crate) unsafe fn fill(to: *mut u8, value: u8, bytes: usize) {
+    let first = head(to as usize, bytes);
+    let words = (bytes - first) / WORD;
+    let piece = [value; WORD];
+    // SAFETY: the three parts together are the range that the caller promises; `to` is aligned where the words begin.
+    unsafe {
+        narrow(to, piece.as_ptr(), first);
+        for i in 0..words {
+            AtomicU64::from_ptr(to.add(first + i * WORD).cast()).store(u64::from_ne_bytes(piece), Ordering::Relaxed);
+        }
+        let done = first + words * WORD;
+        narrow(to.add(done), piece.as_ptr(), bytes - done);
+    }
+    fence(Ordering::Release);
+}
+
+/// Stores less than a word, a half of one in one access where `to` is aligned for it: flags and counts have four bytes.
+///
 /// # Safety
 /// As [`store`].
-unsafe fn single(to: *mut u8, from: *const u8, bytes: usize) {
-    for i in 0..bytes {
-        // SAFETY: within the ranges that the caller promises; bytes are always aligned.
-        unsafe { AtomicU8::from_ptr(to.add(i)).store(from.add(i).read_volatile(), Ordering::Relaxed) };
+unsafe fn narrow(to: *mut u8, from: *const u8, bytes: usize) {
+    let mut i = 0;
+    while i < bytes {
+        // SAFETY: within the ranges that the caller promises, and aligned.
+        unsafe {
+            let (to, from) = (to.add(i), from.add(i));
+            if bytes - i >= HALF && (to as usize).is_multiple_of(HALF) {
+                let half = u32::from_ne_bytes(from.cast::<[u8; HALF]>().read_volatile());
+                AtomicU32::from_ptr(to.cast()).store(half, Ordering::Relaxed);
+                i += HALF;
+            } else {
+                AtomicU8::from_ptr(to).store(from.read_volatile(), Ordering::Relaxed);
+                i += 1;
+            }
+        }
+    }
+}
+
+/// Loads less than a word, a half of one in one access where `from` is aligned for it.
+///
+/// # Safety
+/// As [`store`].
+unsafe fn narrow_from(to: *mut u8, from: *const u8, bytes: usize) {
+    let mut i = 0;
+    while i < bytes {
+        // SAFETY: within the ranges that the caller promises, and aligned.
+        unsafe {
+            let (to, from) = (to.add(i), from.add(i).cast_mut());
+            if bytes - i >= HALF && (from as usize).is_multiple_of(HALF) {
+                let half = AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed);
+                to.cast::<[u8; HALF]>().write_volatile(half.to_ne_bytes());
+                i += HALF;
+            } else {
+                to.write_volatile(AtomicU8::from_ptr(from).load(Ordering::Relaxed));
+                i += 1;
+            }
+        }
     }
 }
 
@@ -109,27 +164,6 @@ unsafe fn string(to: *mut u8, from: *const u8, words: usize) {
     }
 }
 
-/// Carries an atomic operation out on a word that kernels may use meanwhile. Answers what it held; what was stored before is seen by
-/// whoever sees the new value.
-///
-/// # Safety
-/// `at` must be valid for [`Atomic::operand_bytes`] bytes and aligned to them.
-pub(super) unsafe fn change(at: *mut u8, action: &Atomic) -> u64 {
-    let next = |old: u64| Some(action.apply(old));
-    if action.operand_bytes() as usize == size_of::<u32>() {
-        // SAFETY: the caller's promise.
-        let word = unsafe { AtomicU32::from_ptr(at.cast()) };
-        let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |v| next(v.into()).map(|n| n as u32));
-        return old.unwrap_or_else(|v| v).into();
-    }
-    // SAFETY: the caller's promise.
-    let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-    match *action {
-        Atomic::FetchAdd { add } => word.fetch_add(add, Ordering::AcqRel),
-        _ => word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_else(|v| v),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,17 +185,16 @@ mod tests {
             }
         }
     }
-
     #[test]
-    fn words_are_changed_by_their_operation() {
-        let mut words = [5u64, 0x1_0000_0007];
-        let p = words.as_mut_ptr().cast::<u8>();
-        // SAFETY: both words are in the array and aligned.
-        unsafe {
-            assert_eq!(change(p, &Atomic::FetchAdd { add: 2 }), 5);
-            assert_eq!(change(p, &Atomic::CompareSwap { swap: 9, compare: 7 }), 7);
-            assert_eq!(change(p.add(8), &Atomic::MaskedAdd32 { add: u32::MAX, boundary: 0 }), 7);
+    fn every_length_and_alignment_is_filled() {
+        for bytes in [0, 1, 3, 4, 7, 8, 9, 100] {
+            for at in 0..9 {
+                let mut target = vec![0xee; 256];
+                // SAFETY: the range lies in the vector.
+                unsafe { fill(target.as_mut_ptr().add(at), 0x11, bytes) };
+                assert!(target[at..at + bytes].iter().all(|b| *b == 0x11));
+                assert!(target[..at].iter().chain(&target[at + bytes..]).all(|b| *b == 0xee));
+            }
         }
-        assert_eq!(words, [9, 0x1_0000_0006], "a 32-bit add leaves the other half alone");
     }
 }

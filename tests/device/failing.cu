@@ -1,0 +1,17 @@
+// Kernels that go on reading after a page could not be read.
+#include <warpbell/array.cuh>
+#include <warpbell/cache_kernels.cuh>
+#include <warpbell/kernel.h>
+
+// Reads until the run has failed or was told to end, for ever if it is never.
+WB_KERNEL void read_until_failed(WB_PARAM warpbell::array_ref<uint64_t> numbers, uint64_t* rounds) {
+  auto a = numbers.open();
+  uint64_t n = 0, seen = 0;
+  while (!a.has_failed()) {
+    seen ^= a[n++ % a.size()];
+  }
+  if (warpbell::warp::thread_index() == 0) *rounds = n + (seen == 1);
+}
+WB_EXPORT(read_until_failed)
+
+WB_IMAGE(warpbell_failing)

@@ -1,0 +1,56 @@
+//! Kernels that go on after a page could not be read, on CPU threads.
+
+#[path = "device/image.rs"]
+mod image;
+#[path = "common/tree.rs"]
+mod tree;
+
+use std::time::Duration;
+use warpbell::args;
+use warpbell::engine::{Engine, Outcome, Run, RunError};
+use warpbell::memory::{Place, Region};
+use warpbell::storage::{Array, Cache, Drive, Volume};
+
+/// Beyond what a slow machine takes: it is reached only by a kernel that does not end.
+const LONG: Duration = Duration::from_secs(120);
+
+fn engine() -> Engine {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("failing.so");
+    image::compile("failing.cu", 1, &[], &library);
+    Engine::cpu_with(2, &image::load(&library, c"warpbell_failing"), None).unwrap()
+}
+
+fn start(engine: &Engine, spec: &str) -> (Run, Region) {
+    let volume = Volume::on(engine, [Drive::open(spec).unwrap()]).build().unwrap();
+    let cache = Cache::on(&volume).bytes(64 << 10).build().unwrap();
+    let array: Array<u64> = cache.array(0, volume.bytes() / 8).unwrap();
+    let rounds = engine.allocate(Place::Device, 8).unwrap();
+    let grid = engine.grid(128, 1);
+    // SAFETY: the kernel's own arguments; what they name is passed by reference, which keeps it.
+    let run = unsafe { engine.launch("read_until_failed", grid, args!(&array, &rounds)) }.unwrap();
+    (run, rounds)
+}
+
+#[test]
+fn a_kernel_that_reads_on_sees_that_its_run_has_failed() {
+    let engine = engine();
+    let (run, rounds) = start(&engine, "soft:mem:256k,media-error=331-331");
+    match run.finish_within(LONG) {
+        Err(RunError::Operations { errors, .. }) => {
+            let e = errors.iter().find(|e| matches!(e.outcome, Outcome::DeviceError(_))).expect("the cause");
+            assert!((e.lba..e.lba + u64::from(e.blocks)).contains(&331), "{e:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(rounds.get::<u64>(0).unwrap() > 0);
+}
+
+#[test]
+fn a_kernel_that_reads_on_sees_that_it_is_to_end() {
+    let engine = engine();
+    let (run, rounds) = start(&engine, "soft:mem:256k");
+    run.stop().unwrap();
+    run.finish_within(LONG).unwrap();
+    assert!(rounds.get::<u64>(0).is_ok());
+}
