@@ -1,4 +1,5 @@
-//! Kernels that go on after a page could not be read, on CPU threads.
+//! Kernels that go on after a page could not be read, on CPU threads, or on a GPU where `WARPBELL_TEST_ENGINE` is `gpu`:
+//! `FAILING_KERNELS_FATBIN` names the image for that, which nvcc has made of `device/failing.cu`.
 
 #[path = "device/image.rs"]
 mod image;
@@ -14,10 +15,20 @@ use warpbell::storage::{Array, Cache, Drive, Volume};
 /// Beyond what a slow machine takes: it is reached only by a kernel that does not end.
 const LONG: Duration = Duration::from_secs(120);
 
+const SOURCE: &str = "failing.cu";
+
 fn engine() -> Engine {
+    match std::env::var("WARPBELL_TEST_ENGINE").as_deref() {
+        Ok("gpu") => {
+            let (path, image) = image::gpu_image("FAILING_KERNELS_FATBIN", SOURCE, &[]);
+            return Engine::gpu_with(0, &image).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        }
+        Ok(other) => panic!("WARPBELL_TEST_ENGINE is `{other}`: leave it out, or write gpu"),
+        Err(_) => {}
+    }
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("failing.so");
-    image::compile("failing.cu", 1, &[], &library);
+    image::compile(SOURCE, 1, &[], &library);
     Engine::cpu_with(2, &image::load(&library, c"warpbell_failing"), None).unwrap()
 }
 
