@@ -2,14 +2,20 @@
 
 use super::copy::Copier;
 use super::device::{self, DeviceInfo};
-use super::driver::{CUcontext, CUdevice, CUdeviceptr, Driver, call};
-use super::error::CudaError;
+use super::driver::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUmodule, Driver, call};
+use super::error::{CudaError, code};
 use super::lane::{self, Lane};
 use super::virtual_memory::Mapped;
+use cudarc::driver::sys;
+use serde::Serialize;
 use std::any::Any;
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// What a kernel that was seen to end, or a copy, may still take to be over for the whole context.
+const LAST_INSTRUCTIONS: Duration = Duration::from_micros(50);
 
 /// A GPU's primary context. One for each GPU and process, shared: opening it again gives the same.
 ///
@@ -25,6 +31,19 @@ pub struct Context {
     lanes: Mutex<Vec<Lane>>,
     connections: usize,
     runs: Mutex<Runs>,
+    /// Marks the end of all that runs; used under the lock of `runs`.
+    all_done: CUevent,
+    stack: Mutex<Option<StackLimit>>,
+}
+
+/// Bytes of local memory that each thread has in a context (`CU_LIMIT_STACK_SIZE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StackLimit {
+    /// As it was found.
+    pub found: usize,
+    /// As it is: more where a kernel of this process needed it.
+    pub now: usize,
 }
 
 // SAFETY: contexts may be made current on any thread (CUDA driver interface, "Context Management"); the rest is locked.
@@ -32,8 +51,10 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Kernels in flight, and what must not be freed before they have ended: the driver's free functions wait for every kernel of
-/// the context, so a kernel that waits for the host would never end.
+/// Kernels in flight, and what must not be freed before they have ended: `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister` and
+/// `cuModuleUnload` wait for every kernel of the context, and until they return no other thread gets a launch or a copy through (seen with
+/// driver 580 on an H200). So a kernel that waits for the host would never end, and neither would one of a library beside this one that
+/// waits for another rank (NCCL), if that rank waits for this process.
 #[derive(Debug, Default)]
 struct Runs {
     active: usize,
@@ -44,6 +65,8 @@ struct Runs {
 pub(super) enum Garbage {
     Device(CUdeviceptr),
     Pinned(*mut c_void),
+    /// The parts of an image.
+    Modules(Vec<CUmodule>),
     /// A handle of physical memory; the memory itself goes with its last mapping.
     Physical(u64),
     /// Reserved addresses, and what is mapped in them.
@@ -62,11 +85,19 @@ pub(super) enum Garbage {
 // SAFETY: addresses that only the driver uses, and an owner that may be dropped anywhere.
 unsafe impl Send for Garbage {}
 
+impl Garbage {
+    /// Returns true if giving it back waits for every kernel of the context.
+    fn waits(&self) -> bool {
+        !matches!(self, Self::Physical(_) | Self::Range { .. })
+    }
+}
+
 impl std::fmt::Debug for Garbage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Device(p) => write!(f, "Device({p:#x})"),
             Self::Pinned(p) => write!(f, "Pinned({p:p})"),
+            Self::Modules(parts) => write!(f, "Modules({})", parts.len()),
             Self::Physical(handle) => write!(f, "Physical({handle:#x})"),
             Self::Range { base, bytes, mapped } => write!(f, "Range({base:#x} + {bytes}, {} mapped)", mapped.len()),
             Self::Registered { base, .. } => write!(f, "Registered({base:p})"),
@@ -110,10 +141,15 @@ impl Context {
             // SAFETY: retained above and used by nobody.
             unsafe { (driver.cuDevicePrimaryCtxRelease_v2)(device) };
         })?;
-        let (copier, lanes, runs) = (Mutex::new(copier), Mutex::default(), Mutex::default());
-        let this = Self { driver, device, raw, info, copier, lanes, connections, runs };
+        let (copier, lanes, runs, stack) = (Mutex::new(copier), Mutex::default(), Mutex::default(), Mutex::default());
+        let all_done = std::ptr::null_mut();
+        let mut this = Self { driver, device, raw, info, copier, lanes, connections, runs, all_done, stack };
         {
-            let (current, mut lanes) = (this.current()?, lock(&this.lanes));
+            let current = this.current()?;
+            let no_timing = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
+            // SAFETY: writes one handle; the context is current.
+            unsafe { call!(driver, cuEventCreate(&mut this.all_done, no_timing), "preparing the context") }?;
+            let mut lanes = lock(&this.lanes);
             for _ in 0..lane::READY_LANES {
                 lanes.push(Lane::new(driver, &current)?);
             }
@@ -178,6 +214,44 @@ impl Context {
         (self.connections - 1).max(1)
     }
 
+    /// Makes sure that threads have this many bytes of local memory before a kernel that needs them starts. The driver would otherwise
+    /// enlarge it at the launch. Either way all running kernels are waited for, and the memory (these bytes for each thread that the GPU
+    /// can hold) is the whole context's, also that of others; so nothing is done where it is enough, nor while kernels run.
+    pub fn reserve_local_memory(&self, bytes: usize) -> Result<(), CudaError> {
+        const LIMIT: c_int = sys::CUlimit_enum::CU_LIMIT_STACK_SIZE as c_int;
+        let mut stack = lock(&self.stack);
+        if stack.is_some_and(|s| bytes <= s.now) {
+            return Ok(());
+        }
+        let _current = self.current()?;
+        let mut now = 0;
+        // SAFETY: writes one size; the context is current.
+        unsafe { call!(self.driver, cuCtxGetLimit(&mut now, LIMIT), "reading the stack size") }?;
+        let limit = stack.get_or_insert(StackLimit { found: now, now });
+        limit.now = now;
+        let runs = lock(&self.runs);
+        if bytes <= now || runs.active > 0 || !self.is_quiet(&runs) {
+            return Ok(());
+        }
+        // SAFETY: as above; the value is only a size.
+        unsafe {
+            call!(self.driver, cuCtxSetLimit(LIMIT, bytes), "setting the stack size")?;
+            call!(self.driver, cuCtxGetLimit(&mut limit.now, LIMIT), "reading the stack size")?;
+        }
+        tracing::info!(
+            gpu = self.info.ordinal,
+            from = now,
+            to = limit.now,
+            "the stack of the GPU's threads was enlarged"
+        );
+        Ok(())
+    }
+
+    /// Local memory of a thread, once a kernel was launched or a world built.
+    pub fn stack_limit(&self) -> Option<StackLimit> {
+        *lock(&self.stack)
+    }
+
     /// A stream that no launch has.
     pub(super) fn take_lane(&self) -> Result<Lane, CudaError> {
         let current = self.current()?;
@@ -188,10 +262,6 @@ impl Context {
 
     pub(super) fn give_lane_back(&self, lane: Lane) {
         lock(&self.lanes).push(lane);
-    }
-
-    pub(super) fn has_runs(&self) -> bool {
-        lock(&self.runs).active > 0
     }
 
     /// A kernel is about to start: from here nothing is freed.
@@ -213,18 +283,47 @@ impl Context {
         self.free_if_idle(runs);
     }
 
+    /// Frees what waits for kernels of others to end, if they have by now. Returns true if there was anything.
+    pub(super) fn collect(&self) -> bool {
+        let runs = lock(&self.runs);
+        let before = runs.garbage.len();
+        self.free_if_idle(runs);
+        lock(&self.runs).garbage.len() < before
+    }
+
+    /// Returns true if nothing runs in the context: no kernel and no copy of this process, whoever started it.
+    fn is_quiet(&self, _runs: &MutexGuard<'_, Runs>) -> bool {
+        // SAFETY: own event, of this context; returns at once.
+        if unsafe { (self.driver.cuCtxRecordEvent)(self.raw, self.all_done) } != code::SUCCESS {
+            return false;
+        }
+        let asked = Instant::now();
+        loop {
+            // SAFETY: as above.
+            match unsafe { (self.driver.cuEventQuery)(self.all_done) } {
+                code::NOT_READY if asked.elapsed() < LAST_INSTRUCTIONS => std::hint::spin_loop(),
+                answer => return answer == code::SUCCESS,
+            }
+        }
+    }
+
     /// Frees under the lock, because a kernel that started meanwhile would be waited for; drops the owners of registered
-    /// and of mapped memory after it, because they may own memory of this context themselves.
+    /// and of mapped memory after it, because they may own memory of this context themselves. While others' kernels run all stays for
+    /// the next time: it would wait for them, and everybody for it.
     fn free_if_idle(&self, mut runs: MutexGuard<'_, Runs>) {
         if runs.active > 0 || runs.garbage.is_empty() {
             return;
         }
-        let garbage = std::mem::take(&mut runs.garbage);
         let Ok(_current) = self.current() else {
             // The context is lost (the driver takes its memory back by itself), but host memory is still registered.
-            std::mem::forget(garbage);
+            std::mem::forget(std::mem::take(&mut runs.garbage));
             return;
         };
+        // Mapped memory is given back without waiting for anybody.
+        let quiet = runs.garbage.iter().all(|g| !g.waits()) || self.is_quiet(&runs);
+        let (garbage, later) = std::mem::take(&mut runs.garbage).into_iter().partition(|g| quiet || !g.waits());
+        runs.garbage = later;
+        let garbage: Vec<Garbage> = garbage;
         for g in &garbage {
             let what = "giving memory back";
             // SAFETY: each was made by the matching call, its owner is gone, and no kernel runs.
@@ -232,6 +331,9 @@ impl Context {
                 match g {
                     Garbage::Device(p) => call!(self.driver, cuMemFree_v2(*p), what),
                     Garbage::Pinned(p) => call!(self.driver, cuMemFreeHost(*p), what),
+                    Garbage::Modules(parts) => {
+                        parts.iter().try_for_each(|part| call!(self.driver, cuModuleUnload(*part), what))
+                    }
                     Garbage::Physical(handle) => call!(self.driver, cuMemRelease(*handle), what),
                     Garbage::Range { base, bytes, mapped } => mapped
                         .iter()
@@ -251,13 +353,18 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        self.collect();
         let runs = self.runs.get_mut().unwrap_or_else(|e| e.into_inner());
-        if runs.active > 0 {
-            // A kernel would not end. Every call that frees waits for it, so all is left to the end of the process.
+        if runs.active > 0 || !runs.garbage.is_empty() {
+            // A kernel would not end, or one of others runs. Every call that frees waits for it, so all is left to the end of the process.
             std::mem::forget(std::mem::take(&mut runs.garbage));
             return;
         }
         if let Ok(current) = Current::push(self.driver, self.raw) {
+            if !self.all_done.is_null() {
+                // SAFETY: made by `retain`; nobody has it any more.
+                unsafe { (self.driver.cuEventDestroy_v2)(self.all_done) };
+            }
             for lane in self.lanes.get_mut().unwrap_or_else(|e| e.into_inner()) {
                 lane.destroy(self.driver);
             }
@@ -286,21 +393,6 @@ impl Current {
         unsafe { call!(driver, cuCtxPushCurrent_v2(raw), "using the GPU's context") }?;
         Ok(Self { driver, _here: std::marker::PhantomData })
     }
-
-    /// Makes sure that threads have this many bytes of local memory from the start. The driver would otherwise enlarge it when
-    /// a kernel that needs it is launched, and wait for all running kernels to do so.
-    pub(super) fn reserve_local_memory(&self, bytes: usize) -> Result<(), CudaError> {
-        use cudarc::driver::sys::CUlimit_enum::CU_LIMIT_STACK_SIZE;
-        let mut now = 0;
-        let limit = CU_LIMIT_STACK_SIZE as c_int;
-        // SAFETY: writes one size; a context is current.
-        unsafe { call!(self.driver, cuCtxGetLimit(&mut now, limit), "reading the stack size") }?;
-        if bytes > now {
-            // SAFETY: as above; the value is only a size.
-            unsafe { call!(self.driver, cuCtxSetLimit(limit, bytes), "setting the stack size") }?;
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Current {
@@ -325,5 +417,92 @@ mod tests {
             ),
             "{e}"
         );
+    }
+
+    /// A kernel of somebody else: on a stream that this crate does not know, until a word is 1.
+    struct Foreign {
+        context: Arc<Context>,
+        stream: super::super::driver::CUstream,
+        stop: crate::memory::Region,
+    }
+
+    impl Foreign {
+        fn start(engine: &crate::engine::Engine) -> Self {
+            let context = engine.space().gpu_context().unwrap().clone();
+            let stop = engine.allocate(crate::memory::Place::Host, 8).unwrap();
+            let module = crate::cuda::Module::load(&context, &[UNTIL_TOLD]).unwrap();
+            let function = module.function("until_told").unwrap().clone();
+            std::mem::forget(module);
+            let _current = context.current().unwrap();
+            let (mut stream, mut word) = (std::ptr::null_mut(), stop.address());
+            let non_blocking = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+            // SAFETY: writes one handle, then launches a kernel of one address, of a word that lives until it has ended.
+            unsafe {
+                call!(context.driver, cuStreamCreate(&mut stream, non_blocking), "test").unwrap();
+                let parameters = &mut [(&raw mut word).cast::<c_void>()];
+                let (none, p) = (std::ptr::null_mut(), parameters.as_mut_ptr());
+                call!(context.driver, cuLaunchKernel(function.raw, 1, 1, 1, 1, 1, 1, 0, stream, p, none), "test")
+                    .unwrap();
+            }
+            Self { context: context.clone(), stream, stop }
+        }
+    }
+
+    impl Drop for Foreign {
+        fn drop(&mut self) {
+            self.stop.set(0, 1u32).unwrap();
+            let _current = self.context.current().unwrap();
+            // SAFETY: own stream.
+            unsafe { (self.context.driver.cuStreamDestroy_v2)(self.stream) };
+        }
+    }
+
+    /// `until_told(uint32_t* word)`: looks at a word until it is not 0.
+    const UNTIL_TOLD: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n\
+        .visible .entry until_told(.param .u64 word)\n{\n\
+        .reg .u64 %rd<2>;\n.reg .u32 %r<2>;\n.reg .pred %p<2>;\n\
+        ld.param.u64 %rd1, [word];\n\
+        again:\nld.volatile.u32 %r1, [%rd1];\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra again;\nret;\n}\n";
+
+    /// The same with the calls that wait would never end: nobody tells the kernel to.
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn nothing_is_freed_while_kernels_of_others_run() {
+        use crate::memory::Place;
+        let engine = crate::engine::Engine::gpu(0).unwrap();
+        let foreign = Foreign::start(&engine);
+        let context = foreign.context.clone();
+        let waiting = || lock(&context.runs).garbage.len();
+        let before = waiting();
+        for place in [Place::Device, Place::Host] {
+            drop(engine.allocate(place, 1 << 20).unwrap());
+        }
+        assert_eq!(waiting(), before + 2);
+        // Launches and copies go through beside it.
+        let out = engine.allocate(Place::Device, 8).unwrap();
+        let args = crate::args!(&out, 1u64, 7u64, 0u64);
+        crate::engine::testing::start(&engine, "wb_iota", engine.grid(128, 1), args).unwrap().finish().unwrap();
+        assert_eq!(out.get::<u64>(0).unwrap(), 7);
+        assert_eq!(waiting(), before + 2);
+        drop(foreign);
+        let asked = Instant::now();
+        while waiting() > 0 && asked.elapsed() < Duration::from_secs(60) {
+            context.collect();
+        }
+        assert_eq!(waiting(), 0);
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn the_stack_is_enlarged_for_kernels_that_need_it_and_this_is_told() {
+        let engine = crate::engine::Engine::gpu(0).unwrap();
+        let context = engine.space().gpu_context().unwrap();
+        context.reserve_local_memory(1).unwrap();
+        let before = context.stack_limit().unwrap();
+        context.reserve_local_memory(before.now).unwrap();
+        assert_eq!(context.stack_limit(), Some(before), "it is enough");
+        context.reserve_local_memory(before.now + 512).unwrap();
+        let after = engine.info().stack_limit.unwrap();
+        assert!(after.now >= before.now + 512 && after.found == before.found, "{after:?}");
     }
 }

@@ -89,6 +89,8 @@ table! {
     cuEventRecord: fn(CUevent, CUstream);
     cuEventQuery: fn(CUevent);
     cuEventElapsedTime: fn(*mut f32, CUevent, CUevent);
+    // CUDA 12.5: says whether anything runs in a context, also of others' streams.
+    cuCtxRecordEvent: fn(CUcontext, CUevent);
     cuModuleLoadData: fn(*mut CUmodule, *const c_void);
     cuModuleUnload: fn(CUmodule);
     cuFuncGetAttribute: fn(*mut c_int, c_int, CUfunction);

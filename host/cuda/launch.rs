@@ -57,6 +57,7 @@ impl Launcher {
         parameters: &mut [*mut c_void],
     ) -> Result<Launch, CudaError> {
         let context = self.context();
+        context.reserve_local_memory(function.local_bytes as usize)?;
         let lane = context.take_lane()?;
         context.run_begins();
         let started = Instant::now();

@@ -52,7 +52,11 @@ impl DeviceMemory {
         let mut address: CUdeviceptr = 0;
         let driver = context.driver();
         // SAFETY: writes one address; the context is current.
-        let answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, room) };
+        let mut answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, room) };
+        if answer == code::OUT_OF_MEMORY && context.collect() {
+            // SAFETY: as above.
+            answer = unsafe { (driver.cuMemAlloc_v2)(&mut address, room) };
+        }
         if answer == code::OUT_OF_MEMORY {
             let free = context.memory().map_or(0, |(free, _)| free);
             let next = format!("{free} bytes are free; {}", next_step(answer));

@@ -17,7 +17,7 @@ mod peer;
 mod stream;
 mod virtual_memory;
 
-pub use context::Context;
+pub use context::{Context, StackLimit};
 pub use device::{DeviceInfo, VirtualMemoryFacts, WritesOrdering};
 pub use error::{CudaError, FailedCall};
 pub use io_memory::IoMemoryFacts;

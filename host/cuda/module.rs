@@ -1,6 +1,6 @@
 //! Images of kernels, loaded whole.
 
-use super::context::Context;
+use super::context::{Context, Garbage};
 use super::driver::{CUfunction, CUmodule, call};
 use super::error::{CudaError, code};
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
@@ -42,14 +42,11 @@ unsafe impl Sync for Function {}
 impl Module {
     /// Loads an image: fat binaries, cubins or PTX, whose kernels have different names.
     pub fn load(context: &Arc<Context>, parts: &[&[u8]]) -> Result<Self, CudaError> {
-        let current = context.current()?;
+        let _current = context.current()?;
         let mut this = Self { context: context.clone(), parts: Vec::new(), functions: HashMap::new() };
         for part in parts {
             this.load_part(part)?;
         }
-        let local = this.functions.values().map(|f| f.local_bytes).max().unwrap_or(0);
-        current.reserve_local_memory(local as usize)?;
-        drop(current);
         Ok(this)
     }
 
@@ -103,6 +100,11 @@ impl Module {
         let mut names: Vec<_> = self.functions.keys().cloned().collect();
         names.sort();
         names
+    }
+
+    /// Local memory of a thread of the kernel that needs most, in bytes.
+    pub fn most_local_bytes(&self) -> usize {
+        self.functions.values().map(|f| f.local_bytes as usize).max().unwrap_or(0)
     }
 
     /// Blocks of `threads` threads of a kernel that one multiprocessor holds at once.
@@ -160,14 +162,6 @@ impl std::fmt::Debug for Module {
 impl Drop for Module {
     fn drop(&mut self) {
         // Unloading waits for the context's kernels, and one of this module may still run if it would not end.
-        if self.context.has_runs() {
-            return;
-        }
-        if let Ok(_current) = self.context.current() {
-            for part in self.parts.drain(..) {
-                // SAFETY: loaded by `load_part`; functions are used only while the module lives.
-                unsafe { (self.context.driver().cuModuleUnload)(part) };
-            }
-        }
+        self.context.release(Garbage::Modules(std::mem::take(&mut self.parts)));
     }
 }

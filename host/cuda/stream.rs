@@ -41,6 +41,7 @@ impl Stream {
         let Some(lane) = &self.lane else { return Ok(()) };
         let first = self.busy_since.is_none();
         if first {
+            self.launcher.context().reserve_local_memory(function.local_bytes as usize)?;
             self.launcher.context().run_begins();
         }
         // SAFETY: the caller's promise is the same.

@@ -40,6 +40,10 @@ impl GpuEngine {
             None if SHIPPED.is_empty() => return Err(EngineError::NoDeviceImage),
             None => cuda::Module::load(&context, SHIPPED)?,
         };
+        // Kernels of an image that a program brings may wait for each other; of ours, only those of a world do.
+        if image.is_some() {
+            context.reserve_local_memory(module.most_local_bytes())?;
+        }
         let launcher = cuda::Launcher::new(module);
         let [found, flags] = identify(&context, &launcher)?;
         if found != abi::fingerprint() {
@@ -53,6 +57,15 @@ impl GpuEngine {
 
     pub(super) fn info(&self) -> &cuda::DeviceInfo {
         self.context.info()
+    }
+
+    /// Makes sure that no launch of this image waits for kernels that run, because its threads need more local memory.
+    pub(super) fn reserve_local_memory(&self) -> Result<(), EngineError> {
+        Ok(self.context.reserve_local_memory(self.launcher.module().most_local_bytes())?)
+    }
+
+    pub(super) fn stack_limit(&self) -> Option<cuda::StackLimit> {
+        self.context.stack_limit()
     }
 
     pub(super) fn is_checked(&self) -> bool {

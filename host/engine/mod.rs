@@ -172,6 +172,18 @@ impl Engine {
             checked: self.is_checked(),
             kernels,
             gpu,
+            stack_limit: match &self.0.backend {
+                Backend::Cpu(_) => None,
+                Backend::Gpu(g) => g.stack_limit(),
+            },
+        }
+    }
+
+    /// Prepares for kernels that wait for each other: none of their launches waits for one that runs.
+    pub(crate) fn prepare_side_by_side(&self) -> Result<(), EngineError> {
+        match &self.0.backend {
+            Backend::Cpu(_) => Ok(()),
+            Backend::Gpu(g) => g.reserve_local_memory(),
         }
     }
 
@@ -287,6 +299,9 @@ pub struct EngineInfo {
     pub kernels: Vec<String>,
     /// The GPU, if it is one.
     pub gpu: Option<crate::cuda::DeviceInfo>,
+    /// Local memory of a GPU's threads as it was found and as it is, in bytes, once it was looked at: a kernel that needs more enlarges it
+    /// for the whole context.
+    pub stack_limit: Option<crate::cuda::StackLimit>,
 }
 
 /// GPU generations in the image that ships with the crate, as in `80 90 100`; empty when it was built without nvcc.
