@@ -153,7 +153,19 @@ pub fn path(volume: &Volume) -> PathReport {
         queue_pairs: volume.queues(),
         depth: volume.depth(),
         block_bytes: volume.block_bytes() as u64,
+        redundancy: None,
     }
+}
+
+/// The path after the runs. Blocks that a copy of a replicated volume failed to give are written back, and the text says so.
+pub fn path_after(volume: &Volume, text: &Text) -> Result<PathReport, Failure> {
+    if !volume.is_replicated() {
+        return Ok(path(volume));
+    }
+    volume.repair()?;
+    let redundancy = volume.redundancy()?;
+    text.line(format_args!("{redundancy}"))?;
+    Ok(PathReport { redundancy: Some(redundancy), ..path(volume) })
 }
 
 /// `device soft:mem  queues host (2 x 128)  landing direct  doorbell cpu-engine`, with what `rest` adds; why no better path on request.

@@ -9,7 +9,9 @@ use super::path::{
 };
 use super::stats::Counters;
 use super::stripe::Stripe;
-use super::volume::{Inner, Volume};
+use super::volume::{Inner, Volume, lock};
+use super::copies::{Copies, Watch};
+use super::integrity::Integrity;
 use super::{StorageError, Windows};
 use crate::engine::{Engine, abi};
 use crate::memory::Place;
@@ -87,8 +89,9 @@ impl VolumeBuilder {
         self
     }
 
-    /// Whether every drive is to hold every block: reads are spread over the drives chunk by chunk, writes go to all. A block that
-    /// one drive cannot read is an error that names the drive; the others are not asked. Has no meaning with one drive.
+    /// Makes every drive hold every block: reads are spread over the drives chunk by chunk, writes go to all. A block that one drive
+    /// cannot read is read from another one and written back ([`Volume::repair`]); a drive that gives no answer, or fails a write that
+    /// another one takes, is left out ([`Volume::redundancy`]). Has no meaning with one drive.
     pub fn replicated(mut self, replicated: bool) -> Self {
         self.replicated = replicated;
         self
@@ -228,8 +231,12 @@ impl VolumeBuilder {
         let max_transfer = least << block_shift;
         let (queues, depth) = (sets[0].count(), sets[0].depth());
         let space = self.engine.space();
-        let inner = Inner {
-            shared: space.allocate(Place::Device, size_of::<abi::Volume>())?,
+        let shared = Arc::new(space.allocate(Place::Device, size_of::<abi::Volume>())?);
+        let mut inner = Inner {
+            shared,
+            watch: None,
+            copies: Copies::default(),
+            integrity: Integrity::new(space, blocks, self.drives.len())?,
             windows: Mutex::new(Windows::default()),
             counters: Counters::new(space)?,
             caches: Mutex::new(Vec::new()),
@@ -247,6 +254,10 @@ impl VolumeBuilder {
             path,
         };
         inner.publish(&devices)?;
+        if stripe.replicated {
+            let controllers = inner.drives.iter().map(|d| lock(d).controller().clone()).collect();
+            inner.watch = Some(Watch::start(&inner.shared, controllers)?);
+        }
         let volume = Volume(Arc::new(inner));
         if let Some(deadline) = self.deadline {
             volume.set_deadline(deadline)?;

@@ -61,7 +61,17 @@ impl Volume {
         if self.0.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.read(ns, first, out));
         }
-        let pieces = self.pieces_to_read(first, blocks);
+        if self.0.stripe.replicated {
+            let mut shares = Vec::new();
+            let mut rest = out;
+            for piece in self.0.stripe.shares(first, blocks) {
+                let (part, later) = rest.split_at_mut(self.span(&piece).len());
+                shares.push((piece, part));
+                rest = later;
+            }
+            return in_parallel(shares, |(piece, part)| self.read_copy(&piece, part)).map(drop);
+        }
+        let pieces = self.pieces(first, blocks);
         let read = |(device, pieces): (usize, &Vec<Piece>)| {
             let Some(start) = pieces.first() else { return Ok(Vec::new()) };
             let mut part = vec![0; self.bytes_of(pieces)];
@@ -85,7 +95,10 @@ impl Volume {
         if self.0.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.write(ns, first, data));
         }
-        let pieces = self.pieces_to_write(first, blocks);
+        if self.0.stripe.replicated {
+            return self.write_copies(&Piece { device: 0, lba: first, at: 0, blocks }, data);
+        }
+        let pieces = self.pieces(first, blocks);
         let write = |(device, pieces): (usize, &Vec<Piece>)| {
             let Some(start) = pieces.first() else { return Ok(()) };
             let mut part = Vec::with_capacity(self.bytes_of(pieces));
@@ -151,24 +164,11 @@ impl Volume {
         Ok(count)
     }
 
-    /// The pieces that each device is asked for; those of one device lie side by side there.
-    fn pieces_to_read(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
+    /// Returns the pieces of each device of a stripe; those of one device lie side by side there.
+    pub(super) fn pieces(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
         let mut by_device = vec![Vec::new(); self.0.drives.len()];
-        if self.0.stripe.replicated {
-            self.0.stripe.shares(first, blocks).for_each(|p| by_device[p.device].push(p));
-        } else {
-            self.0.stripe.pieces(first, blocks).for_each(|p| by_device[p.device].push(p));
-        }
+        self.0.stripe.pieces(first, blocks).for_each(|p| by_device[p.device].push(p));
         by_device
-    }
-
-    /// The pieces that each device gets.
-    pub(super) fn pieces_to_write(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
-        if self.0.stripe.replicated {
-            let whole = |device| vec![Piece { device, lba: first, at: 0, blocks }];
-            return (0..self.0.drives.len()).map(whole).collect();
-        }
-        self.pieces_to_read(first, blocks)
     }
 
     /// Where a piece lies in the range's bytes.
@@ -241,7 +241,7 @@ fn free_bytes(folder: &Path) -> Option<u64> {
 }
 
 /// Does the work of each device on a thread of its own.
-fn in_parallel<I: Send, T: Send>(
+pub(super) fn in_parallel<I: Send, T: Send>(
     items: Vec<I>,
     work: impl Fn(I) -> Result<T, StorageError> + Sync,
 ) -> Result<Vec<T>, StorageError> {

@@ -1,6 +1,8 @@
 //! One block address space over one or more namespaces, for kernels and for the host.
 
+use super::copies::{Copies, Watch};
 use super::drive::Drive;
+use super::integrity::Integrity;
 use super::manifest::{MANIFEST_BYTES, Manifest};
 use super::path::Path;
 use super::stats::{Counters, Stats};
@@ -24,7 +26,11 @@ pub struct Volume(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) engine: Engine,
     /// `wb_volume` as kernels see it.
-    pub(super) shared: Region,
+    pub(super) shared: Arc<Region>,
+    /// Of a replicated volume. Ends before the memory that it writes to.
+    pub(super) watch: Option<Watch>,
+    pub(super) copies: Copies,
+    pub(super) integrity: Integrity,
     pub(super) windows: Mutex<Windows>,
     pub(super) counters: Counters,
     /// Caches on it, whose pages have to be settled after a recovery.
@@ -147,7 +153,7 @@ impl Volume {
         self.0.max_transfer
     }
 
-    /// Whether every device holds every block.
+    /// Returns true if every device holds every block.
     pub fn is_replicated(&self) -> bool {
         self.0.stripe.replicated
     }
@@ -205,6 +211,7 @@ impl Inner {
         v.device_count = devices.len() as u32;
         v.chunk_blocks = self.stripe.chunk as u32;
         v.replicated = self.stripe.replicated.into();
+        v.integrity = self.integrity.address();
         v.memory_page_shift = lock(&self.sets[0]).memory_page_shift();
         v.device[..devices.len()].copy_from_slice(devices);
         Ok(self.shared.set(0, v)?)
@@ -345,24 +352,6 @@ mod tests {
                 assert_eq!(from.into_iter().collect::<Vec<_>>(), [1, 2, 3], "{landing:?}, by host {by_host}");
             }
         }
-    }
-
-    #[test]
-    fn one_bad_copy_fails_a_replicated_write() {
-        let specs = ["soft:mem:1M", "soft:mem:1M,media-error=write:331"];
-        let drives = specs.map(|s| Drive::open(s).unwrap());
-        let volume = Volume::on(&Engine::cpu().unwrap(), drives).replicated(true).build().unwrap();
-        let buffer = volume.allocate_data(256 << 10).unwrap();
-        let args = args!(volume.lend(), 0u64, 512u64, 1u32, &buffer);
-        let run = volume.engine().launch("wb_write_blocks", volume.engine().grid(128, 1), args).unwrap();
-        match run.finish_within(Duration::from_secs(60)) {
-            Err(RunError::Operations { errors, .. }) => {
-                assert_eq!((errors[0].device, errors[0].lba), (1, 331), "{:?}", errors[0]);
-                assert!(matches!(errors[0].outcome, Outcome::DeviceError(_)), "{:?}", errors[0]);
-            }
-            other => panic!("{other:?}"),
-        }
-        assert!(volume.write_blocks(331, &[0; 512]).is_err());
     }
 
     fn failed_read(spec: &str, deadline: Duration) -> Vec<crate::engine::OperationError> {
