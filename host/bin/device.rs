@@ -157,15 +157,18 @@ pub fn path(volume: &Volume) -> PathReport {
     }
 }
 
-/// The path after the runs. Blocks that a copy of a replicated volume failed to give are written back, and the text says so.
-pub fn path_after(volume: &Volume, text: &Text) -> Result<PathReport, Failure> {
+/// The path after the runs. Blocks that a copy of a replicated volume failed to give are written back.
+pub fn path_after(volume: &Volume) -> Result<PathReport, Failure> {
     if !volume.is_replicated() {
         return Ok(path(volume));
     }
     volume.repair()?;
-    let redundancy = volume.redundancy()?;
-    text.line(format_args!("{redundancy}"))?;
-    Ok(PathReport { redundancy: Some(redundancy), ..path(volume) })
+    Ok(PathReport { redundancy: Some(volume.redundancy()?), ..path(volume) })
+}
+
+/// Returns what the text says about the copies of a replicated volume after the runs; empty for others.
+pub fn copies(path: &PathReport) -> String {
+    path.redundancy.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
 /// `device soft:mem  queues host (2 x 128)  landing direct  doorbell cpu-engine`, with what `rest` adds; why no better path on request.

@@ -129,7 +129,10 @@ impl Job {
         if let Some(s) = &summary {
             text.line(format_args!("{s}"))?;
         }
-        let taken = store.storage.as_ref().map(|s| device::path_after(&s.volume, &text)).transpose()?;
+        let taken = store.storage.as_ref().map(|s| device::path_after(&s.volume)).transpose()?;
+        if let Some(taken) = taken.as_ref().filter(|t| t.redundancy.is_some()) {
+            text.line(format_args!("{}", device::copies(taken)))?;
+        }
         let _noted = interrupt.is_noted();
         if let (Some(output), Some(outcome)) = (output, &last) {
             output::write_values(outcome.values(), csr.ids(), output)?;

@@ -14,14 +14,16 @@ impl Volume {
     /// ended is on the medium; [`Path::write_cache`](super::Path) says which kind they are.
     ///
     /// On a replicated volume also writes back what a copy failed to give ([`Volume::repair`]).
+    /// Then says in the manifest which stored arrays have changed: from here on nothing is known of their checksums
+    /// ([`Volume::accept_changes`]).
     pub fn flush(&self) -> Result<(), StorageError> {
         self.repair()?;
-        let flush = |device| self.with_queue(device, |q, ns| q.flush(ns));
-        if self.is_replicated() {
-            let all = Piece { device: 0, lba: 0, at: 0, blocks: self.blocks() };
-            return self.on_copies("flush", &all, self.0.in_use()?, flush);
-        }
-        (0..self.0.drives.len()).try_for_each(flush)
+        self.flush_devices()?;
+        self.record_changes()
+    }
+
+    pub(super) fn flush_devices(&self) -> Result<(), StorageError> {
+        self.on_each("flush", 0, |device| self.with_queue(device, |q, ns| q.flush(ns)))
     }
 
     /// Makes blocks read as zeros, by Write Zeroes where the device has it and by writing zeros elsewhere. `deallocate` lets the
@@ -68,6 +70,7 @@ impl Volume {
             let (first, count) = (blocks.start, blocks.end.saturating_sub(blocks.start));
             return Err(StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() });
         };
+        self.announce(blocks.start, count)?;
         if self.is_replicated() {
             let piece = Piece { device: 0, lba: blocks.start, at: 0, blocks: count };
             let work = |device| if count == 0 { Ok(()) } else { work(device, blocks.clone()) };

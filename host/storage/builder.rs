@@ -1,22 +1,22 @@
 //! How a volume is put together: which path, how many queues, and why not a better one.
 
 use super::choose::{self, Way};
+use super::copies::{Copies, Watch};
 use super::drive::Drive;
 use super::error::size;
 use super::host_io::HostSide;
+use super::integrity::Integrity;
 use super::path::{
     Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
 };
 use super::stats::Counters;
 use super::stripe::Stripe;
 use super::volume::{Inner, Volume, lock};
-use super::copies::{Copies, Watch};
-use super::integrity::Integrity;
 use super::{StorageError, Windows};
 use crate::engine::{Engine, abi};
 use crate::memory::Place;
 use crate::memory::ladder::RungChoice;
-use crate::nvme::{self, DoorbellPath, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
+use crate::nvme::{self, DoorbellPath, HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,6 +51,7 @@ pub struct VolumeBuilder {
     doorbell: DoorbellChoice,
     pub(super) mapping: RungChoice,
     deadline: Option<Duration>,
+    host_command_bytes: usize,
 }
 
 impl VolumeBuilder {
@@ -68,7 +69,15 @@ impl VolumeBuilder {
             doorbell: DoorbellChoice::Auto,
             mapping: RungChoice::Auto,
             deadline: None,
+            host_command_bytes: HostQueueOptions::default().bytes_per_command,
         }
+    }
+
+    /// The most bytes of one command of the host.
+    #[cfg(test)]
+    pub(super) fn host_command_bytes(mut self, bytes: usize) -> Self {
+        self.host_command_bytes = bytes;
+        self
     }
 
     /// Queue pairs on each device; as many as suit engine and controller unless given.
@@ -170,7 +179,7 @@ impl VolumeBuilder {
             first_ticket: 0,
         };
         let (count, depth) = self.choose_queues(landing, bounce as u64);
-        let host = HostSide::new(&self.drives, count)?;
+        let host = HostSide::new(&self.drives, count, self.host_command_bytes)?;
         let options = QueueOptions { count, depth, ..options };
         let mut sets = Vec::with_capacity(self.drives.len());
         for drive in &self.drives {
@@ -237,6 +246,8 @@ impl VolumeBuilder {
             watch: None,
             copies: Copies::default(),
             integrity: Integrity::new(space, blocks, self.drives.len())?,
+            content: Mutex::new(None),
+            mark: Mutex::new(None),
             windows: Mutex::new(Windows::default()),
             counters: Counters::new(space)?,
             caches: Mutex::new(Vec::new()),
@@ -261,6 +272,13 @@ impl VolumeBuilder {
         let volume = Volume(Arc::new(inner));
         if let Some(deadline) = self.deadline {
             volume.set_deadline(deadline)?;
+        }
+        if stripe.replicated {
+            // Copies that lack what the others hold must not be read. Without stored arrays all are alike.
+            match volume.find_content() {
+                Ok(_) | Err(StorageError::Manifest { .. }) => {}
+                Err(e) => return Err(e),
+            }
         }
         Ok(volume)
     }

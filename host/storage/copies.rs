@@ -28,7 +28,7 @@ pub struct LostCopy {
     pub device: usize,
     /// The device as it was named.
     pub name: String,
-    /// Why it was left out.
+    /// Reason for leaving the copy out.
     pub reason: String,
 }
 
@@ -70,10 +70,10 @@ impl fmt::Display for Redundancy {
     }
 }
 
-/// What the host knows about the copies beside what `wb_volume` says.
+/// State of the copies that is not in `wb_volume`.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// Why a device was left out, where the host knows.
+    /// Reasons for which devices were left out, where the host knows them.
     reasons: Mutex<Vec<Option<String>>>,
     /// Blocks to be written back that the host found.
     pending: Mutex<BTreeSet<(usize, u64, u64)>>,
@@ -93,10 +93,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(
-        shared: &Arc<Region>,
-        controllers: Vec<Arc<Controller<Ready>>>,
-    ) -> Result<Self, StorageError> {
+    pub(super) fn start(shared: &Arc<Region>, controllers: Vec<Arc<Controller<Ready>>>) -> Result<Self, StorageError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ended, shared) = (stop.clone(), shared.clone());
         let thread = std::thread::Builder::new()
@@ -147,7 +144,7 @@ fn left_the_bus(shared: &Region, device: usize, devices: usize) -> Result<(), Me
     shared.set(at + offset_of!(abi::Device, gone), 1u32)
 }
 
-/// How a device failed a command of the host.
+/// Consequence of a command that a device failed.
 enum Failed {
     /// The command failed; the device goes on.
     Command,
@@ -227,6 +224,18 @@ impl Inner {
 }
 
 impl Volume {
+    /// Takes copies in again that answer, before everything is written anew.
+    pub(super) fn take_in_all(&self) -> Result<(), StorageError> {
+        let used = self.0.in_use()?;
+        for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
+            if lock(&self.0.drives[device]).check().is_ok() {
+                self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
+                self.0.take_in(device)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads a piece from the copy that it names, or from another one if that fails.
     pub(super) fn read_copy(&self, piece: &Piece, out: &mut [u8]) -> Result<(), StorageError> {
         let used = self.0.in_use()?;
@@ -297,13 +306,7 @@ impl Volume {
 
     fn no_copy(&self, what: &'static str, piece: &Piece, errors: Vec<(usize, StorageError)>) -> StorageError {
         let errors = errors.into_iter().map(|(d, e)| format!("{}: {e}", self.0.names[d])).collect();
-        StorageError::NoCopy {
-            what,
-            device: self.name().to_owned(),
-            first: piece.lba,
-            blocks: piece.blocks,
-            errors,
-        }
+        StorageError::NoCopy { what, device: self.name().to_owned(), first: piece.lba, blocks: piece.blocks, errors }
     }
 
     /// Returns how redundant the volume is now: which copies it does without, and how many reads another copy had to answer.
@@ -325,7 +328,8 @@ impl Volume {
             let reason = match known {
                 Some(reason) => reason,
                 None if gone => "it has left the bus".to_owned(),
-                None => "it gave a kernel no answer within the deadline, or failed a write that another copy took".to_owned(),
+                None => "it gave a kernel no answer within the deadline, or failed a write that another copy took"
+                    .to_owned(),
             };
             lost.push(LostCopy { device, name: inner.names[device].clone(), reason });
         }

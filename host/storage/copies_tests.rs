@@ -125,7 +125,10 @@ fn a_block_that_no_copy_gives_is_an_error() {
         let pair = Pair::new(None);
         let v = pair.open(landing, [",media-error=read:40-55"; 2]);
         let Err(RunError::Operations { errors, .. }) = read_by_kernels(&v) else { panic!("{landing}: no error") };
-        assert!((40..48).contains(&errors[0].lba) && matches!(errors[0].outcome, Outcome::DeviceError(_)), "{errors:?}");
+        assert!(
+            (40..48).contains(&errors[0].lba) && matches!(errors[0].outcome, Outcome::DeviceError(_)),
+            "{errors:?}"
+        );
         let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
         let e = cache.array::<u8>(0, BLOCKS << 9).unwrap().read(0..BLOCKS << 9).unwrap_err().to_string();
         assert!(e.contains("at LBA 40") && e.contains("nrecovered read error"), "{e}");
@@ -143,7 +146,7 @@ fn runs_go_on_without_a_copy_that_has_disappeared() {
             let mut faults = [""; 2];
             faults[gone] = ",disappear=after:9";
             let v = pair.open(landing, faults);
-            v.set_deadline(Duration::from_secs(1)).unwrap();
+            v.set_deadline(Duration::from_secs(2)).unwrap();
             assert!(read_by_kernels(&v).unwrap_or_else(|e| panic!("copy {gone}, {landing}: {e}")) == pair.data);
             assert!(read_through_a_cache(&v) == pair.data);
             assert!(read_by_host(&v) == pair.data);
@@ -159,7 +162,7 @@ fn a_cache_goes_on_without_a_copy_that_has_disappeared() {
     for landing in LANDINGS {
         let pair = Pair::new(None);
         let v = pair.open(landing, ["", ",disappear=after:9"]);
-        v.set_deadline(Duration::from_secs(1)).unwrap();
+        v.set_deadline(Duration::from_secs(2)).unwrap();
         assert!(read_through_a_cache(&v) == pair.data, "{landing}");
         assert_eq!(v.redundancy().unwrap().lost.len(), 1);
     }

@@ -150,7 +150,7 @@ pub enum StorageError {
     /// No copy of a replicated volume gave or took the blocks.
     #[error("{what} of {blocks} block(s) at {first} of {device}: every copy failed ({}); replace the devices, or store the data again", .errors.join("; "))]
     NoCopy {
-        /// What was asked for: `read`, `write`, `flush`.
+        /// Kind of command: `read`, `write`, `flush`, `change`.
         what: &'static str,
         /// Which volume.
         device: String,
@@ -158,7 +158,7 @@ pub enum StorageError {
         first: u64,
         /// Number of blocks.
         blocks: u64,
-        /// How each copy failed.
+        /// Errors of the copies that were tried.
         errors: Vec<String>,
     },
     /// More or fewer elements than were announced.

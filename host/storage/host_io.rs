@@ -24,8 +24,8 @@ pub(super) struct HostSide {
 }
 
 impl HostSide {
-    /// With `count` queue pairs of each controller for kernels.
-    pub(super) fn new(drives: &[Drive], count: u32) -> Result<Self, StorageError> {
+    /// With `count` queue pairs of each controller for kernels, and commands of `bytes_per_command` bytes at most.
+    pub(super) fn new(drives: &[Drive], count: u32, bytes_per_command: usize) -> Result<Self, StorageError> {
         let queues = drives.iter().map(|drive| {
             let controller = drive.controller();
             if controller.free_queues() <= count {
@@ -34,7 +34,7 @@ impl HostSide {
             }
             let deepest = 1 << controller.cap().max_queue_entries().max(2).ilog2();
             let options = HostQueueOptions::default();
-            let options = HostQueueOptions { depth: options.depth.min(deepest), ..options };
+            let options = HostQueueOptions { depth: options.depth.min(deepest), bytes_per_command };
             Ok(Some(Mutex::new(HostQueue::create(controller, options)?)))
         });
         let queues = queues.collect::<Result<_, StorageError>>()?;
@@ -91,6 +91,13 @@ impl Volume {
 
     /// Writes whole blocks. They are on the medium after [`Volume::flush`].
     pub fn write_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
+        let blocks = self.check_range(first, data.len())?;
+        self.announce(first, blocks)?;
+        self.put_blocks(first, data)
+    }
+
+    /// Writes whole blocks that belong to no array that the manifest names.
+    pub(super) fn put_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
         let blocks = self.check_range(first, data.len())?;
         if self.0.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.write(ns, first, data));

@@ -10,6 +10,9 @@ mod builder;
 mod cache;
 mod checksum;
 mod choose;
+mod content;
+#[cfg(test)]
+mod content_tests;
 mod copies;
 #[cfg(test)]
 mod copies_tests;
@@ -27,6 +30,7 @@ mod recover;
 mod stats;
 mod stored;
 mod stripe;
+mod superblock;
 mod target;
 mod volume;
 mod window;

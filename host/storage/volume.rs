@@ -1,9 +1,9 @@
 //! One block address space over one or more namespaces, for kernels and for the host.
 
+use super::content::Content;
 use super::copies::{Copies, Watch};
 use super::drive::Drive;
 use super::integrity::Integrity;
-use super::manifest::{MANIFEST_BYTES, Manifest};
 use super::path::Path;
 use super::stats::{Counters, Stats};
 use super::stripe::Stripe;
@@ -31,6 +31,10 @@ pub(super) struct Inner {
     pub(super) watch: Option<Watch>,
     pub(super) copies: Copies,
     pub(super) integrity: Integrity,
+    /// The content as it was last found or published.
+    pub(super) content: Mutex<Option<Content>>,
+    /// The mark that kernels write.
+    pub(super) mark: Mutex<Option<Arc<Region>>>,
     pub(super) windows: Mutex<Windows>,
     pub(super) counters: Counters,
     /// Caches on it, whose pages have to be settled after a recovery.
@@ -183,15 +187,6 @@ impl Volume {
         self.0.engine.set_deadline(deadline)?;
         self.0.host.set_deadline(deadline);
         Ok(())
-    }
-
-    /// What the volume holds, read from its first blocks.
-    pub fn manifest(&self) -> Result<Manifest, StorageError> {
-        let bytes = usize::try_from(self.bytes()).unwrap_or(usize::MAX).min(MANIFEST_BYTES);
-        let mut head = vec![0; bytes];
-        self.read_blocks(0, &mut head)?;
-        let manifest = Manifest::parse(&head).and_then(|m| m.check_fits(self.bytes()).map(|()| m));
-        manifest.map_err(|source| StorageError::Manifest { device: self.name().to_owned(), source })
     }
 
     /// Gives files that were made for this volume their names: see [`Drive::keep`].
