@@ -12,8 +12,12 @@ struct run_limit {
   uint64_t unit, command;
   WB_FN explicit run_limit(const wb_cache& c) {
     const wb_volume* v = reinterpret_cast<const wb_volume*>(c.volume);
-    uint32_t blocks = v->device[0].max_blocks;
-    for (uint32_t d = 1; d < v->device_count; ++d) blocks = v->device[d].max_blocks < blocks ? v->device[d].max_blocks : blocks;
+    uint32_t blocks = ~0u;
+    for (uint32_t d = 0; d < v->device_count; ++d) {
+      const uint32_t most = order::load_lasting(&v->device[d].max_blocks);
+      // A copy that is left out has 0.
+      if (most != 0 && most < blocks) blocks = most;
+    }
     unit = v->device_count > 1 ? v->chunk_blocks / c.blocks_per_page : ~0ull;
     command = blocks / c.blocks_per_page;
     if (unit == 0) unit = 1;

@@ -425,7 +425,7 @@ fn check_memory(needed: u64, free: Option<u64>) -> Result<(), NvmeBenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::{Consent, Drive};
+    use crate::storage::{Consent, Drive, LandingChoice};
 
     #[test]
     fn commands_are_spread_over_warps_first() {
@@ -518,6 +518,27 @@ mod tests {
             for d in [run.read, run.write].into_iter().flatten() {
                 assert_eq!(d.latency.unwrap().samples, d.commands);
                 assert!(d.commands > 0);
+            }
+        }
+    }
+
+    /// Commands of which many are in flight: their owners make them again, or whoever finishes them leaves that to the owners.
+    #[test]
+    fn reads_that_one_copy_fails_are_made_on_the_other() {
+        for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
+            let specs = ["soft:mem:1M", "soft:mem:1M,media-error=read:100-1000"];
+            let drives = specs.map(|s| Drive::open(s).unwrap());
+            let builder = Volume::on(&Engine::cpu().unwrap(), drives).replicated(true).chunk(8192).landing(landing);
+            let volume = builder.transfer(8192).build().unwrap();
+            for iodepth in [1, 64] {
+                let bench = NvmeBench::new(&volume, NvmeJob { iodepth, ..job(4096, 100) }).unwrap();
+                bench.fill(|_, _| {}).unwrap();
+                assert!(bench.run().unwrap().verified, "{landing}");
+                let r = volume.redundancy().unwrap();
+                assert!(r.redirected_reads > 0 && r.lost.is_empty(), "{landing}: {r}");
+                assert_eq!(volume.stats().unwrap().errors, 0, "{landing}");
+                volume.repair().unwrap();
+                volume.reset_stats().unwrap();
             }
         }
     }

@@ -5,6 +5,7 @@
 use crate::destination::{Destination, DestinationError};
 use crate::engine::Engine;
 use crate::processors;
+use crate::storage::Redundancy;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -114,6 +115,9 @@ pub struct PathReport {
     pub depth: u32,
     /// Logical block.
     pub block_bytes: u64,
+    /// The copies of a replicated volume after the measurement; absent on others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<Redundancy>,
 }
 
 /// Least, middle and greatest of several measurements.

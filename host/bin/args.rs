@@ -172,7 +172,7 @@ pub struct DeviceArgs {
     /// Bytes that go to one device before the next has its turn
     #[arg(long, value_name = "SIZE", default_value = "128k")]
     pub stripe_chunk: Bytes,
-    /// Every device holds everything: reads are spread over the devices, writes go to all
+    /// Every device holds everything: reads are spread over the devices, writes go to all; one that fails is left out or repaired
     #[arg(long)]
     pub replicate: bool,
     /// Where data lands: where the kernel wants it, or in a host buffer that kernels copy from

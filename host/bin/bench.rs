@@ -103,10 +103,14 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             si(s.median)
         ))?;
     }
+    let taken = device::path_after(&volume)?;
+    if taken.redundancy.is_some() {
+        text.line(format_args!("{}", device::copies(&taken)))?;
+    }
     if let Some(path) = &args.report.json {
         let config = json!({ "job": job, "in_flight": depth.effective, "runs": args.runs });
         let results = json!({ "iops": spread, "runs": runs });
-        output::write_json(&Report::new("bench nvme", config, &engine, Some(device::path(&volume)), results), path)?;
+        output::write_json(&Report::new("bench nvme", config, &engine, Some(taken), results), path)?;
     }
     Ok(())
 }

@@ -153,7 +153,22 @@ pub fn path(volume: &Volume) -> PathReport {
         queue_pairs: volume.queues(),
         depth: volume.depth(),
         block_bytes: volume.block_bytes() as u64,
+        redundancy: None,
     }
+}
+
+/// The path after the runs. Blocks that a copy of a replicated volume failed to give are written back.
+pub fn path_after(volume: &Volume) -> Result<PathReport, Failure> {
+    if !volume.is_replicated() {
+        return Ok(path(volume));
+    }
+    volume.repair()?;
+    Ok(PathReport { redundancy: Some(volume.redundancy()?), ..path(volume) })
+}
+
+/// Returns what the text says about the copies of a replicated volume after the runs; empty for others.
+pub fn copies(path: &PathReport) -> String {
+    path.redundancy.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
 /// `device soft:mem  queues host (2 x 128)  landing direct  doorbell cpu-engine`, with what `rest` adds; why no better path on request.

@@ -8,7 +8,7 @@ use crate::{device, engine, output, partitioned, world};
 use serde_json::json;
 use std::time::Instant;
 use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
-use warpbell::bench::report::{PathReport, Report, nanoseconds};
+use warpbell::bench::report::{Report, nanoseconds};
 use warpbell::engine::Engine;
 use warpbell::graph::import::OrientationReason;
 use warpbell::graph::output::Values;
@@ -129,13 +129,17 @@ impl Job {
         if let Some(s) = &summary {
             text.line(format_args!("{s}"))?;
         }
+        let taken = store.storage.as_ref().map(|s| device::path_after(&s.volume)).transpose()?;
+        if let Some(taken) = taken.as_ref().filter(|t| t.redundancy.is_some()) {
+            text.line(format_args!("{}", device::copies(taken)))?;
+        }
         let _noted = interrupt.is_noted();
         if let (Some(output), Some(outcome)) = (output, &last) {
             output::write_values(outcome.values(), csr.ids(), output)?;
         }
         if let Some(path) = &args.report.json {
             let results = json!({ "graph": facts(&loaded), "runs": runs, "summary": summary });
-            output::write_json(&Report::new(self.name(), self.config(&store), &engine, store.path, results), path)?;
+            output::write_json(&Report::new(self.name(), self.config(&store), &engine, taken, results), path)?;
         }
         Ok(())
     }
@@ -431,7 +435,6 @@ impl Outcome {
 struct Store {
     graph: GraphOnEngine,
     storage: Option<Storage>,
-    path: Option<PathReport>,
 }
 
 /// Where edges are when they are on a device.
@@ -497,8 +500,7 @@ impl Job {
             }
         }
         let graph = GraphOnEngine::place(engine, csr, placement, self.needs())?;
-        let path = storage.as_ref().map(|s| device::path(&s.volume));
-        Ok(Store { graph, storage, path })
+        Ok(Store { graph, storage })
     }
 
     /// Bytes of the edges that the kernels read.

@@ -119,10 +119,9 @@ impl Work<'_> {
         let part = self.deal.part(world.my_pe());
         // No PE stores its part before all may.
         let volume = together(world, self.volume(world, &part))?;
-        let store = together(world, self.store(world, &part, volume))?;
+        let mut store = together(world, self.store(world, &part, volume))?;
         let line = store.line(args.edges);
         let lines = world.allgather(line.as_bytes())?;
-        let parts = world.allgather(&serde_json::to_vec(&store.report)?)?;
         if speaks {
             self.text.line(format_args!("transport {}", world.path()))?;
             for (pe, line) in lines.iter().enumerate() {
@@ -131,7 +130,6 @@ impl Work<'_> {
         }
         let mut search = PartitionedBfs::new(&store.graph, self.options)?;
         let mut answer = Answer { runs: Vec::new(), last: None, parts: Vec::new(), transport: json!(world.path()) };
-        answer.parts = parts.iter().map(|p| serde_json::from_slice(p)).collect::<Result<_, _>>()?;
         for &source in self.sources {
             for _ in 0..args.runs {
                 let (result, tree) = self.search(world, &store, &mut search, source)?;
@@ -146,6 +144,17 @@ impl Work<'_> {
                 }
             }
         }
+        drop(search);
+        let taken = store.volume.as_ref().map(device::path_after).transpose();
+        store.report.path = together(world, taken)?;
+        let copies = store.report.path.as_ref().map(device::copies).unwrap_or_default();
+        for (pe, copies) in world.allgather(copies.as_bytes())?.iter().enumerate().filter(|(_, c)| !c.is_empty()) {
+            if speaks {
+                self.text.line(format_args!("PE {pe:<4}{}", String::from_utf8_lossy(copies)))?;
+            }
+        }
+        let parts = world.allgather(&serde_json::to_vec(&store.report)?)?;
+        answer.parts = parts.iter().map(|p| serde_json::from_slice(p)).collect::<Result<_, _>>()?;
         Ok(speaks.then_some(answer))
     }
 

@@ -4,12 +4,14 @@
 use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 
-pub const ABI_VERSION: u64 = 4;
+pub const ABI_VERSION: u64 = 5;
 pub const IMAGE_CHECKED: u32 = 1;
 pub const ERROR_LOG_ENTRIES: usize = 32;
 pub const MAX_DEVICES: usize = 16;
 pub const MAX_WINDOWS: usize = 16;
 pub const STATS_STRIPES: usize = 64;
+pub const CHANGED_WORDS: usize = 64;
+pub const REPAIRS: usize = 256;
 pub const SHMEM_OPCODE: u32 = 0x100;
 pub const CALL_FCOLLECT: u32 = 0x109;
 pub const CALL_ALLTOALL: u32 = 0x10a;
@@ -127,7 +129,9 @@ pub struct Stats {
     pub retries: u64,
     pub doorbells: u64,
     pub errors: u64,
-    pub reserved: [u64; 3],
+    pub redirects: u64,
+    pub repairs: u64,
+    pub reserved: [u64; 1],
 }
 
 #[repr(C)]
@@ -138,7 +142,30 @@ pub struct Device {
     pub queue_count: u32,
     pub nsid: u32,
     pub max_blocks: u32,
-    pub reserved: [u32; 9],
+    pub gone: u32,
+    pub missed: u32,
+    pub reserved: [u32; 7],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct Repair {
+    pub lba: u64,
+    pub device: u32,
+    pub blocks: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Integrity {
+    pub mark_buffer: u64,
+    pub mark_block: u64,
+    pub mark_pending: u32,
+    pub unit_shift: u32,
+    pub copies: u32,
+    pub repair_count: u32,
+    pub changed: [u64; CHANGED_WORDS],
+    pub repair: [Repair; REPAIRS],
 }
 
 #[repr(C)]
@@ -161,7 +188,8 @@ pub struct Volume {
     pub window_count: u32,
     pub memory_page_shift: u32,
     pub replicated: u32,
-    pub reserved: [u32; 4],
+    pub integrity: u64,
+    pub reserved: [u32; 2],
     pub device: [Device; MAX_DEVICES],
     pub window: [Window; MAX_WINDOWS],
 }
@@ -364,13 +392,17 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Queue, tail),
         offset_of!(Queue, head),
         size_of::<Stats>(),
-        offset_of!(Stats, errors),
+        offset_of!(Stats, redirects),
         size_of::<Device>(),
-        offset_of!(Device, max_blocks),
+        offset_of!(Device, missed),
+        size_of::<Integrity>(),
+        offset_of!(Integrity, copies),
+        offset_of!(Integrity, repair),
         size_of::<Window>(),
         size_of::<Volume>(),
         offset_of!(Volume, memory_page_shift),
         offset_of!(Volume, replicated),
+        offset_of!(Volume, integrity),
         offset_of!(Volume, device),
         offset_of!(Volume, window),
         size_of::<Cache>(),

@@ -26,7 +26,7 @@ pub(super) fn check<'a>(
         Some(other) => Some(other),
         None => {
             let sums = checksums(csr, inward().as_deref(), needs)?;
-            let same = |m: &Manifest| m.entries().iter().all(|e| sums.get(&e.name) == Some(&e.checksum));
+            let same = |m: &Manifest| m.entries().iter().all(|e| !e.changed && sums.get(&e.name) == Some(&e.checksum));
             stored.iter().find(|s| !s.manifest.as_ref().is_ok_and(same))
         }
     };

@@ -1,6 +1,7 @@
 //! What the host does to blocks without moving data: flush, zero, give back.
 
 use super::StorageError;
+use super::stripe::Piece;
 use super::volume::{Volume, lock};
 use crate::nvme::{NvmeError, WriteCache};
 use std::ops::Range;
@@ -11,8 +12,18 @@ const ZEROS: usize = 1 << 20;
 impl Volume {
     /// Makes what was written stay: a Flush of every device that has a volatile write cache in use. On the others a write that has
     /// ended is on the medium; [`Path::write_cache`](super::Path) says which kind they are.
+    ///
+    /// On a replicated volume also writes back what a copy failed to give ([`Volume::repair`]).
+    /// Then says in the manifest which stored arrays have changed: from here on nothing is known of their checksums
+    /// ([`Volume::accept_changes`]).
     pub fn flush(&self) -> Result<(), StorageError> {
-        (0..self.0.drives.len()).try_for_each(|device| self.with_queue(device, |q, ns| q.flush(ns)))
+        self.repair()?;
+        self.flush_devices()?;
+        self.record_changes()
+    }
+
+    pub(super) fn flush_devices(&self) -> Result<(), StorageError> {
+        self.on_each("flush", 0, |device| self.with_queue(device, |q, ns| q.flush(ns)))
     }
 
     /// Makes blocks read as zeros, by Write Zeroes where the device has it and by writing zeros elsewhere. `deallocate` lets the
@@ -52,14 +63,20 @@ impl Volume {
     fn for_each_device(
         &self,
         blocks: Range<u64>,
-        work: impl Fn(usize, Range<u64>) -> Result<(), StorageError>,
+        work: impl Fn(usize, Range<u64>) -> Result<(), StorageError> + Sync,
     ) -> Result<(), StorageError> {
         let count = blocks.end.checked_sub(blocks.start).filter(|_| blocks.end <= self.blocks());
         let Some(count) = count else {
             let (first, count) = (blocks.start, blocks.end.saturating_sub(blocks.start));
             return Err(StorageError::Range { device: self.name().to_owned(), first, count, blocks: self.blocks() });
         };
-        for (device, pieces) in self.pieces_to_write(blocks.start, count).iter().enumerate() {
+        self.announce(blocks.start, count)?;
+        if self.is_replicated() {
+            let piece = Piece { device: 0, lba: blocks.start, at: 0, blocks: count };
+            let work = |device| if count == 0 { Ok(()) } else { work(device, blocks.clone()) };
+            return self.on_copies("change", &piece, self.0.in_use()?, work);
+        }
+        for (device, pieces) in self.pieces(blocks.start, count).iter().enumerate() {
             if let (Some(first), Some(last)) = (pieces.first(), pieces.last()) {
                 work(device, first.lba..last.lba + last.blocks)?;
             }

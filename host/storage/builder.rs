@@ -1,20 +1,22 @@
 //! How a volume is put together: which path, how many queues, and why not a better one.
 
 use super::choose::{self, Way};
+use super::copies::{Copies, Watch};
 use super::drive::Drive;
 use super::error::size;
 use super::host_io::HostSide;
+use super::integrity::Integrity;
 use super::path::{
     Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
 };
 use super::stats::Counters;
 use super::stripe::Stripe;
-use super::volume::{Inner, Volume};
+use super::volume::{Inner, Volume, lock};
 use super::{StorageError, Windows};
 use crate::engine::{Engine, abi};
 use crate::memory::Place;
 use crate::memory::ladder::RungChoice;
-use crate::nvme::{self, DoorbellPath, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
+use crate::nvme::{self, DoorbellPath, HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +51,7 @@ pub struct VolumeBuilder {
     doorbell: DoorbellChoice,
     pub(super) mapping: RungChoice,
     deadline: Option<Duration>,
+    host_command_bytes: usize,
 }
 
 impl VolumeBuilder {
@@ -66,7 +69,15 @@ impl VolumeBuilder {
             doorbell: DoorbellChoice::Auto,
             mapping: RungChoice::Auto,
             deadline: None,
+            host_command_bytes: HostQueueOptions::default().bytes_per_command,
         }
+    }
+
+    /// The most bytes of one command of the host.
+    #[cfg(test)]
+    pub(super) fn host_command_bytes(mut self, bytes: usize) -> Self {
+        self.host_command_bytes = bytes;
+        self
     }
 
     /// Queue pairs on each device; as many as suit engine and controller unless given.
@@ -87,8 +98,9 @@ impl VolumeBuilder {
         self
     }
 
-    /// Whether every drive is to hold every block: reads are spread over the drives chunk by chunk, writes go to all. A block that
-    /// one drive cannot read is an error that names the drive; the others are not asked. Has no meaning with one drive.
+    /// Makes every drive hold every block: reads are spread over the drives chunk by chunk, writes go to all. A block that one drive
+    /// cannot read is read from another one and written back ([`Volume::repair`]); a drive that gives no answer, or fails a write that
+    /// another one takes, is left out ([`Volume::redundancy`]). Has no meaning with one drive.
     pub fn replicated(mut self, replicated: bool) -> Self {
         self.replicated = replicated;
         self
@@ -167,7 +179,7 @@ impl VolumeBuilder {
             first_ticket: 0,
         };
         let (count, depth) = self.choose_queues(landing, bounce as u64);
-        let host = HostSide::new(&self.drives, count)?;
+        let host = HostSide::new(&self.drives, count, self.host_command_bytes)?;
         let options = QueueOptions { count, depth, ..options };
         let mut sets = Vec::with_capacity(self.drives.len());
         for drive in &self.drives {
@@ -228,8 +240,14 @@ impl VolumeBuilder {
         let max_transfer = least << block_shift;
         let (queues, depth) = (sets[0].count(), sets[0].depth());
         let space = self.engine.space();
-        let inner = Inner {
-            shared: space.allocate(Place::Device, size_of::<abi::Volume>())?,
+        let shared = Arc::new(space.allocate(Place::Device, size_of::<abi::Volume>())?);
+        let mut inner = Inner {
+            shared,
+            watch: None,
+            copies: Copies::default(),
+            integrity: Integrity::new(space, blocks, self.drives.len())?,
+            content: Mutex::new(None),
+            mark: Mutex::new(None),
             windows: Mutex::new(Windows::default()),
             counters: Counters::new(space)?,
             caches: Mutex::new(Vec::new()),
@@ -247,9 +265,20 @@ impl VolumeBuilder {
             path,
         };
         inner.publish(&devices)?;
+        if stripe.replicated {
+            let controllers = inner.drives.iter().map(|d| lock(d).controller().clone()).collect();
+            inner.watch = Some(Watch::start(&inner.shared, controllers)?);
+        }
         let volume = Volume(Arc::new(inner));
         if let Some(deadline) = self.deadline {
             volume.set_deadline(deadline)?;
+        }
+        if stripe.replicated {
+            // Copies that lack what the others hold must not be read. Without stored arrays all are alike.
+            match volume.find_content() {
+                Ok(_) | Err(StorageError::Manifest { .. }) => {}
+                Err(e) => return Err(e),
+            }
         }
         Ok(volume)
     }

@@ -147,6 +147,20 @@ pub enum StorageError {
         /// Blocks that there are.
         blocks: u64,
     },
+    /// No copy of a replicated volume gave or took the blocks.
+    #[error("{what} of {blocks} block(s) at {first} of {device}: every copy failed ({}); replace the devices, or store the data again", .errors.join("; "))]
+    NoCopy {
+        /// Kind of command: `read`, `write`, `flush`, `change`.
+        what: &'static str,
+        /// Which volume.
+        device: String,
+        /// First block.
+        first: u64,
+        /// Number of blocks.
+        blocks: u64,
+        /// Errors of the copies that were tried.
+        errors: Vec<String>,
+    },
     /// More or fewer elements than were announced.
     #[error("array `{name}`: {given} elements were given, {planned} were announced")]
     Count {

@@ -24,8 +24,8 @@ pub(super) struct HostSide {
 }
 
 impl HostSide {
-    /// With `count` queue pairs of each controller for kernels.
-    pub(super) fn new(drives: &[Drive], count: u32) -> Result<Self, StorageError> {
+    /// With `count` queue pairs of each controller for kernels, and commands of `bytes_per_command` bytes at most.
+    pub(super) fn new(drives: &[Drive], count: u32, bytes_per_command: usize) -> Result<Self, StorageError> {
         let queues = drives.iter().map(|drive| {
             let controller = drive.controller();
             if controller.free_queues() <= count {
@@ -34,7 +34,7 @@ impl HostSide {
             }
             let deepest = 1 << controller.cap().max_queue_entries().max(2).ilog2();
             let options = HostQueueOptions::default();
-            let options = HostQueueOptions { depth: options.depth.min(deepest), ..options };
+            let options = HostQueueOptions { depth: options.depth.min(deepest), bytes_per_command };
             Ok(Some(Mutex::new(HostQueue::create(controller, options)?)))
         });
         let queues = queues.collect::<Result<_, StorageError>>()?;
@@ -61,7 +61,17 @@ impl Volume {
         if self.0.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.read(ns, first, out));
         }
-        let pieces = self.pieces_to_read(first, blocks);
+        if self.0.stripe.replicated {
+            let mut shares = Vec::new();
+            let mut rest = out;
+            for piece in self.0.stripe.shares(first, blocks) {
+                let (part, later) = rest.split_at_mut(self.span(&piece).len());
+                shares.push((piece, part));
+                rest = later;
+            }
+            return in_parallel(shares, |(piece, part)| self.read_copy(&piece, part)).map(drop);
+        }
+        let pieces = self.pieces(first, blocks);
         let read = |(device, pieces): (usize, &Vec<Piece>)| {
             let Some(start) = pieces.first() else { return Ok(Vec::new()) };
             let mut part = vec![0; self.bytes_of(pieces)];
@@ -82,10 +92,20 @@ impl Volume {
     /// Writes whole blocks. They are on the medium after [`Volume::flush`].
     pub fn write_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
         let blocks = self.check_range(first, data.len())?;
+        self.announce(first, blocks)?;
+        self.put_blocks(first, data)
+    }
+
+    /// Writes whole blocks that belong to no array that the manifest names.
+    pub(super) fn put_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
+        let blocks = self.check_range(first, data.len())?;
         if self.0.stripe.devices == 1 {
             return self.with_queue(0, |q, ns| q.write(ns, first, data));
         }
-        let pieces = self.pieces_to_write(first, blocks);
+        if self.0.stripe.replicated {
+            return self.write_copies(&Piece { device: 0, lba: first, at: 0, blocks }, data);
+        }
+        let pieces = self.pieces(first, blocks);
         let write = |(device, pieces): (usize, &Vec<Piece>)| {
             let Some(start) = pieces.first() else { return Ok(()) };
             let mut part = Vec::with_capacity(self.bytes_of(pieces));
@@ -155,24 +175,11 @@ impl Volume {
         }
     }
 
-    /// The pieces that each device is asked for; those of one device lie side by side there.
-    fn pieces_to_read(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
+    /// Returns the pieces of each device of a stripe; those of one device lie side by side there.
+    pub(super) fn pieces(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
         let mut by_device = vec![Vec::new(); self.0.drives.len()];
-        if self.0.stripe.replicated {
-            self.0.stripe.shares(first, blocks).for_each(|p| by_device[p.device].push(p));
-        } else {
-            self.0.stripe.pieces(first, blocks).for_each(|p| by_device[p.device].push(p));
-        }
+        self.0.stripe.pieces(first, blocks).for_each(|p| by_device[p.device].push(p));
         by_device
-    }
-
-    /// The pieces that each device gets.
-    pub(super) fn pieces_to_write(&self, first: u64, blocks: u64) -> Vec<Vec<Piece>> {
-        if self.0.stripe.replicated {
-            let whole = |device| vec![Piece { device, lba: first, at: 0, blocks }];
-            return (0..self.0.drives.len()).map(whole).collect();
-        }
-        self.pieces_to_read(first, blocks)
     }
 
     /// Where a piece lies in the range's bytes.
@@ -245,7 +252,7 @@ fn free_bytes(folder: &Path) -> Option<u64> {
 }
 
 /// Does the work of each device on a thread of its own.
-fn in_parallel<I: Send, T: Send>(
+pub(super) fn in_parallel<I: Send, T: Send>(
     items: Vec<I>,
     work: impl Fn(I) -> Result<T, StorageError> + Sync,
 ) -> Result<Vec<T>, StorageError> {

@@ -5,6 +5,7 @@ use super::checksum::Checksum;
 use super::error::size;
 use super::manifest::{ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, Manifest, ManifestError};
 use super::stripe::Stripe;
+use super::superblock::{Layout, Superblock};
 use super::volume::Volume;
 
 /// Bytes that are gathered before they are written.
@@ -40,13 +41,13 @@ impl Plan {
         let end = offset.saturating_add(bytes);
         self.end = end.checked_next_multiple_of(ARRAY_ALIGN).unwrap_or(u64::MAX - u64::MAX % ARRAY_ALIGN);
         let name = name.to_owned();
-        self.entries.push(Entry { name, element_type, element_bytes, count, offset, checksum: 0 });
+        self.entries.push(Entry { name, element_type, element_bytes, count, offset, checksum: 0, changed: false });
         self
     }
 
-    /// Returns true if `manifest` names these arrays in the same places. Their data may differ.
+    /// Returns true if `manifest` names these arrays, in this order. Their places and their data may differ.
     pub(crate) fn has_layout_of(&self, manifest: &Manifest) -> bool {
-        let plain = |e: &Entry| Entry { checksum: 0, ..e.clone() };
+        let plain = |e: &Entry| Entry { offset: 0, checksum: 0, changed: false, ..e.clone() };
         manifest.entries().iter().map(plain).eq(self.entries.iter().map(plain))
     }
 
@@ -57,30 +58,72 @@ impl Plan {
 
     /// Bytes that each of `drives` drives needs, striped in units of `chunk` bytes.
     pub fn bytes_for_each(&self, drives: usize, chunk: u64) -> u64 {
-        Stripe { devices: drives.max(1) as u64, chunk: chunk.max(1), replicated: false }.needed(self.bytes())
+        let (drives, chunk) = (drives.max(1), chunk.max(1));
+        let chunk_bytes = if drives == 1 { 0 } else { chunk };
+        let layout = Layout { drives: u32::try_from(drives).unwrap_or(u32::MAX), chunk_bytes, replicated: false };
+        Stripe { devices: drives as u64, chunk, replicated: false }
+            .needed(layout.data_start().saturating_add(self.data_bytes()))
+    }
+
+    /// Bytes of volume that the arrays take.
+    fn data_bytes(&self) -> u64 {
+        self.bytes() - MANIFEST_BYTES as u64
+    }
+
+    /// Returns the first byte for the arrays on a volume of `bytes` bytes, and whether that leaves `old` as it is.
+    fn place(&self, layout: Layout, bytes: u64, old: Option<&Manifest>) -> (u64, bool) {
+        let start = layout.data_start();
+        let needs = self.data_bytes();
+        let Some(old) = old else { return (start, false) };
+        let behind = old.end().max(start);
+        if behind.checked_add(needs).is_some_and(|end| end <= bytes) {
+            return (behind, true);
+        }
+        let first = old.entries().iter().filter(|e| e.count > 0).map(|e| e.offset).min();
+        (start, first.is_none_or(|first| start.saturating_add(needs) <= first))
     }
 }
 
 impl Volume {
-    /// Begins to store arrays. What the volume held is gone from here on; the new manifest is written when all is complete.
-    /// `what` names the data in errors, as in `the graph`.
+    /// Begins to store arrays. The new manifest is written when all is complete. Until then what the volume held stays, if there is
+    /// room for both ([`VolumeWriter::keeps_old`]); otherwise it is gone from here on. `what` names the data in errors, as in `the graph`.
     pub fn store(&self, plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
         let manifest = |source| StorageError::Manifest { device: self.name().to_owned(), source };
-        let checked = Manifest::new(plan.entries.clone()).map_err(manifest)?;
-        if plan.bytes() > self.bytes() {
+        let mut checked = Manifest::new(plan.entries.clone()).map_err(manifest)?;
+        let layout = self.layout();
+        let needs = layout.data_start().saturating_add(plan.data_bytes());
+        if needs > self.bytes() {
             return Err(StorageError::Capacity {
                 device: self.name().to_owned(),
                 holds: self.bytes(),
                 what: what.to_owned(),
-                needs: plan.bytes(),
-                next: format!("give a device or file of {} or more", size(plan.bytes())),
+                needs,
+                next: format!("give a device or file of {} or more", size(needs)),
             });
         }
-        // First the old manifest goes: it must not describe what is being overwritten.
-        self.write_blocks(0, &vec![0; MANIFEST_BYTES.max(self.block_bytes())])?;
-        self.flush()?;
+        let found = self.find_content().ok();
+        let old = found.as_ref().filter(|c| c.block.manifest.check_fits(self.bytes()).is_ok());
+        let (first, keeps_old) = plan.place(layout, self.bytes(), old.map(|c| &c.block.manifest));
+        checked.move_by(first - MANIFEST_BYTES as u64).map_err(manifest)?;
+        // Copies that only lack old data get the new.
+        self.take_in_all()?;
+        if !keeps_old {
+            // The old manifest must not describe what is being overwritten.
+            self.erase_content()?;
+        }
+        let uuid = match &found {
+            Some(content) => content.block.uuid,
+            None => crate::random::bytes().map_err(|source| StorageError::File {
+                path: "the system's random numbers".into(),
+                doing: "naming the volume",
+                source,
+            })?,
+        };
+        let generation = found.as_ref().map_or(0, |c| c.latest) + 1;
+        let slot = old.filter(|_| keeps_old).map_or(0, |c| 1 - c.slot);
         let arrays = checked.entries().iter().map(Filling::new).collect();
-        Ok(VolumeWriter { volume: self, arrays })
+        let next = Superblock { uuid, generation, layout, index: 0, members: 0, manifest: checked };
+        Ok(VolumeWriter { volume: self, arrays, next, slot, keeps_old })
     }
 
     /// Stores one array, in place of whatever the volume held.
@@ -91,11 +134,12 @@ impl Volume {
         writer.finish()
     }
 
-    /// Reads a whole array, and refuses it if its data is not what was stored.
+    /// Reads a whole array, and refuses it if its data is not what was stored. An array that was changed since, and flushed, is not
+    /// checked, until [`Volume::accept_changes`].
     pub fn read_array<T: Element>(&self, name: &str) -> Result<Vec<T>, StorageError> {
         let failed = |source| StorageError::Manifest { device: self.name().to_owned(), source };
-        let manifest = self.manifest()?;
-        let entry = manifest.find_typed::<T>(name).map_err(failed)?;
+        let content = self.current()?;
+        let entry = content.block.manifest.find_typed::<T>(name).map_err(failed)?;
         let too_many =
             || StorageError::Option(format!("array `{name}` of {} does not fit into memory", size(entry.bytes())));
         let count = usize::try_from(entry.count).map_err(|_| too_many())?;
@@ -104,11 +148,7 @@ impl Volume {
         values.resize(count, T::zeroed());
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         self.read_bytes(entry.offset, bytes)?;
-        let computed = Checksum::of(bytes);
-        if computed != entry.checksum {
-            let name = name.to_owned();
-            return Err(failed(ManifestError::Data { name, found: entry.checksum, computed }));
-        }
+        self.check_data(&content, entry, Checksum::of(bytes))?;
         Ok(values)
     }
 }
@@ -119,6 +159,9 @@ impl Volume {
 pub struct VolumeWriter<'a> {
     volume: &'a Volume,
     arrays: Vec<Filling>,
+    next: Superblock,
+    slot: usize,
+    keeps_old: bool,
 }
 
 #[derive(Debug)]
@@ -177,7 +220,7 @@ impl Filling {
     }
 
     fn write(&mut self, volume: &Volume, blocks: &[u8]) -> Result<(), StorageError> {
-        volume.write_blocks((self.entry.offset + self.written) >> volume.block_shift(), blocks)?;
+        volume.put_blocks((self.entry.offset + self.written) >> volume.block_shift(), blocks)?;
         self.written += blocks.len() as u64;
         Ok(())
     }
@@ -219,19 +262,21 @@ impl VolumeWriter<'_> {
         self.arrays[i].take(self.volume, bytes)
     }
 
+    /// Returns true if the volume holds what it held before until [`VolumeWriter::finish`] returns, and if that is never called.
+    pub fn keeps_old(&self) -> bool {
+        self.keeps_old
+    }
+
     /// Writes what is left, flushes, and then writes the manifest: only now the volume has its new contents, and a file that was
     /// made for it its name.
     pub fn finish(mut self) -> Result<Manifest, StorageError> {
         let volume = self.volume;
         self.arrays.iter().try_for_each(Filling::complete)?;
         self.arrays.iter_mut().try_for_each(|a| a.finish(volume))?;
-        volume.flush()?;
         let manifest = Manifest::new(self.arrays.into_iter().map(|a| a.entry).collect())
             .map_err(|source| StorageError::Manifest { device: volume.name().to_owned(), source })?;
-        let mut head = manifest.to_bytes();
-        head.resize(MANIFEST_BYTES, 0);
-        volume.write_blocks(0, &head)?;
-        volume.flush()?;
+        volume.0.integrity.clear_changed()?;
+        volume.publish(Superblock { manifest: manifest.clone(), ..self.next }, self.slot)?;
         volume.keep()?;
         Ok(manifest)
     }
@@ -275,7 +320,8 @@ mod tests {
     fn damaged_data_is_named() {
         let v = volume(&["soft:mem:1M"]);
         let m = v.store_array("edges", &[1u32, 2, 3]).unwrap();
-        v.write_bytes(m.entries()[0].offset + 5, &[9]).unwrap();
+        // Behind the volume's back.
+        v.put_blocks(m.entries()[0].offset >> v.block_shift(), &[9; 512]).unwrap();
         let text = v.read_array::<u32>("edges").unwrap_err().to_string();
         assert!(text.contains("`edges` is damaged"), "{text}");
     }
@@ -289,7 +335,13 @@ mod tests {
         assert!(w.append("edges", &[2u32, 3, 4]).unwrap_err().to_string().contains("4 elements were given, 3"));
         assert!(w.append("edge", &[2u32]).unwrap_err().to_string().contains("there is `edges`"));
         assert!(w.append("edges", &[2f32]).is_err());
+        assert!(w.keeps_old());
         assert!(w.finish().unwrap_err().to_string().contains("1 elements were given, 3"));
+        assert_eq!(v.read_array::<u8>("old").unwrap(), [1]);
+        // Without room for both the old one goes first.
+        let w = v.store(Plan::new().array::<u8>("edges", 950_000), "edges").unwrap();
+        assert!(!w.keeps_old());
+        drop(w);
         assert!(v.manifest().unwrap_err().to_string().contains("no manifest"));
     }
 
@@ -309,7 +361,9 @@ mod tests {
         assert_eq!(plan.bytes(), (1 << 20) + (64 << 10));
         assert_eq!(plan.bytes_for_each(1, 8192), plan.bytes());
         let each = plan.bytes_for_each(3, 8192);
-        assert!(each * 3 >= plan.bytes() && each.is_multiple_of(8192) && (each - 8192) * 3 < plan.bytes());
+        // Each has a manifest of its own.
+        let needs = (1 << 20) + 3 * MANIFEST_BYTES as u64;
+        assert!(each * 3 >= needs && each.is_multiple_of(8192) && (each - 8192) * 3 < needs);
     }
 
     #[test]

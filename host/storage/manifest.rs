@@ -1,62 +1,49 @@
-//! The manifest: what a volume holds, by name, written in its first blocks.
+//! The manifest: what a volume holds, by name. It lies in the superblock of every drive.
 //!
-//! All numbers little-endian. A header of 64 bytes, then one entry of 128 bytes for each array:
+//! All numbers little-endian, an entry of 128 bytes for each array:
 //!
-//! | header | | entry | |
-//! |---|---|---|---|
-//! | 0 | `warpbell` | 0 | name, UTF-8, filled with zeros |
-//! | 8 | version, u32 | 64 | element type, u32 |
-//! | 12 | entries, u32 | 68 | bytes of an element, u32 |
-//! | 16 | bytes of the volume that are in use, u64 | 72 | elements, u64 |
-//! | 24 | zeros | 80 | first byte in the volume, u64 |
-//! | 56 | XXH64 of the header so far and all entries, u64 | 88 | XXH64 of the data, u64 |
-//! | | | 96 | zeros |
+//! | entry | |
+//! |---|---|
+//! | 0 | name, UTF-8, filled with zeros |
+//! | 64 | element type, u32 |
+//! | 68 | bytes of an element, u32 |
+//! | 72 | elements, u64 |
+//! | 80 | first byte in the volume, u64 |
+//! | 88 | XXH64 of the data, u64 |
+//! | 96 | 1: changed since it was stored, so that the checksum says nothing, u32 |
+//! | 100 | zeros |
 
-use super::checksum::Checksum;
+use super::superblock::{Extension, HEADER_BYTES, MAGIC, SLOT_BYTES, VERSION, VERSION_WITHOUT_LAYOUT};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;
 
-/// Bytes at the start of a volume that belong to the manifest.
+/// Bytes at the start of every drive that belong to the manifest.
 pub const MANIFEST_BYTES: usize = 64 << 10;
 /// Every array starts at a multiple of this, so at the start of a page of any cache.
 pub const ARRAY_ALIGN: u64 = 64 << 10;
 /// Longest name of an array, in bytes.
 pub const NAME_BYTES: usize = 64;
 /// The most arrays that a manifest names.
-pub const MAX_ARRAYS: usize = (MANIFEST_BYTES - size_of::<RawHeader>()) / size_of::<RawEntry>();
+pub const MAX_ARRAYS: usize = (SLOT_BYTES - HEADER_BYTES - MAX_EXTENSION_BYTES) / size_of::<RawEntry>();
 
-const MAGIC: [u8; 8] = *b"warpbell";
-const VERSION: u32 = 1;
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct RawHeader {
-    magic: [u8; 8],
-    version: u32,
-    entries: u32,
-    used_bytes: u64,
-    reserved: [u8; 32],
-    checksum: u64,
-}
+/// Bytes that extensions may take, beside any number of arrays.
+const MAX_EXTENSION_BYTES: usize = 4 << 10;
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct RawEntry {
+pub(super) struct RawEntry {
     name: [u8; NAME_BYTES],
     element_type: u32,
     element_bytes: u32,
     count: u64,
     offset: u64,
     checksum: u64,
-    reserved: [u8; 32],
+    changed: u32,
+    reserved: [u8; 28],
 }
 
-const _: () = {
-    assert!(size_of::<RawHeader>() == 64);
-    assert!(size_of::<RawEntry>() == 128);
-    assert!(cfg!(target_endian = "little"), "manifests are read and written as they lie in memory");
-};
+const _: () = assert!(size_of::<RawEntry>() == 128);
 
 /// What the elements of an array are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -150,8 +137,10 @@ pub struct Entry {
     pub count: u64,
     /// First byte in the volume, a multiple of [`ARRAY_ALIGN`].
     pub offset: u64,
-    /// [`Checksum`] of the data, as it was when it was stored.
+    /// [`Checksum`](super::Checksum) of the data, as it was when it was stored.
     pub checksum: u64,
+    /// The data was changed since, so that `checksum` says nothing.
+    pub changed: bool,
 }
 
 impl Entry {
@@ -170,6 +159,8 @@ impl Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Manifest {
     entries: Vec<Entry>,
+    #[serde(skip)]
+    extensions: Vec<Extension>,
 }
 
 /// Why bytes are not a manifest, or an array cannot be in one.
@@ -187,9 +178,47 @@ pub enum ManifestError {
         /// Bytes that it takes.
         needed: usize,
     },
-    /// Written by a later version.
-    #[error("the manifest has version {0}, this program reads version {VERSION}: use a newer warpbell")]
+    /// Written by another version.
+    #[error("{}", other_version(*.0))]
     Version(u32),
+    /// Data of a kind that this version does not know, or that is cut off.
+    #[error(
+        "the manifest has an extension of kind {kind:#x} and {bytes} bytes, which this program cannot read: use a newer warpbell"
+    )]
+    Extension {
+        /// Kind.
+        kind: u32,
+        /// Bytes of data.
+        bytes: usize,
+    },
+    /// The drives are not put together as they were when the data was stored.
+    #[error("the data was stored {stored}, and is opened {asked}; open it as it was stored, or store it again")]
+    Layout {
+        /// Layout that was stored.
+        stored: String,
+        /// Layout that was asked for.
+        asked: String,
+    },
+    /// A drive of another volume.
+    #[error(
+        "{drive} belongs to another volume, or holds another state of this one; name the drives that were stored together, or store the data again"
+    )]
+    Member {
+        /// Which.
+        drive: String,
+    },
+    /// A program ended while it changed the array.
+    #[error(
+        "array `{name}` was being changed by a program that ended before its flush: its data has checksum {computed:#018x}, what was stored has {found:#018x}; store it again, or take it as it is (`Volume::accept_changes`)"
+    )]
+    Interrupted {
+        /// Which.
+        name: String,
+        /// As in the manifest.
+        found: u64,
+        /// As computed.
+        computed: u64,
+    },
     /// Damaged.
     #[error(
         "the manifest is damaged: its checksum is {found:#018x}, its contents have {computed:#018x}; store the data again"
@@ -271,6 +300,15 @@ pub enum ManifestError {
     },
 }
 
+fn other_version(version: u32) -> String {
+    if version == VERSION_WITHOUT_LAYOUT {
+        return format!(
+            "the manifest has version {version}, which does not say how the data lies on its drives; this program reads version {VERSION}: store the data again"
+        );
+    }
+    format!("the manifest has version {version}, this program reads version {VERSION}: use a newer warpbell")
+}
+
 fn listing(names: &[String]) -> String {
     match names {
         [] => "are none".to_owned(),
@@ -319,70 +357,36 @@ impl Manifest {
         if let Some([a, b]) = by_place.windows(2).find(|w| w[0].end() > w[1].offset) {
             return Err(ManifestError::Overlap { first: a.name.clone(), second: b.name.clone(), at: b.offset });
         }
-        Ok(Self { entries })
+        Ok(Self { entries, extensions: Vec::new() })
     }
 
-    /// Reads the first bytes of a volume. Nothing in them is trusted.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
-        let truncated = |needed| ManifestError::Truncated { bytes: bytes.len(), needed };
-        if bytes.len() < MAGIC.len() || bytes[..MAGIC.len()] != MAGIC {
-            return Err(ManifestError::Absent);
-        }
-        let head = bytes.get(..size_of::<RawHeader>()).ok_or_else(|| truncated(size_of::<RawHeader>()))?;
-        let header: RawHeader = bytemuck::pod_read_unaligned(head);
-        if header.version != VERSION {
-            return Err(ManifestError::Version(header.version));
-        }
-        let count = header.entries as usize;
-        if count > MAX_ARRAYS {
-            return Err(ManifestError::TooMany(count));
-        }
-        let needed = size_of::<RawHeader>() + count * size_of::<RawEntry>();
-        let body = bytes.get(size_of::<RawHeader>()..needed).ok_or_else(|| truncated(needed))?;
-        let computed = Self::checksum(head, body);
-        if computed != header.checksum {
-            return Err(ManifestError::Checksum { found: header.checksum, computed });
-        }
-        let entries = body.chunks_exact(size_of::<RawEntry>()).map(|b| parse_entry(bytemuck::pod_read_unaligned(b)));
-        Self::new(entries.collect::<Result<_, _>>()?)
+    pub(super) fn with_extensions(self, extensions: Vec<Extension>) -> Self {
+        Self { extensions, ..self }
     }
 
-    /// The bytes as they are stored.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut header = RawHeader {
-            magic: MAGIC,
-            version: VERSION,
-            entries: self.entries.len() as u32,
-            used_bytes: self.end(),
-            reserved: [0; 32],
-            checksum: 0,
-        };
-        let mut body = Vec::with_capacity(self.entries.len() * size_of::<RawEntry>());
-        for e in &self.entries {
-            let mut name = [0; NAME_BYTES];
-            name[..e.name.len()].copy_from_slice(e.name.as_bytes());
-            let raw = RawEntry {
-                name,
-                element_type: e.element_type.code(),
-                element_bytes: e.element_bytes,
-                count: e.count,
-                offset: e.offset,
-                checksum: e.checksum,
-                reserved: [0; 32],
-            };
-            body.extend_from_slice(bytemuck::bytes_of(&raw));
-        }
-        header.checksum = Self::checksum(bytemuck::bytes_of(&header), &body);
-        let mut bytes = bytemuck::bytes_of(&header).to_vec();
-        bytes.append(&mut body);
-        bytes
+    pub(super) fn extensions(&self) -> &[Extension] {
+        &self.extensions
     }
 
-    fn checksum(head: &[u8], body: &[u8]) -> u64 {
-        let mut sum = Checksum::default();
-        sum.update(&head[..std::mem::offset_of!(RawHeader, checksum)]);
-        sum.update(body);
-        sum.finish()
+    /// Moves all arrays further back.
+    pub(super) fn move_by(&mut self, bytes: u64) -> Result<(), ManifestError> {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.iter_mut().for_each(|e| e.offset = e.offset.saturating_add(bytes));
+        let extensions = std::mem::take(&mut self.extensions);
+        *self = Self::new(entries)?.with_extensions(extensions);
+        Ok(())
+    }
+
+    /// Says that arrays were changed since they were stored. Returns true if that was not known of one of them.
+    pub(super) fn set_changed(&mut self, is_changed: impl Fn(&Entry) -> bool) -> bool {
+        let new = self.entries.iter_mut().filter(|e| !e.changed && is_changed(e));
+        new.map(|e| e.changed = true).count() > 0
+    }
+
+    /// Gives an array the checksum of the data that it has now.
+    pub(super) fn set_checksum(&mut self, index: usize, checksum: u64) {
+        let entry = &mut self.entries[index];
+        (entry.checksum, entry.changed) = (checksum, false);
     }
 
     /// The arrays.
@@ -421,9 +425,30 @@ impl Manifest {
         }
     }
 
-    /// Whether these bytes, the first of a file or device, say that it is warpbell's. The manifest itself may be damaged.
-    pub fn is_ours(bytes: &[u8]) -> bool {
+    /// Returns true if these bytes, the first of a file or device, say that it is warpbell's. The manifest itself may be damaged.
+    pub(super) fn is_ours(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC)
+    }
+}
+
+impl RawEntry {
+    pub(super) fn of(e: &Entry) -> Self {
+        let mut name = [0; NAME_BYTES];
+        name[..e.name.len()].copy_from_slice(e.name.as_bytes());
+        Self {
+            name,
+            element_type: e.element_type.code(),
+            element_bytes: e.element_bytes,
+            count: e.count,
+            offset: e.offset,
+            checksum: e.checksum,
+            changed: e.changed.into(),
+            reserved: [0; 28],
+        }
+    }
+
+    pub(super) fn parse(self) -> Result<Entry, ManifestError> {
+        parse_entry(self)
     }
 }
 
@@ -444,29 +469,28 @@ fn parse_entry(raw: RawEntry) -> Result<Entry, ManifestError> {
         count: raw.count,
         offset: raw.offset,
         checksum: raw.checksum,
+        changed: raw.changed != 0,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn entry(name: &str, offset: u64, count: u64) -> Entry {
-        Entry { name: name.into(), element_type: ElementType::U32, element_bytes: 4, count, offset, checksum: 7 }
+        Entry {
+            name: name.into(),
+            element_type: ElementType::U32,
+            element_bytes: 4,
+            count,
+            offset,
+            checksum: 7,
+            changed: false,
+        }
     }
 
     fn sample() -> Manifest {
         Manifest::new(vec![entry("offsets", 1 << 16, 3), entry("edges", 2 << 16, 20_000)]).unwrap()
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let m = sample();
-        assert_eq!(Manifest::parse(&m.to_bytes()).unwrap(), m);
-        assert_eq!(m.end(), 4 << 16);
-        assert_eq!(m.find("edges").unwrap().bytes(), 80_000);
-        assert_eq!(Manifest::parse(&Manifest::default().to_bytes()).unwrap(), Manifest::default());
     }
 
     #[test]
@@ -493,42 +517,5 @@ mod tests {
         assert!(refused(vec![entry("a", 1 << 16, 1); MAX_ARRAYS + 1]).contains("at most"));
         let text = sample().check_fits(100_000).unwrap_err().to_string();
         assert!(text.contains("`edges`") && text.contains("100000"), "{text}");
-    }
-
-    #[test]
-    fn damage_is_named() {
-        let good = sample().to_bytes();
-        assert_eq!(Manifest::parse(&[0; 4096]), Err(ManifestError::Absent));
-        assert!(matches!(Manifest::parse(&good[..good.len() - 1]), Err(ManifestError::Truncated { .. })));
-        assert!(matches!(Manifest::parse(&good[..20]), Err(ManifestError::Truncated { .. })));
-        let mut later = good.clone();
-        later[8] = 9;
-        assert_eq!(Manifest::parse(&later), Err(ManifestError::Version(9)));
-        assert!(Manifest::is_ours(&later) && !Manifest::is_ours(b"PK"));
-    }
-
-    proptest! {
-        #[test]
-        fn any_changed_byte_is_noticed(at in 0usize..320, bit in 0u8..8) {
-            let mut bytes = sample().to_bytes();
-            prop_assert_eq!(bytes.len(), 320);
-            bytes[at] ^= 1 << bit;
-            prop_assert!(Manifest::parse(&bytes).is_err());
-        }
-
-        #[test]
-        fn no_bytes_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..600), entries in 0u32..5, magic: bool) {
-            if magic && bytes.len() >= 64 {
-                bytes[..8].copy_from_slice(&MAGIC);
-                bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-                bytes[12..16].copy_from_slice(&entries.to_le_bytes());
-                let end = (64 + entries as usize * 128).min(bytes.len());
-                let sum = Manifest::checksum(&bytes[..64], &bytes[64..end]);
-                bytes[56..64].copy_from_slice(&sum.to_le_bytes());
-            }
-            if let Ok(m) = Manifest::parse(&bytes) {
-                prop_assert_eq!(Manifest::parse(&m.to_bytes()), Ok(m));
-            }
-        }
     }
 }

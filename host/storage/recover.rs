@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 pub struct VolumeRecovery {
     /// Runs were in flight and were told to stop.
     pub stopped_runs: bool,
-    /// Each device, in the volume's order.
+    /// Each device, in the volume's order, without copies that are left out and gave no answer.
     pub devices: Vec<RecoveryReport>,
     /// Pages of caches whose read was dropped: they are read again.
     pub pages_emptied: u64,
@@ -60,23 +60,36 @@ impl Volume {
     /// reset only where that is not enough. Pages of caches that were on their way are emptied, or dirty again.
     ///
     /// The run that failed may then be repeated: reads always, writes where writing the same once more does no harm. The reports
-    /// name each command that was in flight with its queue and its first logical block.
+    /// name each command that was in flight with its queue and its first logical block. A copy of a replicated volume that had no answer
+    /// for a kernel is in use again, if nothing was written without it.
     ///
     /// Bounded: see [`Controller::recover`](crate::nvme::Controller::recover). Kernels in flight end with the outcome
     /// [`Stopped`](crate::engine::Outcome::Stopped) within microseconds; whoever holds their run must finish or drop it.
     pub fn recover(&self) -> Result<VolumeRecovery, StorageError> {
         let stopped_runs = self.stop_runs()?;
         let policy = self.0.host.policy();
+        let used = self.0.in_use()?;
         let mut devices = Vec::new();
-        for (drive, set) in self.0.drives.iter().zip(&self.0.sets) {
+        for (device, (drive, set)) in self.0.drives.iter().zip(&self.0.sets).enumerate() {
             let controller = lock(drive).controller().clone();
-            let mut set = lock(set);
-            devices.push(controller.recover(&mut [&mut set], &policy)?);
+            let outcome = controller.recover(&mut [&mut lock(set)], &policy);
+            match outcome {
+                Ok(report) => {
+                    devices.push(report);
+                    if !used.contains(&device) {
+                        self.0.take_in(device)?;
+                    }
+                }
+                // The volume goes on with the copies that are left.
+                Err(_) if !used.contains(&device) => {}
+                Err(e) if self.is_replicated() && self.0.leave_out(device, e.to_string(), false)? => {}
+                Err(e) => return Err(e.into()),
+            }
         }
         // Two drives may be namespaces of one controller: what was reset for the later one ended the queues of the earlier.
         for set in &self.0.sets {
             let mut set = lock(set);
-            if set.is_stale() {
+            if set.is_stale() && set.controller().check().is_ok() {
                 set.reset()?;
             }
         }

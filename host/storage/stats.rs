@@ -5,6 +5,7 @@ use crate::memory::{MemoryError, Place, Region, Space};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -66,6 +67,10 @@ counters! {
     doorbells,
     /// Operations that did not end in done.
     errors,
+    /// Reads that one copy failed and another one answered.
+    redirects,
+    /// Blocks that were written back to the copy that failed to give them.
+    repairs,
 }
 
 impl Stats {
@@ -83,30 +88,50 @@ impl Stats {
 
 /// The stripes that kernels add to: `wb_stats[WB_STATS_STRIPES]`.
 #[derive(Debug)]
-pub(super) struct Counters(Region);
+pub(super) struct Counters {
+    stripes: Region,
+    /// What the host counts itself.
+    redirects: AtomicU64,
+    repairs: AtomicU64,
+}
 
 impl Counters {
     pub(super) fn new(space: &Space) -> Result<Self, MemoryError> {
-        space.allocate(Place::Device, size_of::<abi::Stats>() * abi::STATS_STRIPES).map(Self)
+        let stripes = space.allocate(Place::Device, size_of::<abi::Stats>() * abi::STATS_STRIPES)?;
+        Ok(Self { stripes, redirects: AtomicU64::new(0), repairs: AtomicU64::new(0) })
     }
 
     pub(super) fn address(&self) -> u64 {
-        self.0.address()
+        self.stripes.address()
     }
 
     pub(super) fn read(&self) -> Result<Stats, MemoryError> {
         let mut sum = Stats::default();
-        self.0.get_slice::<abi::Stats>(0, abi::STATS_STRIPES)?.iter().for_each(|s| sum.add_stripe(s));
+        self.stripes.get_slice::<abi::Stats>(0, abi::STATS_STRIPES)?.iter().for_each(|s| sum.add_stripe(s));
+        sum.redirects += self.redirects.load(Ordering::Relaxed);
+        sum.repairs += self.repairs.load(Ordering::Relaxed);
         Ok(sum)
     }
 
     pub(super) fn reset(&self) -> Result<(), MemoryError> {
-        self.0.fill(0, size_of::<abi::Stats>() * abi::STATS_STRIPES, 0)
+        self.redirects.store(0, Ordering::Relaxed);
+        self.repairs.store(0, Ordering::Relaxed);
+        self.stripes.fill(0, size_of::<abi::Stats>() * abi::STATS_STRIPES, 0)
+    }
+
+    /// Counts a read of the host that another copy answered.
+    pub(super) fn redirected(&self) {
+        self.redirects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts blocks that were written back.
+    pub(super) fn repaired(&self, blocks: u64) {
+        self.repairs.fetch_add(blocks, Ordering::Relaxed);
     }
 
     #[cfg(test)]
     fn set(&self, stripe: usize, stats: abi::Stats) {
-        self.0.set(stripe * size_of::<abi::Stats>(), stats).unwrap();
+        self.stripes.set(stripe * size_of::<abi::Stats>(), stats).unwrap();
     }
 }
 

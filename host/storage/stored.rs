@@ -1,7 +1,7 @@
 //! Arrays that the devices of a volume hold already: what a new store would overwrite.
 
 use super::StorageError;
-use super::manifest::{MANIFEST_BYTES, Manifest, ManifestError};
+use super::manifest::{Manifest, ManifestError};
 use super::volume::{Volume, lock};
 use std::path::PathBuf;
 
@@ -24,21 +24,20 @@ impl Volume {
     /// [`StorageError::Nvme`] if a device cannot be read.
     pub fn stored(&self) -> Result<Vec<Stored>, StorageError> {
         let mut found = Vec::new();
-        let copies = self.is_replicated();
+        // A stripe's parts are one volume only together.
+        let whole = if self.is_replicated() { None } else { self.find_content().ok().map(|c| c.block.manifest) };
         for (index, drive) in self.0.drives.iter().enumerate() {
-            let (device, bytes) = match &*lock(drive) {
+            let device = match &*lock(drive) {
                 drive if drive.may_be_overwritten() => continue,
-                drive => (drive.file().map_or_else(|| drive.name().into(), PathBuf::from), drive.bytes()),
+                drive => drive.file().map_or_else(|| drive.name().into(), PathBuf::from),
             };
-            let mut head = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX).min(MANIFEST_BYTES)];
-            self.with_queue(index, |queue, namespace| queue.read(namespace, 0, &mut head))?;
-            if !Manifest::is_ours(&head) {
-                continue;
-            }
-            // A stripe's manifest begins on its first device, and may go on on the next.
-            let of_stripe = if index == 0 && !copies { self.manifest().ok() } else { None };
-            let of_volume = copies || of_stripe.is_some();
-            let manifest = of_stripe.map_or_else(|| Manifest::parse(&head), Ok);
+            let head = self.head(index)?;
+            let manifest = match (&whole, head.newest()) {
+                (Some(whole), _) => Ok(whole.clone()),
+                (None, Err(ManifestError::Absent)) => continue,
+                (None, newest) => newest.map(|s| s.manifest.clone()),
+            };
+            let of_volume = self.is_replicated() || whole.is_some();
             if manifest.as_ref().map_or(true, |m| !m.entries().is_empty()) {
                 found.push(Stored { device, manifest, of_volume });
             }

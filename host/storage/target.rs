@@ -5,9 +5,11 @@ use super::StorageError;
 use super::manifest::Manifest;
 use crate::nvme::{Controller, HostQueue, HostQueueOptions, Namespace, Ready};
 use crate::pci::{SIGNED_BYTES, Signature};
+use std::ffi::CString;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,11 +56,21 @@ pub(super) enum Target {
     New(NewFile),
 }
 
-/// A file that is removed again unless it is kept.
+/// A file that is gone again unless it is kept.
 #[derive(Debug)]
 pub(super) struct NewFile {
-    temporary: NamedTempFile,
+    temporary: Temporary,
+    path: PathBuf,
     wanted: PathBuf,
+}
+
+#[derive(Debug)]
+enum Temporary {
+    /// A file without a name, of which nothing is left however the process ends (open(2), O_TMPFILE).
+    Unnamed(File),
+    /// A hidden file, on file systems that have no others. A process that is killed leaves it; nobody takes it for content, since it
+    /// never has the name that was asked for.
+    Hidden(NamedTempFile),
 }
 
 impl NewFile {
@@ -67,22 +79,33 @@ impl NewFile {
         if missing_folder(wanted).is_some() {
             return Err(missing(wanted));
         }
-        let folder = wanted.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder_of(wanted);
         let name = wanted.file_name().ok_or_else(|| failed("creating it", io::ErrorKind::InvalidFilename.into()))?;
         let prefix = format!(".{}.", name.to_string_lossy());
-        let temporary = tempfile::Builder::new()
-            .prefix(&prefix)
-            .suffix(".part")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)
-            .map_err(|e| failed("creating it", e))?;
-        temporary.as_file().set_len(bytes).map_err(|e| failed("giving it its size", e))?;
-        Ok(Self { temporary, wanted: wanted.to_owned() })
+        let (temporary, path) = match unnamed(folder) {
+            Some(found) => found,
+            None => {
+                let hidden = tempfile::Builder::new()
+                    .prefix(&prefix)
+                    .suffix(".part")
+                    .permissions(Permissions::from_mode(0o666))
+                    .tempfile_in(folder)
+                    .map_err(|e| failed("creating it", e))?;
+                let path = hidden.path().to_owned();
+                (Temporary::Hidden(hidden), path)
+            }
+        };
+        let file = match &temporary {
+            Temporary::Unnamed(file) => file,
+            Temporary::Hidden(hidden) => hidden.as_file(),
+        };
+        file.set_len(bytes).map_err(|e| failed("giving it its size", e))?;
+        Ok(Self { temporary, path, wanted: wanted.to_owned() })
     }
 
     /// Where it is now.
     pub(super) fn path(&self) -> &Path {
-        self.temporary.path()
+        &self.path
     }
 
     /// The name that it will have.
@@ -90,14 +113,39 @@ impl NewFile {
         &self.wanted
     }
 
-    /// Gives the file its name. Refused if something of that name has appeared meanwhile.
+    /// Gives the file its name, and makes the name stay. Refused if something of that name has appeared meanwhile.
     pub(super) fn keep(self) -> Result<(), StorageError> {
-        let Self { temporary, wanted } = self;
-        match temporary.persist_noclobber(&wanted) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(StorageError::File { path: wanted, doing: "giving the new file its name", source: e.error }),
-        }
+        let Self { temporary, path, wanted } = self;
+        let named = match temporary {
+            Temporary::Unnamed(_) => link(&path, &wanted),
+            Temporary::Hidden(hidden) => hidden.persist_noclobber(&wanted).map(drop).map_err(|e| e.error),
+        };
+        let kept = named.and_then(|()| File::open(folder_of(&wanted))?.sync_all());
+        kept.map_err(|source| StorageError::File { path: wanted, doing: "giving the new file its name", source })
     }
+}
+
+/// Creates a file without a name in a folder, and returns the path by which other processes of this user reach it too. `None` where the
+/// file system has no such files, or there is no `/proc`.
+fn unnamed(folder: &Path) -> Option<(Temporary, PathBuf)> {
+    let file = OpenOptions::new().read(true).write(true).mode(0o666).custom_flags(libc::O_TMPFILE).open(folder).ok()?;
+    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
+    path.metadata().ok()?;
+    Some((Temporary::Unnamed(file), path))
+}
+
+/// Gives the file behind a path of `/proc` a name (linkat(2)).
+fn link(path: &Path, wanted: &Path) -> io::Result<()> {
+    let (from, to) = (CString::new(path.as_os_str().as_bytes())?, CString::new(wanted.as_os_str().as_bytes())?);
+    // SAFETY: both names end in a zero and live for the call.
+    let done =
+        unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The folder that a file is in, or is to be in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Refuses a file that is to be opened and does not exist.
@@ -267,6 +315,8 @@ mod tests {
         let Target::New(file) = prepare(&path, Some(8192), &Consent::none()).unwrap() else { panic!("not new") };
         assert!(!path.exists());
         assert_eq!(fs::metadata(file.path()).unwrap().len(), 8192);
+        let tells = matches!(file.temporary, Temporary::Hidden(_));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), usize::from(tells), "a killed process would leave it");
         drop(file);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let Target::New(file) = prepare(&path, Some(8192), &Consent::none()).unwrap() else { panic!("not new") };
@@ -296,7 +346,7 @@ mod tests {
         };
         assert!(allowed(&[]).unwrap());
         assert!(allowed(&[0; 5000]).unwrap());
-        assert!(allowed(&Manifest::default().to_bytes()).unwrap());
+        assert!(allowed(b"warpbell, and whatever follows").unwrap());
         let mut late = vec![0; 3 << 20];
         late[(2 << 20) + 5] = 0xab;
         let text = allowed(&late).unwrap_err().to_string();

@@ -1,7 +1,9 @@
 //! One block address space over one or more namespaces, for kernels and for the host.
 
+use super::content::Content;
+use super::copies::{Copies, Watch};
 use super::drive::Drive;
-use super::manifest::{MANIFEST_BYTES, Manifest};
+use super::integrity::Integrity;
 use super::path::Path;
 use super::stats::{Counters, Stats};
 use super::stripe::Stripe;
@@ -23,7 +25,15 @@ pub struct Volume(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) engine: Engine,
     /// `wb_volume` as kernels see it.
-    pub(super) shared: Region,
+    pub(super) shared: Arc<Region>,
+    /// Of a replicated volume. Ends before the memory that it writes to.
+    pub(super) watch: Option<Watch>,
+    pub(super) copies: Copies,
+    pub(super) integrity: Integrity,
+    /// The content as it was last found or published.
+    pub(super) content: Mutex<Option<Content>>,
+    /// The mark that kernels write.
+    pub(super) mark: Mutex<Option<Arc<Region>>>,
     pub(super) windows: Mutex<Windows>,
     pub(super) counters: Counters,
     /// Caches on it, whose pages have to be settled after a recovery.
@@ -136,7 +146,7 @@ impl Volume {
         self.0.max_transfer
     }
 
-    /// Whether every device holds every block.
+    /// Returns true if every device holds every block.
     pub fn is_replicated(&self) -> bool {
         self.0.stripe.replicated
     }
@@ -168,15 +178,6 @@ impl Volume {
         Ok(())
     }
 
-    /// What the volume holds, read from its first blocks.
-    pub fn manifest(&self) -> Result<Manifest, StorageError> {
-        let bytes = usize::try_from(self.bytes()).unwrap_or(usize::MAX).min(MANIFEST_BYTES);
-        let mut head = vec![0; bytes];
-        self.read_blocks(0, &mut head)?;
-        let manifest = Manifest::parse(&head).and_then(|m| m.check_fits(self.bytes()).map(|()| m));
-        manifest.map_err(|source| StorageError::Manifest { device: self.name().to_owned(), source })
-    }
-
     /// Gives files that were made for this volume their names: see [`Drive::keep`].
     pub(super) fn keep(&self) -> Result<(), StorageError> {
         self.0.drives.iter().try_for_each(|d| lock(d).keep())
@@ -194,6 +195,7 @@ impl Inner {
         v.device_count = devices.len() as u32;
         v.chunk_blocks = self.stripe.chunk as u32;
         v.replicated = self.stripe.replicated.into();
+        v.integrity = self.integrity.address();
         v.memory_page_shift = lock(&self.sets[0]).memory_page_shift();
         v.device[..devices.len()].copy_from_slice(devices);
         Ok(self.shared.set(0, v)?)
@@ -319,23 +321,6 @@ mod tests {
                 assert_eq!(from.into_iter().collect::<Vec<_>>(), [1, 2, 3], "{landing:?}, by host {by_host}");
             }
         }
-    }
-
-    #[test]
-    fn one_bad_copy_fails_a_replicated_write() {
-        let specs = ["soft:mem:1M", "soft:mem:1M,media-error=write:331"];
-        let drives = specs.map(|s| Drive::open(s).unwrap());
-        let volume = Volume::on(&Engine::cpu().unwrap(), drives).replicated(true).build().unwrap();
-        let buffer = volume.allocate_data(256 << 10).unwrap();
-        let run = volume.start_write(0, 512, 1, &buffer).unwrap();
-        match run.finish_within(Duration::from_secs(60)) {
-            Err(RunError::Operations { errors, .. }) => {
-                assert_eq!((errors[0].device, errors[0].lba), (1, 331), "{:?}", errors[0]);
-                assert!(matches!(errors[0].outcome, Outcome::DeviceError(_)), "{:?}", errors[0]);
-            }
-            other => panic!("{other:?}"),
-        }
-        assert!(volume.write_blocks(331, &[0; 512]).is_err());
     }
 
     fn failed_read(spec: &str, deadline: Duration) -> Vec<crate::engine::OperationError> {

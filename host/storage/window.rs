@@ -214,6 +214,25 @@ impl Inner {
         Ok(place)
     }
 
+    /// Makes the next write be preceded by a mark, this block, if it is `pending`. Its memory is reached by the devices like that of a
+    /// window, and stays as long as the volume.
+    pub(super) fn arm(&self, bytes: &[u8], block: u64, pending: bool) -> Result<(), StorageError> {
+        let mut memory = lock(&self.mark);
+        if memory.is_none() {
+            let region = Arc::new(self.engine.allocate(Place::Device, bytes.len())?);
+            if self.path.landing == LandingPath::Direct {
+                let maps = self.drives.iter().map(|d| lock(d).controller().map_memory(&region));
+                self.enter_window(maps.collect::<Result<_, _>>()?)?;
+            }
+            self.integrity.set_mark(region.address(), block)?;
+            *memory = Some(region);
+        }
+        if let Some(region) = memory.as_ref() {
+            region.write(0, bytes)?;
+        }
+        Ok(self.integrity.set_pending(pending)?)
+    }
+
     /// Closes a window and leaves its place free: others never move, so kernels that use them are not disturbed.
     fn close_window(&self, place: usize) {
         let mut windows = lock(&self.windows);

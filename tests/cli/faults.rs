@@ -44,3 +44,24 @@ fn a_controller_that_is_never_ready_is_named() {
     let message = fails(&["graph", "bfs", "kron:6", "--device", "soft:mem,never-ready,ready-timeout=500ms"]);
     mentions(&message, &["soft:mem"]);
 }
+
+#[test]
+fn a_copy_that_fails_is_reported_and_the_run_goes_on() {
+    let folder = folder();
+    for (fault, lost) in [("media-error=read:768-1000", 0), ("disappear=after:60", 1)] {
+        let report = folder.path().join(format!("{lost}.json"));
+        let copy = format!("soft:mem,{fault}");
+        let devices = ["--device", "soft:mem", "--device", &copy, "--replicate", "--deadline", "2s"];
+        let run = ["graph", "bfs", ENRON, "--source", "1", "--json", name(&report)];
+        let text = succeeds(&[&run[..], &devices].concat());
+        mentions(&text, &[&format!("copies {} of 2", 2 - lost), "redirected reads"]);
+        let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+        let redundancy = &json["path"]["redundancy"];
+        assert_eq!(redundancy["lost"].as_array().unwrap().len(), lost, "{redundancy}");
+        let whole = lost == 0;
+        assert_eq!(redundancy["repaired_blocks"].as_u64().unwrap() > 0, whole, "{redundancy}");
+        if !whole {
+            mentions(&text, &["degraded: soft:mem,disappear"]);
+        }
+    }
+}

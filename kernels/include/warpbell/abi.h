@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_ABI_VERSION 4u
+#define WB_ABI_VERSION 5u
 
 // Flags of an image: how its kernels were compiled.
 #define WB_IMAGE_CHECKED 1u  // with WB_CHECKED=1: calls of a world look at their addresses
@@ -63,16 +63,18 @@ typedef struct wb_control {
 
 // What a slot's command moves, so that any thread can finish it: copy a bounce buffer out, mark a cache frame valid.
 typedef struct wb_record {
-  uint64_t buffer;      // where the data goes (reads through a bounce buffer), or 0
+  uint64_t buffer;      // where the data goes (reads), with WB_RECORD_LANDED where the device puts it there itself, or 0
   uint64_t tag;         // address of a cache tag to settle, or 0
   uint64_t lba;         // for the error log
   uint32_t bytes;       // bytes to move
-  uint32_t opcode_blocks;  // opcode in bits 31:24, WB_RECORD_PRIVATE in 23, logical blocks in 22:0
+  uint32_t opcode_blocks;  // opcode in bits 31:24, WB_RECORD_PRIVATE in 23, WB_RECORD_COPIES in 22, logical blocks in 21:0
 } wb_record;
 
 #define WB_RECORD_OPCODE_SHIFT 24
 #define WB_RECORD_PRIVATE 0x00800000u  // only the thread that submitted it may finish it
-#define WB_RECORD_BLOCKS_MASK 0x007fffffu
+#define WB_RECORD_COPIES 0x00400000u   // another device holds the same blocks: a read that fails is repeated there
+#define WB_RECORD_BLOCKS_MASK 0x003fffffu
+#define WB_RECORD_LANDED 1u            // in `buffer`, which is a multiple of 4
 
 // One I/O queue pair. `depth` is a power of two from 2 to 65536 (NVMe Base 2.1, 3.3.3.1).
 //
@@ -132,7 +134,9 @@ typedef struct wb_stats {
   uint64_t retries;      // cache: optimistic reads that had to be repeated
   uint64_t doorbells;    // submission doorbell stores
   uint64_t errors;       // operations that did not end in done
-  uint64_t reserved[3];
+  uint64_t redirects;    // reads that one copy failed and another one answered
+  uint64_t repairs;      // blocks that the host wrote back to the copy that failed
+  uint64_t reserved[1];
 } wb_stats;
 
 // One namespace and its queues.
@@ -141,9 +145,33 @@ typedef struct wb_device {
   uint64_t blocks;         // logical blocks in the namespace
   uint32_t queue_count;
   uint32_t nsid;
-  uint32_t max_blocks;     // logical blocks in one command (MDTS, bounce size and PRP list, whichever is least)
-  uint32_t reserved[9];
+  uint32_t max_blocks;     // logical blocks in one command (MDTS, bounce size and PRP list, whichever is least); 0: a copy that is left out
+  uint32_t gone;           // the host writes 1: the device has left the bus, so it moves no data any more
+  uint32_t missed;         // kernels write 1: a write was made without this copy
+  uint32_t reserved[7];
 } wb_device;
+
+// Blocks that a copy failed to give, and another one gave: the host writes them back.
+typedef struct wb_repair {
+  uint64_t lba;
+  uint32_t device;
+  uint32_t blocks;
+} wb_repair;
+
+#define WB_CHANGED_WORDS 64u
+#define WB_REPAIRS 256u
+
+// What the host has to know about the writes and the failed reads of kernels, beside the counters.
+typedef struct wb_integrity {
+  uint64_t mark_buffer;    // a block that says that stored arrays are being changed
+  uint64_t mark_block;     // its place in the volume
+  uint32_t mark_pending;   // not 0: it has to be written, and flushed, before the next write
+  uint32_t unit_shift;     // log2 of the blocks that a bit of `changed` stands for
+  uint32_t copies;         // a bit for each device that is in use; of a replicated volume
+  uint32_t repair_count;   // also those that `repair` had no room for
+  uint64_t changed[WB_CHANGED_WORDS];  // a bit for each unit that was written to
+  wb_repair repair[WB_REPAIRS];
+} wb_integrity;
 
 // Memory that the devices of a volume can address: `iova + (address - base)`.
 typedef struct wb_window {
@@ -163,7 +191,8 @@ typedef struct wb_volume {
   uint32_t window_count;   // 0: every transfer goes through bounce buffers
   uint32_t memory_page_shift;  // the controller's page (CC.MPS), for PRP entries
   uint32_t replicated;     // not 0: every device holds every block, instead of one stripe in turn
-  uint32_t reserved[4];
+  uint64_t integrity;      // wb_integrity, or 0 on one that is not replicated and holds no arrays
+  uint32_t reserved[2];
   wb_device device[WB_MAX_DEVICES];
   wb_window window[WB_MAX_WINDOWS];
 } wb_volume;
@@ -369,6 +398,7 @@ static_assert(offsetof(wb_queue, credit) == 128 && offsetof(wb_queue, tail_lock)
               "wb_queue's hot words are a line apart");
 static_assert(sizeof(wb_stats) == 128, "wb_stats");
 static_assert(sizeof(wb_device) == 64, "wb_device");
+static_assert(sizeof(wb_integrity) == 32 + 8 * WB_CHANGED_WORDS + 16 * WB_REPAIRS, "wb_integrity");
 static_assert(sizeof(wb_window) == 16 + 8 * WB_MAX_DEVICES, "wb_window");
 static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_window) * WB_MAX_WINDOWS, "wb_volume");
 static_assert(sizeof(wb_cache) == 128, "wb_cache");
@@ -413,13 +443,17 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_queue, tail));
   h = fold(h, offsetof(wb_queue, head));
   h = fold(h, sizeof(wb_stats));
-  h = fold(h, offsetof(wb_stats, errors));
+  h = fold(h, offsetof(wb_stats, redirects));
   h = fold(h, sizeof(wb_device));
-  h = fold(h, offsetof(wb_device, max_blocks));
+  h = fold(h, offsetof(wb_device, missed));
+  h = fold(h, sizeof(wb_integrity));
+  h = fold(h, offsetof(wb_integrity, copies));
+  h = fold(h, offsetof(wb_integrity, repair));
   h = fold(h, sizeof(wb_window));
   h = fold(h, sizeof(wb_volume));
   h = fold(h, offsetof(wb_volume, memory_page_shift));
   h = fold(h, offsetof(wb_volume, replicated));
+  h = fold(h, offsetof(wb_volume, integrity));
   h = fold(h, offsetof(wb_volume, device));
   h = fold(h, offsetof(wb_volume, window));
   h = fold(h, sizeof(wb_cache));

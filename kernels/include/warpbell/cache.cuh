@@ -9,6 +9,7 @@
 //                                     or DIRTY came meanwhile
 //   FILLING         VALID|REFERENCED  whoever finishes the read             exchange, in the volume
 //   FILLING         FAILED            the same, when the read failed        the error is raised by the settling
+//   FAILED          FILLING           with copies: who has the set lock and a pin, and then reads the page by itself    CAS
 //   VALID|DIRTY     VALID|WRITING     the set lock's holder, pins == 0      CAS, version + 1; DIRTY again when pins > 0
 //   VALID|WRITING   VALID (|DIRTY|FAILED)  whoever finishes the write       AND or CAS, in the volume
 //   VALID           + REFERENCED      who reads                             CAS from exactly the tag that was read
@@ -308,6 +309,7 @@ struct page_wait {
   bool writes;      // the frame is to be dirty when it is handed over
   bool missed;      // it was not in the cache at first
   bool looked;
+  bool gave_up;     // a read that took too long was given up, to be made again on another copy
   uint32_t turns;   // without a frame
   patience left;
 
@@ -320,6 +322,7 @@ struct page_wait {
         writes(writes_),
         missed(false),
         looked(false),
+        gave_up(false),
         turns(0),
         left(frames::control(c)) {}
 };
@@ -358,8 +361,44 @@ WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
   return false;
 }
 
+// Other devices hold what one fails to give.
+WB_FN bool has_copies(const wb_cache& c) { return reinterpret_cast<const wb_volume*>(c.volume)->replicated != 0; }
+
+// Takes a frame of which the read has failed, and which the caller has pinned, to read its page once more: `again` names it then. Unless
+// the page has another frame by now: then the pins are let go.
+WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, errand& again) {
+  const uint32_t set = set_of(c, w.page);
+  if (!try_lock(c, set)) return;
+  uint64_t other = 0;
+  if (find(c, set, w.page, other) != none) {
+    unpin(c, at, warp::count(w.group));
+    w.way = none;
+  } else {
+    const uint64_t filling = tags::rename(t, w.page, WB_TAG_FILLING);
+    order::store_relaxed(fill(c, at), tags::pending(filling));
+    if (order::compare_exchange(tag(c, at), t, filling) == t) {
+      again.way = w.way;
+      again.tag = filling;
+    }
+  }
+  unlock(c, set);
+}
+
+// Reads pages for the lanes that have taken one so, a whole read with all copies, and settles their tags. Collective.
+WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
+  const wb_cache& c = *cache;
+  const bool mine = e.way != none;
+  const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
+  const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
+  const volume_ref v = volume(c);
+  const status s = v.read(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, reinterpret_cast<void*>(address(c, set, way)));
+  if (!mine) return;
+  if (!s) v.fail(s);
+  queue_ref::settle(tag(c, entry(c, set, way)), nvme::op_read << WB_RECORD_OPCODE_SHIFT, static_cast<bool>(s));
+}
+
 // The leader's part of a turn: find the page, or a frame for it, and see how far it is.
-WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write) {
+WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, errand& again) {
   const uint32_t set = set_of(c, w.page);
   const uint32_t lanes = warp::count(w.group);
   if (w.way == none) {
@@ -398,6 +437,8 @@ WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write) {
   if (t & WB_TAG_VALID) {
     if (w.writes) mark(c, at, WB_TAG_DIRTY);
     w.status = WB_DONE;
+  } else if ((t & WB_TAG_FAILED) && has_copies(c) && !aborted(c)) {
+    take_failed(c, w, at, t, again);
   } else if (t & WB_TAG_FAILED) {
     unpin(c, at, lanes);
     w.way = none;
@@ -421,10 +462,28 @@ WB_FN void report(const wb_cache& c, wb_kind kind, uint64_t page) {
   v.raise(static_cast<uint32_t>(kind) << WB_STATUS_KIND_SHIFT, nvme::op_read, at.lba, c.blocks_per_page, at.device);
 }
 
+// Gives up the read that a page waits for, if another copy has the page: the frame is one of which the read has failed. True if there is
+// something to wait for again.
+WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
+  if (w.gave_up || w.way == none || !has_copies(c)) return false;
+  w.gave_up = true;
+  w.left = patience(control(c));
+  const uint32_t at = entry(c, set_of(c, w.page), w.way);
+  const uint64_t f = order::load_acquire(fill(c, at));
+  // Who submits it has no room yet, and waits too.
+  if (!(f & tags::token_known)) return true;
+  const token t{f & ~tags::token_known};
+  const volume_ref v = volume(c);
+  if (!v.leave_out(t.device())) return false;
+  // If not, it has been finished, or given up, by somebody else.
+  if (v.queue(t).abandon(t.ticket())) queue_ref::settle(tag(c, at), nvme::op_read << WB_RECORD_OPCODE_SHIFT, false);
+  return true;
+}
+
 // The leader's look at the clock.
 WB_FN void lose_patience(const wb_cache& c, page_wait& w) {
   const verdict v = w.left.spent();
-  if (v == verdict::go_on) return;
+  if (v == verdict::go_on || (v == verdict::timed_out && give_up(c, w))) return;
   w.status = v == verdict::stopped ? WB_STOPPED : w.way == none ? WB_NO_FRAME : WB_TIMED_OUT;
   if (w.status != WB_STOPPED) {
     report(c, static_cast<wb_kind>(w.status), w.page);
@@ -442,8 +501,8 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   using frames::none;
   const wb_cache& c = *cache;
   const bool acts = warp::is_leader(w.group) && w.status == WB_PENDING;
-  frames::errand read, write;
-  if (acts) frames::look(c, w, read, write);
+  frames::errand read, write, again;
+  if (acts) frames::look(c, w, read, write, again);
   const warp::mask_t writers = warp::ballot(mask, write.way != none);
   if (writers) {
     frames::submit(cache, mask, write, nvme::op_write);
@@ -456,6 +515,7 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   }
   const bool waits = acts && w.status == WB_PENDING;
   if (warp::any(mask, waits)) {
+    if (warp::any(mask, again.way != none)) frames::read_again(cache, mask, again);
     frames::help(cache, mask, waits ? frames::useful_token(c, w) : token{});
     if (waits) frames::lose_patience(c, w);
   }

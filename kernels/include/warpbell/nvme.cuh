@@ -59,8 +59,9 @@ WB_FN command flush(uint32_t nsid) { return command{{{op_flush, nsid, 0, 0}, {0,
 
 // What others need to finish the command; see wb_record. `blocks` is 0 for a flush.
 WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t tag,
-                       bool is_private) {
-  return wb_record{buffer, tag, lba, bytes, op << WB_RECORD_OPCODE_SHIFT | (is_private ? WB_RECORD_PRIVATE : 0u) | blocks};
+                       bool is_private, bool has_copies = false) {
+  return wb_record{buffer, tag, lba, bytes,
+                   op << WB_RECORD_OPCODE_SHIFT | (is_private ? WB_RECORD_PRIVATE : 0u) | (has_copies ? WB_RECORD_COPIES : 0u) | blocks};
 }
 
 // PRP entries for `bytes` of device-contiguous memory at `iova` (a multiple of 4). Past two pages the second entry is the
@@ -158,7 +159,8 @@ class queue_ref : public ring_ref {
       uint32_t w = flying ? order::load_acquire(word(ticket)) : 0;
       bool lost = flying && (w ^ own_word(ticket)) == (slot::completed | slot::failed) && claim(ticket, w);
       if (warp::any(mask, lost)) {
-        status ended = finish_claimed(mask, lost, ticket, w);
+        uint64_t again = 0;
+        status ended = finish_claimed(mask, lost, ticket, w, again);
         if (lost) {
           s = ended;
           flying = false;
@@ -262,6 +264,11 @@ class queue_ref : public ring_ref {
   // answers how each ended. Collective; lanes may be on different queues. A command that ran out of time keeps its slot until
   // its completion comes after all: a device that lands data directly may write the buffer until then.
   WB_FN status wait(warp::mask_t mask, bool mine, uint32_t ticket) const {
+    uint64_t again = 0;
+    return wait(mask, mine, ticket, again);
+  }
+  // The same. `again` becomes the record's `buffer` where a read failed that another device can repeat (WB_RECORD_COPIES).
+  WB_FN status wait(warp::mask_t mask, bool mine, uint32_t ticket, uint64_t& again) const {
     patience p(control_);
     bool waiting = mine, claimed = false;
     uint32_t w = 0;
@@ -281,10 +288,10 @@ class queue_ref : public ring_ref {
       shared(mask, nth_of(left, turn)).poll(mask);
       verdict v = p.spent(mask);
       if (v == verdict::go_on) continue;
-      if (waiting) claimed = last_look(ticket, v, w, s);
+      if (waiting) claimed = last_look(ticket, v, w, s, again);
       break;
     }
-    status ended = finish_claimed(mask, claimed, ticket, w);
+    status ended = finish_claimed(mask, claimed, ticket, w, again);
     return claimed ? ended : s;
   }
   WB_FN status wait(warp::mask_t mask, uint32_t ticket) const { return wait(mask, true, ticket); }
@@ -327,6 +334,7 @@ class queue_ref : public ring_ref {
     uint32_t bytes = 0;
     if (mine && !(w & slot::failed)) {
       to = order::load_relaxed(&record(ticket)->buffer);
+      if (to & WB_RECORD_LANDED) to = 0;
       if (to) {
         from = bounce(ticket);
         bytes = order::load_relaxed(&record(ticket)->bytes);
@@ -335,22 +343,25 @@ class queue_ref : public ring_ref {
     if (warp::any(mask, to != 0)) copy_together<in_flight>(mask, to != 0, to, from, bytes);
   }
 
-  // The second half, by the lane that has the claim: settles the tag and frees the slot. A failed cache command fails the run,
-  // and so does one without an owner.
+  // The second half, by the lane that has the claim: settles the tag and frees the slot. A failed cache command fails the run, unless
+  // another device holds the blocks: then who waits for the page reads it there. A failed command without an owner fails the run too.
   WB_FN void free_claimed(uint32_t ticket, uint32_t w, bool orphan) const {
     const uint64_t tag = order::load_relaxed(&record(ticket)->tag);
     const bool failed = (w & slot::failed) != 0;
-    if (failed && (tag != 0 || orphan)) raise_command(*this, ticket);
+    if (failed && (tag != 0 ? !has_copies(ticket) : orphan)) raise_command(*this, ticket);
     if (tag) settle(reinterpret_cast<uint64_t*>(tag), order::load_relaxed(&record(ticket)->opcode_blocks), !failed);
     order::store_release(word(ticket), next_word(ticket));
   }
 
   // Both, for a command that the caller has waited for; answers how it ended.
-  WB_FN status finish_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w) const {
+  WB_FN status finish_claimed(warp::mask_t mask, bool mine, uint32_t ticket, uint32_t w, uint64_t& again) const {
     land_claimed<copying::many>(mask, mine, ticket, w);
     status s;
     if (mine) {
-      if (w & slot::failed) s = describe(ticket, order::load_relaxed(outcome(ticket)), true);
+      if (w & slot::failed) {
+        s = describe(ticket, order::load_relaxed(outcome(ticket)), true);
+        again = to_repeat(ticket);
+      }
       free_claimed(ticket, w, false);
     }
     return s;
@@ -358,7 +369,7 @@ class queue_ref : public ring_ref {
 
   // The end of a wait that took too long: claims the command if it has completed after all (true; `w` is its word), otherwise
   // gives it up. Its completion, should it come, then frees the slot. A cache command is not given up but left for others.
-  WB_FN_COLD bool last_look(uint32_t ticket, verdict v, uint32_t& w, status& s) const {
+  WB_FN_COLD bool last_look(uint32_t ticket, verdict v, uint32_t& w, status& s, uint64_t& again) const {
     const uint32_t in_flight = own_word(ticket);
     for (;;) {
       w = order::load_acquire(word(ticket));
@@ -374,12 +385,14 @@ class queue_ref : public ring_ref {
       bool others = (state & slot::claimed) != 0;
       s = describe(ticket, status_word(v), !others);
       if (others || order::load_relaxed(&record(ticket)->tag) != 0) return false;
+      again = to_repeat(ticket);
       if (order::compare_exchange(word(ticket), w, w | slot::claimed) == w) return false;
+      again = 0;
       s = status{};
     }
   }
 
-  // Gives up a private command in flight: its completion, should it come, frees the slot. False if it has completed.
+  // Gives up a command in flight that nobody else may finish: its completion, should it come, frees the slot. False if it has completed.
   WB_FN bool abandon(uint32_t ticket) const {
     const uint32_t w = own_word(ticket);
     return order::compare_exchange(word(ticket), w, w | slot::claimed) == w;
@@ -443,6 +456,14 @@ class queue_ref : public ring_ref {
   uint32_t device_;
 
   static constexpr uint32_t patient_looks = WB_GPU ? 4 : 1;
+
+  // Of a command that has failed, or is given up: returns true if another device holds its blocks.
+  WB_FN bool has_copies(uint32_t ticket) const {
+    return (order::load_relaxed(&record(ticket)->opcode_blocks) & WB_RECORD_COPIES) != 0;
+  }
+  WB_FN uint64_t to_repeat(uint32_t ticket) const {
+    return has_copies(ticket) ? order::load_relaxed(&record(ticket)->buffer) : 0;
+  }
 
   // Whether a completed command may be finished by a thread that does not own it. The record may be of a later command by now;
   // then the slot word has changed, and the claim that follows fails.

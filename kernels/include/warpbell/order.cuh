@@ -417,6 +417,16 @@ template <class To, class From> WB_FN To bits(const From& v) {
   return detail::bits_of<To>(v);
 }
 
+// Loads a word that changes once in a run at most, and whose old value does no harm: on a GPU a plain load, which the first-level cache
+// may answer until the next acquire.
+WB_FN uint32_t load_lasting(const uint32_t* p) {
+#if WB_GPU
+  return *p;
+#else
+  return load_relaxed(p);
+#endif
+}
+
 template <class T> WB_FN T load_data(const T* p) {
   using word = typename detail::word<sizeof(T)>::type;
   return detail::bits_of<T>(detail::relaxed(reinterpret_cast<const word*>(p)));

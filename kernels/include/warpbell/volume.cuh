@@ -20,8 +20,13 @@
 // and gets done. Prefer these: one lane alone copies a bounce buffer at a fraction of a warp's speed.
 //
 // Several devices are striped, or replicated: then every device holds every block, reads are spread over them chunk by chunk, and
-// a write goes to all. Its token stands for the last copy; the others have been waited for when it is handed out. As with any
-// mirror, two writes to one block at a time may leave copies that differ.
+// a write goes to all. It has ended when its token is handed out. As with any mirror, two writes to one block at a time may leave
+// copies that differ.
+//
+// A read that one copy fails is made again on the others; the blocks go to a list, from which the host writes them back (wb_integrity).
+// A copy that does not answer within the deadline, or fails a write that another one takes, is left out from then on: its max_blocks
+// becomes 0. The last copy is never left out. With direct landing a read that timed out is only made again once the host has seen that the
+// device has left the bus, since it could write to the buffer until then.
 #pragma once
 
 #include <warpbell/nvme.cuh>
@@ -58,8 +63,10 @@ class volume_ref {
   // Waits for a command and finishes it. An empty token is done.
   WB_FN status wait(token t) const { return wait(warp::active(), t); }
   WB_FN status wait(warp::mask_t mask, token t) const {
-    status s = queue(t).wait(mask, t.in_flight(), t.ticket());
+    uint64_t again = 0;
+    status s = queue(t).wait(mask, t.in_flight(), t.ticket(), again);
     if (t.is_resolved()) s = status{t.ticket(), 0, token::none, 0};
+    if (again) s = repeat(*this, s, again);
     count_errors(mask, !s);
     return s;
   }
@@ -98,10 +105,10 @@ class volume_ref {
   WB_FN status read(uint64_t block, uint32_t n, void* dst) const { return read(warp::active(), block, n, dst, false); }
   WB_FN status write(uint64_t block, uint32_t n, const void* src) const { return write(warp::active(), block, n, src, false); }
   WB_FN status read(warp::mask_t mask, uint64_t block, uint32_t n, void* dst, bool zero_helps = true) const {
-    return transfer(mask, n != 0 || !zero_helps, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst));
+    return counted(mask, transfer(mask, n != 0 || !zero_helps, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst)));
   }
   WB_FN status write(warp::mask_t mask, uint64_t block, uint32_t n, const void* src, bool zero_helps = true) const {
-    return transfer(mask, n != 0 || !zero_helps, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src));
+    return counted(mask, transfer(mask, n != 0 || !zero_helps, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src)));
   }
 
   // Makes all writes that are done durable, on every device.
@@ -127,7 +134,8 @@ class volume_ref {
 
   // Starts a command that nobody needs to wait for: whoever comes by finishes it (`finish`, or anybody who needs its slot) and
   // settles the cache tag at address `tag`:
-  //   read  done: VALID | REFERENCED, the other state bits cleared; failed: FAILED alone, error raised
+  //   read  done: VALID | REFERENCED, the other state bits cleared; failed: FAILED alone, error raised (not on a replicated volume,
+  //         whose pages can be read again: `read`, from whichever copy has them)
   //   write done: WRITING cleared; failed: WRITING cleared, DIRTY | FAILED set, error raised
   // `opcode` is nvme::op_read or op_write, the same in all lanes; lanes with n == 0 help and get an empty token. A command that
   // cannot be started settles its tag in the same way, and its token is resolved. Collective.
@@ -148,13 +156,14 @@ class volume_ref {
   struct place {
     uint32_t device;
     uint64_t lba;
-    uint32_t room;  // blocks from there that one command may move
+    uint32_t room;  // blocks from there that one command may move; 0 on a copy that is left out
+    bool copies;    // other devices hold the block too
   };
 
   // Where a block of the volume is; of a replicated one, the copy `turn` places after the one that is read.
   WB_FN place locate(uint64_t block, uint32_t turn = 0) const {
     const uint32_t devices = v_->device_count, chunk = v_->chunk_blocks;
-    if (devices == 1) return place{0, block, v_->device[0].max_blocks};
+    if (devices == 1) return place{0, block, v_->device[0].max_blocks, false};
     uint64_t stripe;
     uint32_t within;
     if (block >> 32 == 0) {
@@ -164,9 +173,30 @@ class volume_ref {
       stripe = block / chunk;
       within = static_cast<uint32_t>(block % chunk);
     }
-    const uint32_t device = static_cast<uint32_t>((stripe + turn) % devices), most = v_->device[device].max_blocks;
-    const uint64_t lba = v_->replicated ? block : stripe / devices * chunk + within;
-    return place{device, lba, chunk - within < most ? chunk - within : most};
+    const uint32_t device = static_cast<uint32_t>((stripe + turn) % devices), most = room_on(device);
+    const bool copies = v_->replicated != 0;
+    const uint64_t lba = copies ? block : stripe / devices * chunk + within;
+    return place{device, lba, chunk - within < most ? chunk - within : most, copies};
+  }
+
+  // The place where a block is read: `turn` becomes that of the first copy that is not left out.
+  WB_FN place reading_place(uint64_t block, uint32_t& turn) const {
+    turn = 0;
+    place at = locate(block);
+    while (at.room == 0 && ++turn < v_->device_count) at = locate(block, turn);
+    return at;
+  }
+
+  // Leaves a copy out that gave no answer. False if it is the last one, or may still write to memory that it was given: then the
+  // operation has failed. Waits as long as one wait may last for the host to see that a device has left the bus.
+  WB_FN_COLD bool leave_out(uint32_t device) const {
+    if (!drop(device)) return false;
+    if (queue_on(device).q->bounce != 0) return true;
+    patience p(control());
+    while (order::load_acquire(&v_->device[device].gone) == 0) {
+      if (p.spent() != verdict::go_on) return false;
+    }
+    return true;
   }
 
   // The queue that this warp uses on a device: warps take queues in turn, which needs no shared counter.
@@ -217,7 +247,7 @@ class volume_ref {
   struct writer {
     const volume_ref& volume;
     const queue_ref q;
-    uint32_t op, blocks, turn;
+    uint32_t op, blocks, turn;  // turn: of the copy
     uint64_t block, buffer, tag;
     bool is_private;
 
@@ -239,9 +269,9 @@ class volume_ref {
       const nvme::prp p = nvme::data_pointer(data, bytes, v->memory_page_shift,
                                              bounces ? nullptr : reinterpret_cast<uint64_t*>(q.q->prp_list + list),
                                              q.q->prp_list_iova + list);
-      const bool comes_back = bounces && op == nvme::op_read;
+      const uint64_t to = op == nvme::op_read ? (bounces ? buffer : buffer | WB_RECORD_LANDED) : 0;
       q.post(ticket, nvme::transfer(op, v->device[at.device].nsid, at.lba, blocks, p),
-             nvme::record(op, at.lba, blocks, comes_back ? buffer : 0, bytes, tag, is_private));
+             nvme::record(op, at.lba, blocks, to, bytes, tag, is_private, at.copies && op == nvme::op_read));
     }
   };
 
@@ -250,8 +280,49 @@ class volume_ref {
   WB_FN uint32_t move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
                       uint32_t turn, uint32_t& ticket) const;
 
-  // How many copies of a block an operation has to move.
-  WB_FN uint32_t copies(uint32_t op) const { return op == nvme::op_write && v_->replicated ? v_->device_count : 1; }
+  WB_FN uint32_t write_copies(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, uint64_t buffer, uint32_t& turn,
+                              uint32_t& ticket) const;
+  WB_FN_COLD static uint32_t read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
+                                            uint32_t& ticket);
+  WB_FN_COLD static status repeat(volume_ref v, status s, uint64_t again);
+  WB_FN_COLD static uint32_t write_mark(volume_ref v);
+
+  WB_FN static warp::mask_t self() { return warp::mask_t{1} << warp::lane(); }
+  WB_FN wb_integrity* integrity() const { return reinterpret_cast<wb_integrity*>(v_->integrity); }
+  WB_FN uint32_t room_on(uint32_t device) const { return order::load_lasting(&v_->device[device].max_blocks); }
+
+  // The device failed the command, or gave no answer: another copy may do better.
+  WB_FN static bool is_of_device(uint32_t word) {
+    return word >> WB_STATUS_KIND_SHIFT == WB_DEVICE_ERROR || word >> WB_STATUS_KIND_SHIFT == WB_TIMED_OUT;
+  }
+
+  // Takes a copy out of use, unless it is the last one. True if it is out.
+  WB_FN_COLD bool drop(uint32_t device) const {
+    uint32_t* copies = &integrity()->copies;
+    uint32_t seen = order::load_relaxed(copies);
+    while (seen >> device & 1u) {
+      const uint32_t left = seen & ~(1u << device);
+      if (left == 0) return false;
+      const uint32_t was = order::compare_exchange(copies, seen, left);
+      if (was == seen) order::store_release(&v_->device[device].max_blocks, 0u);
+      seen = was == seen ? left : was;
+    }
+    return true;
+  }
+
+  // Remembers that blocks are written to, before they are. With stored arrays the first write of all is preceded by a mark on the
+  // medium. Done, or why the write must not be made.
+  WB_FN uint32_t announce(uint64_t block, uint32_t n) const {
+    wb_integrity* g = integrity();
+    if (g == nullptr) return WB_DONE;
+    const uint64_t last = (block + n - 1) >> g->unit_shift;
+    for (uint64_t u = block >> g->unit_shift; u <= last; ++u) {
+      uint64_t* word = &g->changed[u / 64];
+      const uint64_t bit = uint64_t{1} << (u % 64);
+      if (!(order::load_relaxed(word) & bit)) order::fetch_or_relaxed(word, bit);
+    }
+    return order::load_acquire(&g->mark_pending) ? write_mark(*this) : uint32_t{WB_DONE};
+  }
 
   // Adds a group's transfers to the counters: one atomic for each counter, not one for each lane.
   WB_FN void count(warp::mask_t mask, bool mine, uint32_t op, uint32_t blocks, uint32_t doorbells) const {
@@ -272,6 +343,11 @@ class volume_ref {
     if (n && warp::is_leader(mask)) order::add_relaxed(&stats()->errors, uint64_t{n});
   }
 
+  WB_FN status counted(warp::mask_t mask, status s) const {
+    count_errors(mask, !s);
+    return s;
+  }
+
   WB_FN uint32_t settle_one(token* t, uint32_t i, status& s) const {
     token one = t[i];
     t[i] = token{};
@@ -283,13 +359,14 @@ class volume_ref {
 WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer,
                               uint64_t tag) const {
   token t;
-  place at{0, 0, 0};
+  place at{0, 0, 0, false};
   status s;
+  uint32_t turn = 0;
   bool waits = wants;
   if (wants) {
     bool good = in_range(block, n);
     if (good) {
-      at = locate(block);
+      at = reading_place(block, turn);
       good = n <= at.room && reachable(at.device, buffer, n);
     }
     if (!good) {
@@ -297,22 +374,32 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
       waits = false;
     }
   }
-  for (uint32_t turn = 1; turn < copies(op); ++turn) {
-    uint32_t ticket = 0;
-    const uint32_t word = move(mask, waits, op, block, n, buffer, turn, ticket);
+  if (op == nvme::op_write) {
+    uint32_t word = waits ? announce(block, n) : uint32_t{WB_DONE}, ticket = 0;
+    const bool to_all = v_->replicated != 0;
+    if (to_all) {
+      const bool goes = waits && word == WB_DONE;
+      const uint32_t ended = write_copies(mask, goes, block, n, buffer, turn, ticket);
+      if (goes) word = ended;
+    }
     if (waits && word != WB_DONE) {
       const place copy = locate(block, turn);
-      const uint64_t origin = token::of(copy.device, queue_on(copy.device).q->index, ticket).word;
-      s = status{word, op << WB_RECORD_OPCODE_SHIFT | n, origin, copy.lba};
+      s = status{word, op << WB_RECORD_OPCODE_SHIFT | n, token::of(copy.device, queue_on(copy.device).q->index, ticket).word, copy.lba};
+      waits = false;
+    }
+    if (to_all && waits) {
+      if (tag) queue_ref::settle(reinterpret_cast<uint64_t*>(tag), op << WB_RECORD_OPCODE_SHIFT, true);
+      t = token::resolved(WB_DONE);
       waits = false;
     }
   }
   const queue_ref q = queue_on(at.device);
+  bool is_settled = false;
   while (warp::mask_t left = warp::ballot(mask, waits)) {
     // Lanes on the same queue go together.
     const queue_ref group = q.shared(mask, warp::first(left));
     const bool member = waits && q.q == group.q;
-    const writer w{*this, group, op, n, 0, block, buffer, tag, false};
+    const writer w{*this, group, op, n, turn, block, buffer, tag, false};
     uint32_t ticket = 0, doorbells = 0;
     status ended = group.submit_with(mask, member, ticket, doorbells, [&](bool got, uint32_t mine) { w(mask, got, mine); });
     if (member) {
@@ -321,11 +408,23 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
         t = token::of(at.device, q.q->index, ticket);
       } else {
         s = status{ended.word, op << WB_RECORD_OPCODE_SHIFT | n, ended.origin, at.lba};
+        // What was submitted and has failed meanwhile has its tag settled.
+        is_settled = ended.opcode_blocks != 0;
       }
     }
     count(mask, member && ended, op, n, doorbells);
   }
   if (!s) {
+    if (op == nvme::op_read && at.copies && is_of_device(s.word)) {
+      // There was no room for it, so nothing was sent.
+      const bool goes_on = s.kind() != WB_TIMED_OUT || drop(at.device);
+      if (goes_on && tag) {
+        // Who waits for the page reads it.
+        if (!is_settled) queue_ref::settle(reinterpret_cast<uint64_t*>(tag), s.opcode_blocks, false);
+        return token::resolved(s.word);
+      }
+      if (goes_on) return token::resolved(transfer(self(), true, op, block, n, buffer).word);
+    }
     t = token::resolved(s.word);
     if (tag) {
       fail(s);
@@ -337,21 +436,20 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
 
 WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const {
   uint32_t ended = wants && !in_range(block, n) ? status_word(WB_BAD_ARGUMENT) : uint32_t{WB_DONE};
-  uint32_t left = wants && ended == WB_DONE ? n : 0, ticket = 0, failed = 0;
+  if (op == nvme::op_write && wants && ended == WB_DONE) ended = announce(block, n);
+  uint32_t left = wants && ended == WB_DONE ? n : 0, ticket = 0, turn = 0;
   while (warp::any(mask, left != 0)) {
     if (left) {
-      const uint32_t room = locate(block).room;
+      const uint32_t room = reading_place(block, turn).room;
       n = left < room ? left : room;
     }
-    uint32_t word = move(mask, left != 0, op, block, n, buffer, 0, ticket);
-    for (uint32_t turn = 1; turn < copies(op); ++turn) {
-      const bool goes_on = left != 0 && word == WB_DONE;
-      uint32_t other = 0;
-      const uint32_t copy = move(mask, goes_on, op, block, n, buffer, turn, other);
-      if (goes_on && copy != WB_DONE) {
-        word = copy;
-        ticket = other;
-        failed = turn;
+    uint32_t word;
+    if (op == nvme::op_write && v_->replicated) {
+      word = write_copies(mask, left != 0, block, n, buffer, turn, ticket);
+    } else {
+      word = move(mask, left != 0, op, block, n, buffer, turn, ticket);
+      if (op == nvme::op_read && left != 0 && word != WB_DONE && v_->replicated) {
+        word = read_elsewhere(*this, block, n, buffer, word, turn, ticket);
       }
     }
     if (left) {
@@ -368,12 +466,11 @@ WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, ui
     s = refused(op, block, n);
     s.word = ended;
     if (in_range(block, n)) {
-      const place at = locate(block, failed);
+      const place at = locate(block, turn);
       s.lba = at.lba;
       s.origin = token::of(at.device, queue_on(at.device).q->index, ticket).word;
     }
   }
-  count_errors(mask, ended != WB_DONE);
   return s;
 }
 
@@ -411,13 +508,20 @@ WB_FN status volume_ref::flush(warp::mask_t mask) const {
   status s;
   const bool leader = warp::is_leader(mask);
   for (uint32_t d = 0; d < v_->device_count; ++d) {
+    const bool goes = leader && room_on(d) != 0;
     const queue_ref q = queue_on(d).shared(mask, warp::leader(mask));
     uint32_t ticket = 0, doorbells = 0;
-    status one = q.submit_with(mask, leader, ticket, doorbells, [&](bool got, uint32_t t) {
+    status one = q.submit_with(mask, goes, ticket, doorbells, [&](bool got, uint32_t t) {
       if (got) q.post(t, nvme::flush(v_->device[d].nsid), nvme::record(nvme::op_flush, 0, 0, 0, 0, 0, false));
     });
-    status ended = q.wait(mask, leader && one, ticket);
-    if (leader && s) s = one ? ended : one;
+    status ended = q.wait(mask, goes && one, ticket);
+    if (goes && one) one = ended;
+    // A copy that cannot keep what was written is none.
+    if (goes && !one && v_->replicated && is_of_device(one.word) && drop(d)) {
+      order::store_relaxed(&v_->device[d].missed, 1u);
+      one = status{};
+    }
+    if (goes && s) s = one;
     count(mask, false, nvme::op_flush, 0, doorbells);
   }
   count_errors(mask, !s);
@@ -428,3 +532,5 @@ WB_FN status volume_ref::flush(warp::mask_t mask) const {
 }
 
 }  // namespace warpbell
+
+#include <warpbell/copies.cuh>

@@ -1,0 +1,316 @@
+//! The content of a volume as the superblocks of its drives tell it: found, published, and kept right while arrays change.
+//!
+//! New content becomes valid with the last superblock of a generation: data, Flush, superblocks, Flush. Until then the superblocks of the
+//! generation before are whole, in the other slot.
+//!
+//! Before the first write to stored arrays a mark goes to the medium, by the kernel or the host thread that writes. A flush says in the manifest
+//! which arrays have changed since they were stored; their checksums say nothing from then on. A program that ends between the two leaves
+//! the mark, and its arrays are told apart from damaged ones.
+
+use super::StorageError;
+use super::checksum::Checksum;
+use super::manifest::{Entry, MANIFEST_BYTES, Manifest, ManifestError};
+use super::stripe::Piece;
+use super::superblock::{Head, Layout, MARK_AT, SLOTS, Superblock, mark};
+use super::volume::{Volume, lock};
+
+/// Bytes that are read at a time to compute a checksum.
+const BYTES_AT_ONCE: usize = 4 << 20;
+
+/// The content that the superblocks agree on.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    pub(super) block: Superblock,
+    pub(super) slot: usize,
+    /// The latest generation of which any drive has a part.
+    pub(super) latest: u64,
+    /// A program ended while it changed arrays.
+    pub(super) interrupted: bool,
+}
+
+impl Volume {
+    /// Returns how data lies on the drives.
+    pub(super) fn layout(&self) -> Layout {
+        let stripe = &self.0.stripe;
+        let is_striped = stripe.devices > 1 && !stripe.replicated;
+        Layout {
+            drives: stripe.devices as u32,
+            chunk_bytes: if is_striped { stripe.chunk << self.block_shift() } else { 0 },
+            replicated: stripe.replicated,
+        }
+    }
+
+    /// Reads the first bytes of the drives in use. A copy that cannot be read says nothing.
+    fn heads(&self) -> Result<Vec<(usize, Head)>, StorageError> {
+        let mut heads = Vec::new();
+        for device in self.0.in_use()? {
+            match self.head(device) {
+                Ok(head) => heads.push((device, head)),
+                Err(StorageError::Nvme(_)) if self.is_replicated() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(heads)
+    }
+
+    /// Reads the first bytes of one drive.
+    pub(super) fn head(&self, device: usize) -> Result<Head, StorageError> {
+        let bytes = lock(&self.0.drives[device]).bytes();
+        let mut head = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX).min(MANIFEST_BYTES)];
+        self.with_queue(device, |queue, namespace| queue.read(namespace, 0, &mut head))?;
+        Ok(Head::parse(&head))
+    }
+
+    /// Finds the content that the drives agree on. Copies that lack it are left out.
+    pub(super) fn find_content(&self) -> Result<Content, StorageError> {
+        let heads = self.heads()?;
+        let content = self.choose(&heads).map_err(|source| self.wrong_manifest(source))?;
+        if self.is_replicated() {
+            for (device, head) in &heads {
+                let is_member = content.block.members >> device & 1 != 0 && head.newest().is_ok();
+                if !is_member {
+                    let reason = format!("it lacks generation {} of the data", content.block.generation);
+                    self.0.leave_out(*device, reason, true)?;
+                }
+            }
+        }
+        Ok(content)
+    }
+
+    pub(super) fn wrong_manifest(&self, source: ManifestError) -> StorageError {
+        StorageError::Manifest { device: self.name().to_owned(), source }
+    }
+
+    fn choose(&self, heads: &[(usize, Head)]) -> Result<Content, ManifestError> {
+        let newest: Vec<_> = heads.iter().filter_map(|(d, h)| Some((*d, h.newest().ok()?))).collect();
+        let first_error = || heads.iter().find_map(|(_, h)| h.newest().err()).unwrap_or(ManifestError::Absent);
+        let Some(latest) = newest.iter().map(|(_, s)| s.generation).max() else { return Err(first_error()) };
+        for (device, s) in &newest {
+            self.check_layout(*device, s)?;
+            if s.uuid != newest[0].1.uuid {
+                return Err(ManifestError::Member { drive: self.0.names[*device].clone() });
+            }
+        }
+        let chosen = if self.is_replicated() {
+            heads.iter().flat_map(|(_, h)| h.whole()).find(|(_, s)| s.generation == latest)
+        } else {
+            // Every drive has a part of it.
+            let [(_, first), others @ ..] = heads else { return Err(ManifestError::Absent) };
+            let has = |h: &Head, g: u64| h.whole().iter().any(|(_, s)| s.generation == g);
+            first.whole().into_iter().find(|(_, s)| others.iter().all(|(_, h)| has(h, s.generation)))
+        };
+        let Some((slot, block)) = chosen else {
+            let bad = heads.iter().find(|(_, h)| h.newest().is_err()).map_or(0, |(d, _)| *d);
+            return Err(ManifestError::Member { drive: self.0.names[bad].clone() });
+        };
+        let interrupted = heads.iter().any(|(_, h)| h.is_marked(block));
+        Ok(Content { block: block.clone(), slot, latest, interrupted })
+    }
+
+    fn check_layout(&self, device: usize, s: &Superblock) -> Result<(), ManifestError> {
+        let layout = self.layout();
+        if s.layout != layout {
+            return Err(ManifestError::Layout { stored: s.layout.to_string(), asked: layout.to_string() });
+        }
+        if s.index as usize != device {
+            let (name, of) = (&self.0.names[device], layout.drives);
+            return Err(ManifestError::Layout {
+                stored: format!("with {name} as drive {} of {of}", s.index.saturating_add(1)),
+                asked: format!("with it as drive {}", device + 1),
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the names and places of the arrays that the volume holds, read from the superblocks of its drives.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Manifest`]: nothing is stored there, it is damaged or of another version, or the drives are not put together as
+    /// they were when the data was stored.
+    pub fn manifest(&self) -> Result<Manifest, StorageError> {
+        Ok(self.current()?.block.manifest)
+    }
+
+    /// Finds the content and remembers it, so that changes of it are recorded.
+    pub(super) fn current(&self) -> Result<Content, StorageError> {
+        let found = self.find_content()?;
+        let fits = found.block.manifest.check_fits(self.bytes());
+        fits.map_err(|source| self.wrong_manifest(source))?;
+        let mut known = lock(&self.0.content);
+        let is_new = known
+            .as_ref()
+            .is_none_or(|k| (k.block.uuid, k.block.generation) != (found.block.uuid, found.block.generation));
+        if is_new {
+            self.arm(&found.block)?;
+            *known = Some(found.clone());
+        }
+        Ok(found)
+    }
+
+    /// Makes the next write to the volume be preceded by a mark of this generation.
+    fn arm(&self, block: &Superblock) -> Result<(), StorageError> {
+        let pending = block.manifest.entries().iter().any(|e| !e.changed && e.count > 0);
+        let bytes = mark(block.uuid, block.generation, self.block_bytes());
+        let at = (MARK_AT >> self.block_shift()) as u64;
+        let stripe = &self.0.stripe;
+        // The place on the first drive, as a block of the volume.
+        let row = if stripe.devices == 1 || stripe.replicated { 0 } else { at / stripe.chunk };
+        let block = at + row * stripe.chunk * (stripe.devices - 1);
+        if let Err(error) = self.0.arm(&bytes, block, pending) {
+            // The content is right; only a program that is killed while it changes arrays is not told apart.
+            tracing::warn!(volume = self.name(), %error, "changes of stored arrays are not marked before they are made");
+            self.0.integrity.set_pending(false)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the superblocks of new content and makes them stay. The data must be on the medium.
+    fn write_superblocks(&self, next: &Superblock, slot: usize) -> Result<(), StorageError> {
+        let lba = (SLOTS[slot] >> self.block_shift()) as u64;
+        let write = |device: usize| {
+            let bytes = Superblock { index: device as u32, ..next.clone() }.to_bytes();
+            self.with_queue(device, |q, ns| q.write(ns, lba, &bytes))
+        };
+        self.on_each("write", lba, write)?;
+        self.flush_devices()
+    }
+
+    /// Does something to the same place of every drive.
+    pub(super) fn on_each(
+        &self,
+        what: &'static str,
+        lba: u64,
+        work: impl Fn(usize) -> Result<(), StorageError> + Sync,
+    ) -> Result<(), StorageError> {
+        if self.is_replicated() {
+            return self.on_copies(what, &Piece { device: 0, lba, at: 0, blocks: 1 }, self.0.in_use()?, work);
+        }
+        (0..self.0.drives.len()).try_for_each(work)
+    }
+
+    /// Publishes new content: data that was written, then its superblocks.
+    pub(super) fn publish(&self, mut next: Superblock, slot: usize) -> Result<(), StorageError> {
+        self.flush_devices()?;
+        next.members = self.0.in_use()?.iter().fold(0, |all, device| all | 1 << device);
+        self.write_superblocks(&next, slot)?;
+        let mut known = lock(&self.0.content);
+        self.arm(&next)?;
+        *known = Some(Content { latest: next.generation, block: next, slot, interrupted: false });
+        Ok(())
+    }
+
+    /// Forgets the content, on the drives too.
+    pub(super) fn erase_content(&self) -> Result<(), StorageError> {
+        *lock(&self.0.content) = None;
+        self.0.integrity.set_pending(false)?;
+        let erase = |device: usize| {
+            let bytes = lock(&self.0.drives[device]).bytes().min(MANIFEST_BYTES as u64);
+            self.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes as usize]))
+        };
+        self.on_each("write", 0, erase)?;
+        self.flush_devices()
+    }
+
+    /// Says in the manifest which arrays have changed, and which copies are left out. For a flush, after the data.
+    pub(super) fn record_changes(&self) -> Result<(), StorageError> {
+        let mut known = lock(&self.0.content);
+        let Some(content) = known.as_mut() else { return Ok(()) };
+        let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
+        let changed = self.0.integrity.changed()?;
+        let has_new = next.manifest.set_changed(|e| self.is_touched(e, &changed));
+        next.members = self.0.in_use()?.iter().fold(0, |all, device| all | 1 << device);
+        if !has_new && next.members == content.block.members {
+            return Ok(());
+        }
+        if content.interrupted {
+            // The arrays of which nothing is known stay so.
+            self.write_mark(&next)?;
+        }
+        let slot = 1 - content.slot;
+        self.write_superblocks(&next, slot)?;
+        self.arm(&next)?;
+        *content = Content { latest: next.generation, block: next, slot, interrupted: content.interrupted };
+        Ok(())
+    }
+
+    fn write_mark(&self, block: &Superblock) -> Result<(), StorageError> {
+        let bytes = mark(block.uuid, block.generation, self.block_bytes());
+        let lba = (MARK_AT >> self.block_shift()) as u64;
+        self.on_each("write", lba, |device| self.with_queue(device, |q, ns| q.write(ns, lba, &bytes)))?;
+        self.flush_devices()
+    }
+
+    fn is_touched(&self, e: &Entry, changed: &[u64]) -> bool {
+        let shift = self.block_shift();
+        e.bytes() > 0 && self.0.integrity.is_touched(changed, e.offset >> shift, (e.end() - 1) >> shift)
+    }
+
+    /// Remembers that the host writes to blocks, before it does.
+    pub(super) fn announce(&self, first: u64, blocks: u64) -> Result<(), StorageError> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        self.0.integrity.touch(first, first + blocks - 1);
+        if self.0.integrity.is_pending()? {
+            let known = lock(&self.0.content);
+            if let Some(content) = known.as_ref() {
+                self.write_mark(&content.block)?;
+                self.0.integrity.set_pending(false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what was read of an array against the manifest. Nothing is known of one that was changed since.
+    pub(super) fn check_data(&self, content: &Content, entry: &Entry, computed: u64) -> Result<(), StorageError> {
+        if entry.changed || computed == entry.checksum || self.is_touched(entry, &self.0.integrity.changed()?) {
+            return Ok(());
+        }
+        let (name, found) = (entry.name.clone(), entry.checksum);
+        Err(self.wrong_manifest(if content.interrupted {
+            ManifestError::Interrupted { name, found, computed }
+        } else {
+            ManifestError::Data { name, found, computed }
+        }))
+    }
+
+    /// Takes the arrays as they are: computes the checksums of those that were changed since they were stored, or were being changed when a
+    /// program ended, and writes them to the manifest. Reads these arrays as a whole.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::NoPath`] while kernels run, which could change them; [`StorageError::Manifest`] as for [`Volume::manifest`].
+    pub fn accept_changes(&self) -> Result<Manifest, StorageError> {
+        if !self.0.engine.is_idle() {
+            let reason = "kernels run, which could change the arrays; finish the run first".to_owned();
+            return Err(StorageError::NoPath { what: "checksums".to_owned(), device: self.name().to_owned(), reason });
+        }
+        self.flush()?;
+        let content = self.current()?;
+        let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
+        for (i, entry) in content.block.manifest.entries().iter().enumerate() {
+            if entry.changed || content.interrupted {
+                next.manifest.set_checksum(i, self.checksum_of(entry)?);
+            }
+        }
+        if next.manifest != content.block.manifest || content.interrupted {
+            self.publish(next.clone(), 1 - content.slot)?;
+            self.0.integrity.clear_changed()?;
+        }
+        Ok(next.manifest)
+    }
+
+    fn checksum_of(&self, entry: &Entry) -> Result<u64, StorageError> {
+        let mut sum = Checksum::default();
+        let mut part = vec![0; usize::try_from(entry.bytes()).unwrap_or(usize::MAX).min(BYTES_AT_ONCE)];
+        let mut at = entry.offset;
+        while at < entry.end() {
+            let n = part.len().min((entry.end() - at) as usize);
+            self.read_bytes(at, &mut part[..n])?;
+            sum.update(&part[..n]);
+            at += n as u64;
+        }
+        Ok(sum.finish())
+    }
+}

@@ -1,0 +1,298 @@
+//! Stored arrays over crashes, other layouts and changes.
+
+use super::{Cache, Drive, Element, Plan, Volume, VolumeBuilder};
+use crate::engine::Engine;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+struct Files {
+    paths: Vec<PathBuf>,
+    folder: tempfile::TempDir,
+}
+
+impl Files {
+    fn new(count: usize, bytes: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = (0..count).map(|i| folder.path().join(format!("{i}.img"))).collect();
+        paths.iter().for_each(|p| std::fs::File::create(p).unwrap().set_len(bytes).unwrap());
+        Self { paths, folder }
+    }
+
+    fn on(&self, drives: &[usize], options: &str) -> VolumeBuilder {
+        let open = |i: &usize| Drive::open(&format!("soft:{}{options}", self.paths[*i].display())).unwrap();
+        Volume::on(&engine(), drives.iter().map(open).collect::<Vec<_>>())
+    }
+}
+
+fn engine() -> Engine {
+    Engine::cpu().unwrap()
+}
+
+fn values(seed: u64, count: u64) -> Vec<u64> {
+    (0..count).map(|i| (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+}
+
+#[test]
+fn another_layout_is_refused_with_both() {
+    let files = Files::new(3, 4 * MIB);
+    let ids = values(1, 100_000);
+    files.on(&[0, 1], "").chunk(131_072).build().unwrap().store_array("ids", &ids).unwrap();
+    let opened = |drives: &[usize], chunk, copies| {
+        let v = files.on(drives, "").chunk(chunk).replicated(copies).build().unwrap();
+        let cache = Cache::on(&v).bytes(MIB).build().unwrap();
+        cache.open::<u64>("ids").map(|a| a.read(0..100_000).unwrap()).map_err(|e| e.to_string())
+    };
+    assert_eq!(opened(&[0, 1], 131_072, false).as_ref(), Ok(&ids));
+    let two = "was stored over 2 drives in chunks of 131072 bytes, and is opened ";
+    for (drives, chunk, copies, asked) in [
+        (&[0, 1][..], 65_536, false, "over 2 drives in chunks of 65536 bytes"),
+        (&[0], 131_072, false, "on one drive"),
+        (&[1], 131_072, false, "on one drive"),
+        (&[0, 1, 2], 131_072, false, "over 3 drives in chunks of 131072 bytes"),
+        (&[0, 1], 131_072, true, "as 2 copies"),
+    ] {
+        let text = opened(drives, chunk, copies).unwrap_err();
+        assert!(text.contains(&format!("{two}{asked}")), "{text}");
+    }
+    let text = opened(&[1, 0], 131_072, false).unwrap_err();
+    assert!(text.contains("1.img as drive 2 of 2, and is opened with it as drive 1"), "{text}");
+    let text = opened(&[0, 2], 131_072, false).unwrap_err();
+    assert!(text.contains("2.img belongs to another volume"), "{text}");
+}
+
+/// What both states of a volume hold.
+fn contents() -> [(Vec<u64>, Vec<u8>); 2] {
+    [(values(7, 900), vec![1; 3000]), (values(8, 700), vec![2; 6000])]
+}
+
+fn store(v: &Volume, content: &(Vec<u64>, Vec<u8>)) -> Result<(), super::StorageError> {
+    let plan = Plan::new().array::<u64>("ids", content.0.len() as u64).array::<u8>("flags", content.1.len() as u64);
+    let mut writer = v.store(plan, "it")?;
+    writer.append("ids", &content.0)?;
+    writer.append("flags", &content.1)?;
+    writer.finish().map(drop)
+}
+
+/// Returns which of the two a volume holds; `None` if there is no manifest.
+fn held(v: &Volume) -> Option<usize> {
+    match v.manifest() {
+        Err(e) if e.to_string().contains("no manifest") => return None,
+        other => other.map(drop).unwrap(),
+    }
+    let found = (v.read_array::<u64>("ids").unwrap(), v.read_array::<u8>("flags").unwrap());
+    let which = contents().iter().position(|c| *c == found);
+    Some(which.expect("a mixture"))
+}
+
+/// Stores new content over old, cut off after each block that is written, and looks at what is left.
+fn crashes(drives: usize, copies: bool, bytes: u64) -> Vec<Option<usize>> {
+    let files = Files::new(drives, bytes);
+    let work = Files {
+        paths: files.paths.iter().map(|p| p.with_extension("work")).collect(),
+        folder: tempfile::tempdir().unwrap(),
+    };
+    // One command for each block: a cut is between two of them.
+    let open = |f: &Files, faults: &[String]| {
+        let spec = |(i, p): (usize, &PathBuf)| {
+            let fault = faults.get(i).map_or("", String::as_str);
+            Drive::open(&format!("soft:{},block=4096{fault}", p.display()))
+        };
+        let drives: Vec<_> = f.paths.iter().enumerate().map(spec).collect::<Result<_, _>>()?;
+        Volume::on(&engine(), drives).chunk(8192).replicated(copies).host_command_bytes(4096).build()
+    };
+    let [old, new] = contents();
+    store(&open(&files, &[]).unwrap(), &old).unwrap();
+    let mut seen = Vec::new();
+    let mut before = Vec::new();
+    // Before the first write the superblocks are read, those of copies when they are opened too.
+    let reads = if copies { 32 } else { 16 };
+    for cut in reads.. {
+        files.paths.iter().zip(&work.paths).for_each(|(from, to)| assert!(std::fs::copy(from, to).is_ok()));
+        // All stop at once, as with a process that is killed: the first one that is gone ends the store.
+        let fault = vec![format!(",disappear=after:{cut}"); drives];
+        let stored = open(&work, &fault).and_then(|v| store(&v, &new)).is_ok();
+        let bytes: Vec<_> = work.paths.iter().map(|p| std::fs::read(p).unwrap()).collect();
+        if !stored && bytes == before {
+            // Only a read was cut off.
+            continue;
+        }
+        before = bytes;
+        let left = open(&work, &[]).unwrap();
+        seen.push(held(&left));
+        store(&left, &new).unwrap();
+        assert_eq!(held(&left), Some(1), "stored again after cut {cut}");
+        if stored {
+            assert_eq!(*seen.last().unwrap(), Some(1));
+            break;
+        }
+    }
+    drop(files.folder);
+    seen
+}
+
+#[test]
+fn a_crash_leaves_the_old_content_or_the_new() {
+    for (drives, copies) in [(1, false), (2, false), (2, true)] {
+        let seen = crashes(drives, copies, MIB);
+        assert!(seen.len() > 3 && seen.iter().all(Option::is_some), "{drives} {copies}: {seen:?}");
+        assert!(seen.is_sorted(), "{drives} {copies}: {seen:?}");
+        assert_eq!((seen[0], seen[seen.len() - 1]), (Some(0), Some(1)));
+    }
+}
+
+#[test]
+fn without_room_for_both_a_crash_leaves_one_of_them_or_none() {
+    // The arrays of either take two parts of 64 KiB.
+    let seen = crashes(1, false, 192 << 10);
+    assert!(seen.len() > 3 && seen.contains(&None), "{seen:?}");
+    assert_eq!((seen[0], seen[seen.len() - 1]), (Some(0), Some(1)));
+}
+
+#[test]
+fn torn_manifests_leave_the_one_before() {
+    let files = Files::new(1, MIB);
+    let open = || files.on(&[0], "").build().unwrap();
+    let [old, new] = contents();
+    store(&open(), &old).unwrap();
+    store(&open(), &new).unwrap();
+    assert_eq!(held(&open()), Some(1));
+    let mut bytes = std::fs::read(&files.paths[0]).unwrap();
+    bytes[(32 << 10) + 200] ^= 4;
+    std::fs::write(&files.paths[0], &bytes).unwrap();
+    assert_eq!(held(&open()), Some(0));
+    bytes[8] = 1;
+    bytes[32 << 10] = 0;
+    std::fs::write(&files.paths[0], &bytes).unwrap();
+    let text = open().manifest().unwrap_err().to_string();
+    assert!(text.contains("version 1") && text.contains("store the data again"), "{text}");
+}
+
+fn changed<T: Element>(v: &Volume, name: &str) -> bool {
+    v.manifest().unwrap().find_typed::<T>(name).unwrap().changed
+}
+
+#[test]
+fn arrays_that_were_changed_and_flushed_can_be_read() {
+    for (drives, copies) in [(1, false), (2, false), (2, true)] {
+        let files = Files::new(drives, 4 * MIB);
+        let all: Vec<usize> = (0..drives).collect();
+        let open = || files.on(&all, "").chunk(8192).replicated(copies).build().unwrap();
+        let v = open();
+        let plan = Plan::new().array::<u64>("ids", 30_000).array::<u64>("others", 30_000);
+        let mut writer = v.store(plan, "it").unwrap();
+        let mut ids = values(3, 30_000);
+        writer.append("ids", &ids).unwrap();
+        writer.append("others", &ids).unwrap();
+        writer.finish().unwrap();
+        let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
+        let a = cache.open::<u64>("ids").unwrap();
+        let new = values(4, 20_000);
+        a.write(5000, &new).unwrap();
+        cache.flush().unwrap();
+        ids[5000..25_000].copy_from_slice(&new);
+        assert_eq!(v.read_array::<u64>("ids").unwrap(), ids);
+        assert!(changed::<u64>(&v, "ids") && !changed::<u64>(&v, "others"), "{drives} {copies}");
+        drop((a, cache, v));
+        // Another program knows it too, and can take the array as it is.
+        let v = open();
+        assert_eq!(v.read_array::<u64>("ids").unwrap(), ids);
+        v.accept_changes().unwrap();
+        assert!(!changed::<u64>(&v, "ids"));
+        let v = {
+            drop(v);
+            open()
+        };
+        assert_eq!(v.read_array::<u64>("ids").unwrap(), ids);
+        let at = v.manifest().unwrap().entries()[0].offset >> v.block_shift();
+        v.put_blocks(at, &[0; 512]).unwrap();
+        assert!(v.read_array::<u64>("ids").unwrap_err().to_string().contains("is damaged"));
+        // Writes of the host count too.
+        v.write_bytes((at << v.block_shift()) + 3, b"x").unwrap();
+        assert!(v.read_array::<u64>("ids").is_ok());
+        v.flush().unwrap();
+        assert!(changed::<u64>(&v, "ids") && open_again(v, open).read_array::<u64>("others").is_ok());
+    }
+}
+
+fn open_again(v: Volume, open: impl Fn() -> Volume) -> Volume {
+    drop(v);
+    open()
+}
+
+/// The name of the file for the program that dies.
+const DIES_ON: &str = "WARPBELL_TEST_DIES_ON";
+
+#[test]
+fn a_program_that_dies_between_write_and_flush() {
+    // Run as a program of its own by the test below; there is nothing to do in the run of all tests.
+    let Some(path) = std::env::var_os(DIES_ON) else { return };
+    let drive = Drive::open(&format!("soft:{}", Path::new(&path).display())).unwrap();
+    let v = Volume::on(&engine(), [drive]).build().unwrap();
+    // Far smaller than the array: most of the change is written back before the end.
+    let cache = Cache::on(&v).bytes(32 << 10).build().unwrap();
+    cache.open::<u64>("ids").unwrap().write(0, &values(6, 20_000)).unwrap();
+    std::process::abort();
+}
+
+#[test]
+fn a_program_that_died_before_its_flush_is_told_apart_from_damage() {
+    let files = Files::new(1, 4 * MIB);
+    let open = || files.on(&[0], "").build().unwrap();
+    let plan = Plan::new().array::<u64>("ids", 30_000).array::<u64>("others", 10);
+    {
+        let v = open();
+        let mut writer = v.store(plan, "it").unwrap();
+        writer.append("ids", &values(5, 30_000)).unwrap();
+        writer.append("others", &values(5, 10)).unwrap();
+        writer.finish().unwrap();
+    }
+    let this = std::env::current_exe().unwrap();
+    let test = "storage::content_tests::a_program_that_dies_between_write_and_flush";
+    let ended = Command::new(this).args(["--exact", test]).env(DIES_ON, &files.paths[0]).output().unwrap();
+    assert!(!ended.status.success(), "{ended:?}");
+    let v = open();
+    let text = v.read_array::<u64>("ids").unwrap_err().to_string();
+    assert!(text.contains("`ids` was being changed by a program that ended before its flush"), "{text}");
+    assert_eq!(v.read_array::<u64>("others").unwrap(), values(5, 10));
+    // It stays so until somebody decides.
+    v.flush().unwrap();
+    let v = open_again(v, open);
+    assert!(v.read_array::<u64>("ids").is_err());
+    v.accept_changes().unwrap();
+    let v = open_again(v, open);
+    let ids = v.read_array::<u64>("ids").unwrap();
+    assert!(ids[20_000..] == values(5, 30_000)[20_000..]);
+}
+
+#[test]
+fn a_copy_that_missed_writes_is_left_out_when_it_is_opened_again() {
+    let files = Files::new(2, 4 * MIB);
+    let open = |fault: &str| {
+        let specs = [format!("soft:{}", files.paths[0].display()), format!("soft:{}{fault}", files.paths[1].display())];
+        Volume::on(&engine(), specs.iter().map(|s| Drive::open(s).unwrap()).collect::<Vec<_>>())
+            .replicated(true)
+            .chunk(4096)
+            .build()
+            .unwrap()
+    };
+    open("").store_array("ids", &values(1, 1000)).unwrap();
+    {
+        let v = open(",media-error=write:128-140");
+        let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
+        cache.open::<u64>("ids").unwrap().write(0, &values(2, 1000)).unwrap();
+        cache.flush().unwrap();
+        assert_eq!(v.redundancy().unwrap().lost[0].device, 1);
+    }
+    let v = open("");
+    let r = v.redundancy().unwrap();
+    assert!(r.lost.len() == 1 && r.lost[0].reason.contains("lacks generation"), "{r}");
+    assert_eq!(v.read_array::<u64>("ids").unwrap(), values(2, 1000));
+    // Who stores everything anew has both again.
+    v.store_array("ids", &values(3, 1000)).unwrap();
+    assert!(v.redundancy().unwrap().lost.is_empty());
+    let v = open_again(v, || open(""));
+    assert!(v.redundancy().unwrap().lost.is_empty());
+    assert_eq!(v.read_array::<u64>("ids").unwrap(), values(3, 1000));
+}

@@ -1,0 +1,382 @@
+//! The copies of a replicated volume: which of them are in use, what goes to and comes from them, and their repair.
+//!
+//! A copy is out of use once it has left the bus, gave no answer within the deadline, or failed a write that another copy took.
+//! Kernels and the host say so in one place: `wb_device.max_blocks` is 0. The last copy is never left out; its errors are reported.
+
+use super::StorageError;
+use super::stripe::Piece;
+use super::volume::{Inner, Volume, lock};
+use crate::engine::abi;
+use crate::memory::{MemoryError, Region};
+use crate::nvme::{Controller, NvmeError, Ready};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time between two looks at the registers of the copies. A kernel whose read had no answer waits for that look.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A copy that a volume does without.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostCopy {
+    /// Index of the device in the volume.
+    pub device: usize,
+    /// The device as it was named.
+    pub name: String,
+    /// Reason for leaving the copy out.
+    pub reason: String,
+}
+
+/// The redundancy of a replicated volume: [`Volume::redundancy`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Redundancy {
+    /// Copies that the volume was made of.
+    pub copies: usize,
+    /// Those that are left out.
+    pub lost: Vec<LostCopy>,
+    /// Reads that one copy failed and another one answered.
+    pub redirected_reads: u64,
+    /// Blocks that were written back to the copy that failed to give them.
+    pub repaired_blocks: u64,
+    /// Failed reads whose blocks are still to be written back ([`Volume::repair`]).
+    pub pending_repairs: u64,
+}
+
+impl Redundancy {
+    /// Returns true if no copy is left out and no read was redirected.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.redirected_reads == 0 && self.pending_repairs == 0
+    }
+}
+
+impl fmt::Display for Redundancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { copies, lost, redirected_reads, repaired_blocks, pending_repairs } = self;
+        write!(
+            f,
+            "copies {} of {copies}  redirected reads {redirected_reads}  repaired blocks {repaired_blocks}",
+            copies - lost.len()
+        )?;
+        if *pending_repairs > 0 {
+            write!(f, "  reads still to be repaired {pending_repairs}")?;
+        }
+        lost.iter().try_for_each(|l| write!(f, "\ndegraded: {} is left out: {}", l.name, l.reason))
+    }
+}
+
+/// State of the copies that is not in `wb_volume`.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    /// Reasons for which devices were left out, where the host knows them.
+    reasons: Mutex<Vec<Option<String>>>,
+    /// Blocks to be written back that the host found.
+    pending: Mutex<BTreeSet<(usize, u64, u64)>>,
+    /// Host writes share it, a repair has it alone: it must not bring old data back.
+    writes: RwLock<()>,
+}
+
+const fn device_at(device: usize) -> usize {
+    offset_of!(abi::Volume, device) + device * size_of::<abi::Device>()
+}
+
+/// Looks at the registers of the copies while there is a volume, and tells kernels which of them have left the bus.
+#[derive(Debug)]
+pub(super) struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub(super) fn start(shared: &Arc<Region>, controllers: Vec<Arc<Controller<Ready>>>) -> Result<Self, StorageError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ended, shared) = (stop.clone(), shared.clone());
+        let thread = std::thread::Builder::new()
+            .name("warpbell copies".to_owned())
+            .spawn(move || watch(&ended, &shared, &controllers))
+            .map_err(|e| StorageError::Option(format!("a thread that watches the copies was not started: {e}")))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic there is reported by the panic itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(stop: &AtomicBool, shared: &Region, controllers: &[Arc<Controller<Ready>>]) {
+    let mut gone = vec![false; controllers.len()];
+    while !stop.load(Ordering::Acquire) {
+        for (device, controller) in controllers.iter().enumerate() {
+            if gone[device] || !controller.check().is_err_and(|e| e.is_gone()) {
+                continue;
+            }
+            tracing::warn!(device = controller.name(), "a copy has left the bus; the volume goes on without it");
+            gone[device] = true;
+            // Without memory to write to there is nobody to tell.
+            let _ = left_the_bus(shared, device, controllers.len());
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+fn left_the_bus(shared: &Region, device: usize, devices: usize) -> Result<(), MemoryError> {
+    let at = device_at(device);
+    let others = (0..devices).filter(|&d| d != device);
+    let mut in_use = false;
+    for d in others {
+        in_use |= shared.get::<u32>(device_at(d) + offset_of!(abi::Device, max_blocks))? != 0;
+    }
+    if in_use {
+        shared.set(at + offset_of!(abi::Device, max_blocks), 0u32)?;
+    }
+    shared.set(at + offset_of!(abi::Device, gone), 1u32)
+}
+
+/// Consequence of a command that a device failed.
+enum Failed {
+    /// The command failed; the device goes on.
+    Command,
+    /// The device gave no answer.
+    Device,
+}
+
+fn failed(e: &StorageError) -> Option<Failed> {
+    let StorageError::Nvme(e) = e else { return None };
+    match e {
+        NvmeError::Command { .. } => Some(Failed::Command),
+        NvmeError::Gone { .. }
+        | NvmeError::Fatal { .. }
+        | NvmeError::TimedOut { .. }
+        | NvmeError::NotReady { .. }
+        | NvmeError::NoLongerReady { .. }
+        | NvmeError::QueueStuck { .. }
+        | NvmeError::QueuesLost { .. }
+        | NvmeError::NotRecovered { .. } => Some(Failed::Device),
+        _ => None,
+    }
+}
+
+impl Inner {
+    fn is_in_use(&self, device: usize) -> Result<bool, MemoryError> {
+        Ok(self.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, max_blocks))? != 0)
+    }
+
+    /// Returns the devices that are not left out: all of a volume that is not replicated.
+    pub(super) fn in_use(&self) -> Result<Vec<usize>, MemoryError> {
+        let all = 0..self.drives.len();
+        if !self.stripe.replicated {
+            return Ok(all.collect());
+        }
+        let mut used = Vec::with_capacity(all.len());
+        for device in all {
+            if self.is_in_use(device)? {
+                used.push(device);
+            }
+        }
+        Ok(used)
+    }
+
+    /// Leaves a copy out for `reason`, unless it is the last one. `missed`: a write was made without it.
+    pub(super) fn leave_out(&self, device: usize, reason: String, missed: bool) -> Result<bool, MemoryError> {
+        if missed {
+            self.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)?;
+        }
+        if !self.in_use()?.iter().any(|d| *d != device) {
+            return Ok(false);
+        }
+        tracing::warn!(device = self.names[device], reason, "a copy is left out");
+        self.integrity.drop_copy(device)?;
+        self.shared.set(device_at(device) + offset_of!(abi::Device, max_blocks), 0u32)?;
+        let mut reasons = lock(&self.copies.reasons);
+        reasons.resize(self.drives.len(), None);
+        reasons[device] = Some(reason);
+        Ok(true)
+    }
+}
+
+impl Inner {
+    /// Takes a copy in again that answers, unless a write was made without it.
+    pub(super) fn take_in(&self, device: usize) -> Result<(), MemoryError> {
+        let at = device_at(device);
+        let flag = |field: usize| self.shared.get::<u32>(at + field);
+        if flag(offset_of!(abi::Device, missed))? != 0 || flag(offset_of!(abi::Device, gone))? != 0 {
+            return Ok(());
+        }
+        self.integrity.add_copy(device)?;
+        self.shared.set(at + offset_of!(abi::Device, max_blocks), (self.max_transfer >> self.block_shift) as u32)?;
+        if let Some(reason) = lock(&self.copies.reasons).get_mut(device) {
+            *reason = None;
+        }
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Takes copies in again that answer, before everything is written anew.
+    pub(super) fn take_in_all(&self) -> Result<(), StorageError> {
+        let used = self.0.in_use()?;
+        for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
+            if lock(&self.0.drives[device]).check().is_ok() {
+                self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
+                self.0.take_in(device)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a piece from the copy that it names, or from another one if that fails.
+    pub(super) fn read_copy(&self, piece: &Piece, out: &mut [u8]) -> Result<(), StorageError> {
+        let used = self.0.in_use()?;
+        let start = used.iter().position(|d| *d >= piece.device).unwrap_or(0);
+        let mut errors: Vec<(usize, StorageError)> = Vec::new();
+        for device in (0..used.len()).map(|i| used[(start + i) % used.len()]) {
+            match self.with_queue(device, |q, ns| q.read(ns, piece.lba, out)) {
+                Ok(()) => {
+                    if !errors.is_empty() {
+                        self.0.counters.redirected();
+                    }
+                    for (bad, e) in errors {
+                        match failed(&e) {
+                            Some(Failed::Device) => drop(self.0.leave_out(bad, e.to_string(), false)?),
+                            _ => drop(lock(&self.0.copies.pending).insert((bad, piece.lba, piece.blocks))),
+                        }
+                    }
+                    return Ok(());
+                }
+                Err(e) if failed(&e).is_some() => errors.push((device, e)),
+                Err(e) => return Err(e),
+            }
+        }
+        Err(self.no_copy("read", piece, errors))
+    }
+
+    /// Writes a piece to every copy in use. Those that fail it are left out if another one took it.
+    pub(super) fn write_copies(&self, piece: &Piece, data: &[u8]) -> Result<(), StorageError> {
+        let _shared = self.0.copies.writes.read().unwrap_or_else(|e| e.into_inner());
+        let used = self.0.in_use()?;
+        for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
+            self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)?;
+        }
+        self.on_copies("write", piece, used, |device| self.with_queue(device, |q, ns| q.write(ns, piece.lba, data)))
+    }
+
+    /// Does something that changes what they hold on every one of `copies`, all at a time. Those that fail are left out if another one
+    /// did not.
+    pub(super) fn on_copies(
+        &self,
+        what: &'static str,
+        piece: &Piece,
+        copies: Vec<usize>,
+        work: impl Fn(usize) -> Result<(), StorageError> + Sync,
+    ) -> Result<(), StorageError> {
+        let work = |device| Ok((device, work(device)));
+        let mut errors = Vec::new();
+        let (mut taken, mut other) = (false, None);
+        for (device, outcome) in super::host_io::in_parallel(copies, work)? {
+            match outcome {
+                Ok(()) => taken = true,
+                Err(e) if failed(&e).is_some() => errors.push((device, e)),
+                Err(e) => other = Some(e),
+            }
+        }
+        match other {
+            Some(e) => Err(e),
+            None if errors.is_empty() => Ok(()),
+            None if !taken => Err(self.no_copy(what, piece, errors)),
+            None => {
+                for (device, e) in errors {
+                    self.0.leave_out(device, format!("{what} failed: {e}"), true)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn no_copy(&self, what: &'static str, piece: &Piece, errors: Vec<(usize, StorageError)>) -> StorageError {
+        let errors = errors.into_iter().map(|(d, e)| format!("{}: {e}", self.0.names[d])).collect();
+        StorageError::NoCopy { what, device: self.name().to_owned(), first: piece.lba, blocks: piece.blocks, errors }
+    }
+
+    /// Returns how redundant the volume is now: which copies it does without, and how many reads another copy had to answer.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::Memory`] if the counters cannot be read.
+    pub fn redundancy(&self) -> Result<Redundancy, StorageError> {
+        let inner = &self.0;
+        if !self.is_replicated() {
+            return Ok(Redundancy { copies: 1, ..Redundancy::default() });
+        }
+        let used = inner.in_use()?;
+        let reasons = lock(&inner.copies.reasons).clone();
+        let mut lost = Vec::new();
+        for device in (0..inner.drives.len()).filter(|d| !used.contains(d)) {
+            let gone = inner.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, gone))? != 0;
+            let known = reasons.get(device).cloned().flatten();
+            let reason = match known {
+                Some(reason) => reason,
+                None if gone => "it has left the bus".to_owned(),
+                None => "it gave a kernel no answer within the deadline, or failed a write that another copy took"
+                    .to_owned(),
+            };
+            lost.push(LostCopy { device, name: inner.names[device].clone(), reason });
+        }
+        let stats = inner.counters.read()?;
+        let pending = u64::from(inner.integrity.repairs()?.0) + lock(&inner.copies.pending).len() as u64;
+        Ok(Redundancy {
+            copies: inner.drives.len(),
+            lost,
+            redirected_reads: stats.redirects,
+            repaired_blocks: stats.repairs,
+            pending_repairs: pending,
+        })
+    }
+
+    /// Writes blocks that a copy failed to give, and another one gave, back to the copy that failed. A copy that does not take them is
+    /// left out. Does nothing while kernels run, whose writes could be undone; [`Volume::flush`] does the same.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::NoCopy`] if no copy gives the blocks any more, and [`StorageError::Memory`].
+    pub fn repair(&self) -> Result<(), StorageError> {
+        let inner = &self.0;
+        if !self.is_replicated() || !inner.engine.is_idle() {
+            return Ok(());
+        }
+        let _alone = inner.copies.writes.write().unwrap_or_else(|e| e.into_inner());
+        let (_, entered) = inner.integrity.repairs()?;
+        let mut pending = std::mem::take(&mut *lock(&inner.copies.pending));
+        pending.extend(entered.iter().map(|r| (r.device as usize, r.lba, u64::from(r.blocks))));
+        inner.integrity.clear_repairs()?;
+        let used = inner.in_use()?;
+        for (device, lba, blocks) in pending {
+            let range = lba.checked_add(blocks).is_some_and(|end| end <= inner.blocks);
+            if !used.contains(&device) || !range {
+                continue;
+            }
+            let mut data = vec![0; (blocks << inner.block_shift) as usize];
+            let from = Piece { device: (device + 1) % inner.drives.len(), lba, at: 0, blocks };
+            self.read_copy(&from, &mut data)?;
+            match self.with_queue(device, |q, ns| q.write(ns, lba, &data)) {
+                Ok(()) => inner.counters.repaired(blocks),
+                Err(e) if failed(&e).is_some() => {
+                    inner.leave_out(device, format!("a repair failed: {e}"), true)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}

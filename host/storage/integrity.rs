@@ -1,0 +1,100 @@
+//! The memory in which kernels say which blocks they have written to, and which ones a copy failed to give (`wb_integrity`).
+
+use crate::engine::abi;
+use crate::memory::{MemoryError, Place, Region, Space};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bits that stand for the volume.
+const UNITS: u64 = abi::CHANGED_WORDS as u64 * 64;
+
+/// A `wb_integrity` in memory near the kernels.
+#[derive(Debug)]
+pub(super) struct Integrity {
+    region: Region,
+    unit_shift: u32,
+    /// Units that the host has written to.
+    own: [AtomicU64; abi::CHANGED_WORDS],
+}
+
+impl Integrity {
+    /// Allocates the memory for a volume of `blocks` blocks over `devices` devices.
+    pub(super) fn new(space: &Space, blocks: u64, devices: usize) -> Result<Self, MemoryError> {
+        let region = space.allocate(Place::Device, size_of::<abi::Integrity>())?;
+        let unit_shift = blocks.div_ceil(UNITS).max(1).next_power_of_two().ilog2();
+        let mut first: abi::Integrity = bytemuck::Zeroable::zeroed();
+        first.unit_shift = unit_shift;
+        first.copies = u32::MAX >> (u32::BITS as usize - devices);
+        region.set(0, first)?;
+        Ok(Self { region, unit_shift, own: std::array::from_fn(|_| AtomicU64::new(0)) })
+    }
+
+    /// Remembers that the host writes to these blocks.
+    pub(super) fn touch(&self, first: u64, last: u64) {
+        for unit in first >> self.unit_shift..=last >> self.unit_shift {
+            self.own[(unit / 64) as usize].fetch_or(1 << (unit % 64), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the units that were written to, a bit for each.
+    pub(super) fn changed(&self) -> Result<Vec<u64>, MemoryError> {
+        let mut all = self.region.get_slice::<u64>(offset_of!(abi::Integrity, changed), abi::CHANGED_WORDS)?;
+        all.iter_mut().zip(&self.own).for_each(|(word, own)| *word |= own.load(Ordering::Relaxed));
+        Ok(all)
+    }
+
+    /// Returns true if one of these blocks is in a unit that was written to.
+    pub(super) fn is_touched(&self, changed: &[u64], first: u64, last: u64) -> bool {
+        let is_set = |unit: u64| changed[(unit / 64) as usize] >> (unit % 64) & 1 != 0;
+        (first >> self.unit_shift..=last >> self.unit_shift).any(is_set)
+    }
+
+    /// Forgets what was written to. For when no kernel runs.
+    pub(super) fn clear_changed(&self) -> Result<(), MemoryError> {
+        self.own.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.region.fill(offset_of!(abi::Integrity, changed), abi::CHANGED_WORDS * size_of::<u64>(), 0)
+    }
+
+    /// Returns true if a mark has to be written before the next write.
+    pub(super) fn is_pending(&self) -> Result<bool, MemoryError> {
+        Ok(self.region.get::<u32>(offset_of!(abi::Integrity, mark_pending))? != 0)
+    }
+
+    pub(super) fn set_pending(&self, pending: bool) -> Result<(), MemoryError> {
+        self.region.set(offset_of!(abi::Integrity, mark_pending), u32::from(pending))
+    }
+
+    /// Says where kernels find the mark, and where it goes.
+    pub(super) fn set_mark(&self, buffer: u64, block: u64) -> Result<(), MemoryError> {
+        self.region.set(offset_of!(abi::Integrity, mark_buffer), buffer)?;
+        self.region.set(offset_of!(abi::Integrity, mark_block), block)
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.region.address()
+    }
+
+    /// Takes a device out of those in use. Kernels do the same with one atomic operation, so this is for when none runs.
+    pub(super) fn drop_copy(&self, device: usize) -> Result<(), MemoryError> {
+        let at = offset_of!(abi::Integrity, copies);
+        self.region.set(at, self.region.get::<u32>(at)? & !(1 << device))
+    }
+
+    /// Takes a device in again. For when no kernel runs.
+    pub(super) fn add_copy(&self, device: usize) -> Result<(), MemoryError> {
+        let at = offset_of!(abi::Integrity, copies);
+        self.region.set(at, self.region.get::<u32>(at)? | 1 << device)
+    }
+
+    /// Returns how many reads kernels entered for repair, and those that there was room for.
+    pub(super) fn repairs(&self) -> Result<(u32, Vec<abi::Repair>), MemoryError> {
+        let count: u32 = self.region.get(offset_of!(abi::Integrity, repair_count))?;
+        let held = (count as usize).min(abi::REPAIRS);
+        Ok((count, self.region.get_slice(offset_of!(abi::Integrity, repair), held)?))
+    }
+
+    /// Empties that list. For when no kernel runs.
+    pub(super) fn clear_repairs(&self) -> Result<(), MemoryError> {
+        self.region.set(offset_of!(abi::Integrity, repair_count), 0u32)
+    }
+}

@@ -1,0 +1,398 @@
+//! The first bytes of every drive of a volume: which volume it is, how its data lies on the drives, and the manifest.
+//!
+//! Two slots are written in turn, so that one of them is whole at any time. Beside them lies the mark that goes before the first change
+//! of stored arrays. All numbers little-endian.
+//!
+//! | byte of the drive | |
+//! |---|---|
+//! | 0 | slot 0 |
+//! | 28 Ki | mark: `wbchange`, UUID, generation u64, XXH64 of these, u64 |
+//! | 32 Ki | slot 1 |
+//! | 64 Ki | data, unless the stripe unit is larger |
+//!
+//! A slot is a header of 128 bytes, the entries of the manifest, and extensions:
+//!
+//! | header | | extension | |
+//! |---|---|---|---|
+//! | 0 | `warpbell` | 0 | kind, u32 |
+//! | 8 | version, u32 | 4 | bytes of data, u32 |
+//! | 12 | entries, u32 | 8 | data, filled up with zeros to a multiple of 8 |
+//! | 16 | generation, u64: one more with each write | | |
+//! | 24 | bytes of the volume that are in use, u64 | | |
+//! | 32 | UUID of the volume | | |
+//! | 48 | drives, u32 | | |
+//! | 52 | index of this drive, u32 | | |
+//! | 56 | stripe unit in bytes, u64; 0 on one drive, and on copies | | |
+//! | 64 | 1: every drive holds everything, u32 | | |
+//! | 68 | copies that hold this content, a bit for each, u32 | | |
+//! | 72 | bytes of extensions, u32 | | |
+//! | 76 | zeros | | |
+//! | 120 | XXH64 of the header so far, all entries and extensions, u64 | | |
+//!
+//! Extensions of a kind with [`OPTIONAL`] may be unknown to a reader, who keeps them when it writes the slot anew; any other kind that a
+//! reader does not know makes it refuse the manifest.
+
+use super::checksum::Checksum;
+use super::manifest::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, RawEntry};
+use bytemuck::{Pod, Zeroable};
+use std::fmt;
+use std::mem::offset_of;
+
+pub(super) const MAGIC: [u8; 8] = *b"warpbell";
+const MARK_MAGIC: [u8; 8] = *b"wbchange";
+pub(super) const VERSION: u32 = 2;
+/// The version that did not know how the data lies on the drives.
+pub(super) const VERSION_WITHOUT_LAYOUT: u32 = 1;
+/// First byte of each slot.
+pub(super) const SLOTS: [usize; 2] = [0, 32 << 10];
+/// Bytes of a slot.
+pub(super) const SLOT_BYTES: usize = 28 << 10;
+/// First byte of the mark: a block of its own, whatever the size of blocks.
+pub(super) const MARK_AT: usize = SLOT_BYTES;
+/// Bit of an extension's kind: who does not know the kind may go on without it.
+pub(super) const OPTIONAL: u32 = 1 << 31;
+/// Bytes of a header.
+pub(super) const HEADER_BYTES: usize = size_of::<RawHeader>();
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct RawHeader {
+    magic: [u8; 8],
+    version: u32,
+    entries: u32,
+    generation: u64,
+    used_bytes: u64,
+    uuid: [u8; 16],
+    drives: u32,
+    index: u32,
+    chunk_bytes: u64,
+    replicated: u32,
+    members: u32,
+    extension_bytes: u32,
+    reserved: [u32; 11],
+    checksum: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct RawMark {
+    magic: [u8; 8],
+    uuid: [u8; 16],
+    generation: u64,
+    checksum: u64,
+}
+
+const _: () = {
+    assert!(size_of::<RawHeader>() == 128);
+    assert!(SLOTS[1] + SLOT_BYTES <= MANIFEST_BYTES && MARK_AT + 4096 <= SLOTS[1]);
+    assert!(cfg!(target_endian = "little"), "superblocks are read and written as they lie in memory");
+};
+
+/// Data of a kind that is no array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Extension {
+    pub(super) kind: u32,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Kinds that this version understands.
+const KNOWN: [u32; 0] = [];
+
+/// Layout of the data of a volume on its drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) drives: u32,
+    /// Stripe unit; 0 on one drive, and on copies, where it does not matter.
+    pub(super) chunk_bytes: u64,
+    pub(super) replicated: bool,
+}
+
+impl Layout {
+    /// Returns the first byte of the volume that data may take: behind the superblocks of all drives.
+    pub(super) fn data_start(&self) -> u64 {
+        let reserved = MANIFEST_BYTES as u64;
+        if self.chunk_bytes == 0 {
+            return reserved;
+        }
+        let row = self.chunk_bytes.saturating_mul(self.drives.into());
+        reserved.div_ceil(self.chunk_bytes).saturating_mul(row).next_multiple_of(ARRAY_ALIGN)
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { drives: 1, .. } => f.write_str("on one drive"),
+            Self { drives, replicated: true, .. } => write!(f, "as {drives} copies"),
+            Self { drives, chunk_bytes, .. } => write!(f, "over {drives} drives in chunks of {chunk_bytes} bytes"),
+        }
+    }
+}
+
+/// Contents of one slot of one drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub(super) uuid: [u8; 16],
+    pub(super) generation: u64,
+    pub(super) layout: Layout,
+    /// Index of the drive.
+    pub(super) index: u32,
+    /// Copies that hold this content, a bit for each.
+    pub(super) members: u32,
+    pub(super) manifest: Manifest,
+}
+
+impl Superblock {
+    /// Returns the bytes as they are stored, a whole slot.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let manifest = &self.manifest;
+        let mut body = Vec::with_capacity(SLOT_BYTES);
+        manifest.entries().iter().for_each(|e| body.extend_from_slice(bytemuck::bytes_of(&RawEntry::of(e))));
+        let extensions = body.len();
+        for x in manifest.extensions() {
+            body.extend_from_slice(&x.kind.to_le_bytes());
+            body.extend_from_slice(&(x.bytes.len() as u32).to_le_bytes());
+            body.extend_from_slice(&x.bytes);
+            body.resize(body.len().next_multiple_of(8), 0);
+        }
+        let mut header = RawHeader {
+            magic: MAGIC,
+            version: VERSION,
+            entries: manifest.entries().len() as u32,
+            generation: self.generation,
+            used_bytes: manifest.end(),
+            uuid: self.uuid,
+            drives: self.layout.drives,
+            index: self.index,
+            chunk_bytes: self.layout.chunk_bytes,
+            replicated: self.layout.replicated.into(),
+            members: self.members,
+            extension_bytes: (body.len() - extensions) as u32,
+            reserved: [0; 11],
+            checksum: 0,
+        };
+        header.checksum = checksum(bytemuck::bytes_of(&header), &body);
+        let mut bytes = bytemuck::bytes_of(&header).to_vec();
+        bytes.append(&mut body);
+        bytes.resize(SLOT_BYTES, 0);
+        bytes
+    }
+
+    /// Reads a slot. Nothing in it is trusted.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        let truncated = |needed| ManifestError::Truncated { bytes: bytes.len(), needed };
+        if bytes.len() < MAGIC.len() || bytes[..MAGIC.len()] != MAGIC {
+            return Err(ManifestError::Absent);
+        }
+        let head = bytes.get(..HEADER_BYTES).ok_or_else(|| truncated(HEADER_BYTES))?;
+        let header: RawHeader = bytemuck::pod_read_unaligned(head);
+        if header.version != VERSION {
+            return Err(ManifestError::Version(header.version));
+        }
+        let count = header.entries as usize;
+        if count > MAX_ARRAYS {
+            return Err(ManifestError::TooMany(count));
+        }
+        let entries_end = HEADER_BYTES + count * size_of::<RawEntry>();
+        let needed = entries_end.saturating_add(header.extension_bytes as usize);
+        let body = bytes.get(HEADER_BYTES..needed).ok_or_else(|| truncated(needed))?;
+        let computed = checksum(head, body);
+        if computed != header.checksum {
+            return Err(ManifestError::Checksum { found: header.checksum, computed });
+        }
+        let (entries, extensions) = body.split_at(entries_end - HEADER_BYTES);
+        let entries =
+            entries.chunks_exact(size_of::<RawEntry>()).map(|b| RawEntry::parse(bytemuck::pod_read_unaligned(b)));
+        let manifest =
+            Manifest::new(entries.collect::<Result<_, _>>()?)?.with_extensions(parse_extensions(extensions)?);
+        let (drives, chunk_bytes) = (header.drives, header.chunk_bytes);
+        Ok(Self {
+            uuid: header.uuid,
+            generation: header.generation,
+            layout: Layout { drives, chunk_bytes, replicated: header.replicated != 0 },
+            index: header.index,
+            members: header.members,
+            manifest,
+        })
+    }
+}
+
+fn checksum(head: &[u8], body: &[u8]) -> u64 {
+    let mut sum = Checksum::default();
+    sum.update(&head[..offset_of!(RawHeader, checksum)]);
+    sum.update(body);
+    sum.finish()
+}
+
+fn parse_extensions(mut bytes: &[u8]) -> Result<Vec<Extension>, ManifestError> {
+    let mut all = Vec::new();
+    while let Some((head, rest)) = bytes.split_at_checked(8) {
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (kind, len) = (word(0), word(4) as usize);
+        let Some(data) = rest.get(..len) else { return Err(ManifestError::Extension { kind, bytes: len }) };
+        if kind & OPTIONAL == 0 && !KNOWN.contains(&kind) {
+            return Err(ManifestError::Extension { kind, bytes: len });
+        }
+        all.push(Extension { kind, bytes: data.to_vec() });
+        bytes = rest.get(len.next_multiple_of(8)..).unwrap_or_default();
+    }
+    Ok(all)
+}
+
+/// The block that says that arrays of the content of this generation are being changed.
+pub(super) fn mark(uuid: [u8; 16], generation: u64, block: usize) -> Vec<u8> {
+    let mut mark = RawMark { magic: MARK_MAGIC, uuid, generation, checksum: 0 };
+    mark.checksum = Checksum::of(&bytemuck::bytes_of(&mark)[..offset_of!(RawMark, checksum)]);
+    let mut bytes = bytemuck::bytes_of(&mark).to_vec();
+    bytes.resize(block, 0);
+    bytes
+}
+
+/// Contents of the first bytes of a drive.
+#[derive(Debug)]
+pub(super) struct Head {
+    slots: [Result<Superblock, ManifestError>; 2],
+    /// UUID and generation of a mark.
+    mark: Option<([u8; 16], u64)>,
+}
+
+impl Head {
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        let slot = |at: usize| Superblock::parse(bytes.get(at..).map_or(&[], |b| &b[..b.len().min(SLOT_BYTES)]));
+        let mark = bytes.get(MARK_AT..MARK_AT + size_of::<RawMark>()).and_then(|b| {
+            let mark: RawMark = bytemuck::pod_read_unaligned(b);
+            let sum = Checksum::of(&b[..offset_of!(RawMark, checksum)]);
+            (mark.magic == MARK_MAGIC && mark.checksum == sum).then_some((mark.uuid, mark.generation))
+        });
+        Self { slots: SLOTS.map(slot), mark }
+    }
+
+    /// Returns the slots that are whole, with their numbers, the later one first.
+    pub(super) fn whole(&self) -> Vec<(usize, &Superblock)> {
+        let mut whole: Vec<_> =
+            self.slots.iter().enumerate().filter_map(|(i, s)| Some((i, s.as_ref().ok()?))).collect();
+        whole.sort_by_key(|(_, s)| std::cmp::Reverse(s.generation));
+        whole
+    }
+
+    /// Returns the later of the slots that are whole, or why there is none.
+    pub(super) fn newest(&self) -> Result<&Superblock, ManifestError> {
+        if let Some((_, newest)) = self.whole().first() {
+            return Ok(newest);
+        }
+        let [first, second] = &self.slots;
+        let absent = matches!(first, Err(ManifestError::Absent));
+        let error = if absent { second.as_ref().err() } else { first.as_ref().err() };
+        Err(error.cloned().unwrap_or(ManifestError::Absent))
+    }
+
+    /// Returns true if arrays of this content were being changed.
+    pub(super) fn is_marked(&self, content: &Superblock) -> bool {
+        self.mark.is_some_and(|(uuid, generation)| uuid == content.uuid && generation >= content.generation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifest::{ElementType, Entry};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(extensions: Vec<Extension>) -> Superblock {
+        let entry = |name: &str, offset, count| Entry {
+            name: name.into(),
+            element_type: ElementType::U32,
+            element_bytes: 4,
+            count,
+            offset,
+            checksum: 7,
+            changed: name == "edges",
+        };
+        let entries = vec![entry("offsets", 1 << 16, 3), entry("edges", 2 << 16, 20_000)];
+        let manifest = Manifest::new(entries).unwrap().with_extensions(extensions);
+        let layout = Layout { drives: 3, chunk_bytes: 8192, replicated: false };
+        Superblock { uuid: [9; 16], generation: 5, layout, index: 2, members: 7, manifest }
+    }
+
+    fn extension(kind: u32, bytes: &[u8]) -> Extension {
+        Extension { kind, bytes: bytes.to_vec() }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let s = sample(vec![extension(OPTIONAL | 3, b"five!"), extension(OPTIONAL, b"")]);
+        assert_eq!(Superblock::parse(&s.to_bytes()), Ok(s.clone()));
+        assert_eq!(s.to_bytes().len(), SLOT_BYTES);
+    }
+
+    #[test]
+    fn unknown_extensions_are_kept_or_refused_by_name() {
+        let text = Superblock::parse(&sample(vec![extension(3, b"five!")]).to_bytes()).unwrap_err().to_string();
+        assert!(text.contains("extension of kind 0x3") && text.contains("newer"), "{text}");
+        let mut cut = sample(vec![extension(OPTIONAL, b"12345678")]).to_bytes();
+        cut[HEADER_BYTES + 2 * size_of::<RawEntry>() + 4] = 200;
+        assert!(Superblock::parse(&cut).is_err());
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let good = sample(Vec::new()).to_bytes();
+        assert_eq!(Superblock::parse(&[0; 4096]), Err(ManifestError::Absent));
+        assert!(matches!(Superblock::parse(&good[..300]), Err(ManifestError::Truncated { .. })));
+        assert!(matches!(Superblock::parse(&good[..20]), Err(ManifestError::Truncated { .. })));
+        let version = |v: u8| {
+            let mut other = good.clone();
+            other[8] = v;
+            Superblock::parse(&other).unwrap_err().to_string()
+        };
+        assert!(version(9).contains("version 9") && version(9).contains("newer warpbell"));
+        assert!(version(1).contains("version 1") && version(1).contains("store the data again"), "{}", version(1));
+    }
+
+    #[test]
+    fn data_begins_behind_the_superblocks_of_all_drives() {
+        let start = |drives, chunk_bytes| Layout { drives, chunk_bytes, replicated: false }.data_start();
+        assert_eq!([start(1, 0), start(2, 65_536), start(2, 131_072)], [65_536, 131_072, 262_144]);
+        assert_eq!([start(3, 8192), start(3, 12_288), start(3, 512)], [196_608, 262_144, 196_608]);
+    }
+
+    #[test]
+    fn the_later_whole_slot_counts() {
+        let (old, new) = (sample(Vec::new()), Superblock { generation: 6, ..sample(Vec::new()) });
+        let mut head = vec![0; MANIFEST_BYTES];
+        assert_eq!(Head::parse(&head).newest(), Err(ManifestError::Absent));
+        head[..SLOT_BYTES].copy_from_slice(&old.to_bytes());
+        head[SLOTS[1]..][..SLOT_BYTES].copy_from_slice(&new.to_bytes());
+        assert_eq!(Head::parse(&head).newest(), Ok(&new));
+        head[MARK_AT..][..512].copy_from_slice(&mark(old.uuid, 5, 512));
+        assert!(Head::parse(&head).is_marked(&old) && !Head::parse(&head).is_marked(&new));
+        head[SLOTS[1] + 100] ^= 1;
+        assert_eq!(Head::parse(&head).newest(), Ok(&old));
+        head[20] ^= 1;
+        assert!(matches!(Head::parse(&head).newest(), Err(ManifestError::Checksum { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_changed_byte_is_noticed(at in 0usize..128 + 256, bit in 0u8..8) {
+            let mut bytes = sample(Vec::new()).to_bytes();
+            bytes[at] ^= 1 << bit;
+            prop_assert!(Superblock::parse(&bytes).is_err());
+        }
+
+        #[test]
+        fn no_bytes_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..900), entries in 0u32..5, extra in 0u32..100, magic: bool) {
+            if magic && bytes.len() >= HEADER_BYTES {
+                let mut header: RawHeader = bytemuck::pod_read_unaligned(&bytes[..HEADER_BYTES]);
+                (header.magic, header.version, header.entries, header.extension_bytes) = (MAGIC, VERSION, entries, extra);
+                let end = (HEADER_BYTES + entries as usize * 128 + extra as usize).min(bytes.len());
+                header.checksum = checksum(bytemuck::bytes_of(&header), &bytes[HEADER_BYTES..end]);
+                bytes[..HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&header));
+            }
+            if let Ok(s) = Superblock::parse(&bytes) {
+                prop_assert_eq!(Superblock::parse(&s.to_bytes()), Ok(s));
+            }
+            let _ = Head::parse(&bytes).newest();
+        }
+    }
+}

@@ -1,0 +1,86 @@
+// Replicated volumes when something fails, and the mark that goes before the first change of stored arrays: the parts of volume.cuh
+// that a run seldom or never comes to.
+#pragma once
+
+#include <warpbell/volume.cuh>
+
+namespace warpbell {
+
+// Writes to every copy that is in use. Done if one of them took it at least; those that failed it are left out. `turn` and `ticket` name
+// the copy that failed last. Collective.
+WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, uint64_t buffer, uint32_t& turn,
+                                        uint32_t& ticket) const {
+  uint32_t word = WB_DONE, failed = 0;
+  bool taken = false;
+  for (uint32_t i = 0; i < v_->device_count; ++i) {
+    const place at = wants ? locate(block, i) : place{0, 0, 0, true};
+    const bool goes = wants && at.room != 0;
+    if (wants && !goes) order::store_relaxed(&v_->device[at.device].missed, 1u);
+    uint32_t one = 0;
+    const uint32_t ended = move(mask, goes, nvme::op_write, block, n, buffer, i, one);
+    if (!goes) continue;
+    if (ended == WB_DONE) {
+      taken = true;
+    } else {
+      word = ended;
+      turn = i;
+      ticket = one;
+      if (is_of_device(ended)) failed |= 1u << at.device;
+    }
+  }
+  if (!taken || word == WB_DONE || !is_of_device(word)) return word;
+  for (; failed; failed &= failed - 1) {
+    const uint32_t device = warp::first(failed);
+    if (!drop(device)) return word;
+    order::store_relaxed(&v_->device[device].missed, 1u);
+  }
+  return WB_DONE;
+}
+
+// Reads from another copy what the one of `turn` failed with `word`; by one lane alone. Returns the word of the copy that `turn` and
+// `ticket` then name.
+WB_FN_COLD uint32_t volume_ref::read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
+                                               uint32_t& ticket) {
+  const uint32_t devices = v.v_->device_count, first = turn;
+  uint32_t damaged = 0;
+  for (uint32_t i = 1; word != WB_DONE; ++i) {
+    const uint32_t device = v.locate(block, turn).device;
+    if (!is_of_device(word)) return word;
+    if (word >> WB_STATUS_KIND_SHIFT == WB_DEVICE_ERROR) damaged |= 1u << device;
+    else if (!v.leave_out(device)) return word;
+    while (i < devices && v.locate(block, (first + i) % devices).room == 0) ++i;
+    if (i >= devices) return word;
+    turn = (first + i) % devices;
+    word = v.move(self(), true, nvme::op_read, block, n, buffer, turn, ticket);
+  }
+  order::add_relaxed(&v.stats()->redirects, uint64_t{1});
+  wb_integrity* g = v.integrity();
+  for (; damaged; damaged &= damaged - 1) {
+    const uint32_t i = order::fetch_add_relaxed(&g->repair_count, 1u);
+    if (i >= WB_REPAIRS) continue;
+    order::store_relaxed(&g->repair[i].lba, block);
+    order::store_relaxed(&g->repair[i].device, warp::first(damaged));
+    order::store_relaxed(&g->repair[i].blocks, n);
+  }
+  return WB_DONE;
+}
+
+// Makes a read again that was waited for and failed; by one lane alone.
+WB_FN_COLD status volume_ref::repeat(volume_ref v, status s, uint64_t again) {
+  if (!is_of_device(s.word) || (s.kind() == WB_TIMED_OUT && !v.leave_out(token{s.origin}.device()))) return s;
+  return v.transfer(self(), true, nvme::op_read, s.lba, s.opcode_blocks & WB_RECORD_BLOCKS_MASK, again & ~uint64_t{WB_RECORD_LANDED});
+}
+
+// Writes the mark, and makes it stay; by one lane alone. Others may do the same at the time.
+WB_FN_COLD uint32_t volume_ref::write_mark(volume_ref v) {
+  wb_integrity* g = v.integrity();
+  uint32_t turn = 0, ticket = 0;
+  const uint32_t word = v.v_->replicated ? v.write_copies(self(), true, g->mark_block, 1, g->mark_buffer, turn, ticket)
+                                         : v.move(self(), true, nvme::op_write, g->mark_block, 1, g->mark_buffer, 0, ticket);
+  if (word != WB_DONE) return word;
+  const status s = v.flush(self());
+  if (s) order::store_release(&g->mark_pending, 0u);
+  return s.word;
+}
+
+}  // namespace warpbell
