@@ -12,6 +12,8 @@ mod checksum;
 mod choose;
 mod drive;
 mod error;
+#[cfg(test)]
+mod fault_tests;
 mod geometry;
 mod host_io;
 mod load;

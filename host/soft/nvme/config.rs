@@ -183,6 +183,12 @@ impl SoftConfig {
     /// | `stuck-queue=[Q:]after:N` | a queue (or each) that stops after N commands of its own |
     /// | `fatal=after:N`, `once:N` or `A-B` | controller fatal status; `once`: with command N, and no more after a reset |
     /// | `disappear=after:N` or `A-B` | the device is gone: registers read all ones |
+    /// | `fail-flush=every:N` | each Nth Flush of the device fails with "write fault" |
+    /// | `repeat-completion=every:N` or `A-B` | completions that are posted twice |
+    /// | `torn-write=[silent:]every:N` or `A-B` | writes of which the first half of the blocks is stored; they fail with "write fault", or (`silent:`) succeed |
+    /// | `corrupt=[read:\|write:]every:N` or `A-B` | one bit is flipped in what is read, or in what is stored; may be given several times |
+    /// | `slow-drain=[Q:]TIME` | completions of queue Q (or each) come one by one, TIME apart |
+    /// | `shrink=BLOCKS:after:N` | after N commands of the device its namespaces have so many blocks |
     /// | `slow-ready=TIME`, `never-ready` | time to CSTS.RDY |
     /// | `reorder`, `seed=N` | completions in a random order; seed of everything random |
     ///

@@ -25,6 +25,7 @@ mod backend;
 mod config;
 mod copy;
 mod core;
+mod damage;
 mod fault;
 mod feature;
 mod identify;
@@ -43,7 +44,10 @@ mod tests;
 
 pub(crate) use config::place;
 pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
-pub use fault::{Access, FaultPlan, Latency, MediaError, Readiness, Selector, StuckQueue, Trigger};
+pub use fault::{
+    Access, Corruption, FaultPlan, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite,
+    Trigger,
+};
 pub(super) use spec::time;
 pub use spec::{SpecError, escape};
 pub use statistics::{QueueStatistics, Statistics};
