@@ -124,7 +124,8 @@ impl VolumeBuilder {
         self
     }
 
-    /// How long one wait inside a kernel, and one command of the host, may last. For the whole engine.
+    /// How long one wait inside a kernel, and one command of the host, may last: the engine's deadline unless told otherwise. For the
+    /// whole engine.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -248,9 +249,7 @@ impl VolumeBuilder {
         };
         inner.publish(&devices)?;
         let volume = Volume(Arc::new(inner));
-        if let Some(deadline) = self.deadline {
-            volume.set_deadline(deadline)?;
-        }
+        volume.set_deadline(self.deadline.unwrap_or_else(|| volume.engine().deadline()))?;
         Ok(volume)
     }
 

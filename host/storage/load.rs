@@ -6,6 +6,7 @@ use super::error::size;
 use super::manifest::{ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, Manifest, ManifestError};
 use super::stripe::Stripe;
 use super::volume::Volume;
+use crate::engine::EngineError;
 
 /// Bytes that are gathered before they are written.
 const GATHER: usize = 4 << 20;
@@ -177,6 +178,9 @@ impl Filling {
     }
 
     fn write(&mut self, volume: &Volume, blocks: &[u8]) -> Result<(), StorageError> {
+        if volume.engine().is_cancelled() {
+            return Err(EngineError::Cancelled.into());
+        }
         volume.write_blocks((self.entry.offset + self.written) >> volume.block_shift(), blocks)?;
         self.written += blocks.len() as u64;
         Ok(())
