@@ -114,10 +114,12 @@ pub enum SoftError {
         path: PathBuf,
     },
     /// Another controller has the file.
-    #[error("{}: another controller has it locked; end that one, or use a copy", path.display())]
+    #[error("{}: {holder} has it locked; end that one, or use a copy", path.display())]
     Locked {
         /// Which file.
         path: PathBuf,
+        /// The processes that hold the lock, by number and name, as far as this user may see them.
+        holder: String,
     },
     /// O_DIRECT does not work with this file.
     #[error("{}: {reason}", path.display())]

@@ -3,6 +3,8 @@
 use super::super::SoftError;
 use super::super::config::{FileIo, place};
 use super::{MAX_VECTORS, Ring, advance, check_size, size_text};
+use crate::pci::{Sysfs, lock_holder};
+use crate::this_host::take;
 use crate::wire::nvme::{Status, status};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -122,13 +124,17 @@ impl FileStore {
         // Readers may share a file; a writer has it alone.
         let lock = if read_only { libc::LOCK_SH } else { libc::LOCK_EX };
         // SAFETY: the descriptor is open.
-        if unsafe { libc::flock(file.as_raw_fd(), lock | libc::LOCK_NB) } != 0 {
-            let e = io::Error::last_os_error();
-            return Err(match e.raw_os_error() {
-                Some(libc::EWOULDBLOCK) => SoftError::Locked { path: path.to_path_buf() },
-                _ => failed("locking it")(e),
-            });
-        }
+        let attempt = || match unsafe { libc::flock(file.as_raw_fd(), lock | libc::LOCK_NB) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        take(attempt, |e| e.raw_os_error() == Some(libc::EWOULDBLOCK)).map_err(|e| match e.raw_os_error() {
+            Some(libc::EWOULDBLOCK) => {
+                let holder = lock_holder(&Sysfs::system(), path).unwrap_or_else(|| "another controller".to_owned());
+                SoftError::Locked { path: path.to_path_buf(), holder }
+            }
+            _ => failed("locking it")(e),
+        })?;
         let bytes = length(&file).map_err(failed("asking for its size"))?;
         check_size(&path.display().to_string(), bytes, block)?;
         let align = if direct { direct_alignment(&file) } else { 1 };
