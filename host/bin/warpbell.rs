@@ -18,7 +18,7 @@ mod suggest;
 mod world;
 
 use args::Command;
-use interrupt::{End, Interrupt};
+use interrupt::Interrupt;
 use output::Failure;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,8 +35,6 @@ fn main() -> ExitCode {
     let interrupt = interrupt::watch();
     let result = run(cli.command, cli.timeout, &interrupt);
     match interrupt.end() {
-        // What was done in time all the same is done.
-        Some(End::Timeout(_)) if result.is_ok() => output::conclude(result),
         Some(end) => interrupt.conclude(end),
         None => output::conclude(result),
     }
