@@ -81,6 +81,17 @@ fn everything(world: &World) {
 }
 
 #[test]
+fn bits_that_flip_on_the_way_change_nothing() {
+    let options = "sockets,resend=20ms,seed=3,fault=flip@every:13,fault=flip-answer@every:17";
+    each(3, |_, builder| {
+        let nic = SoftNic::start(SoftNicConfig::new([9; 32]).options(options).unwrap()).unwrap();
+        let world = builder.heap_bytes(64 << 20).adapter(Box::new(nic)).build().unwrap();
+        everything(&world);
+        world.barrier_host().unwrap();
+    });
+}
+
+#[test]
 fn everything_works_over_software_nics() {
     for n in [1, 2, 3] {
         let worlds = World::local_over(n, Transport::Soft).unwrap();

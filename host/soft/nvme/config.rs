@@ -14,8 +14,9 @@ pub enum FileIo {
     Uring,
     /// `preadv2` and `pwritev2` by the service threads.
     Pread,
-    /// Reads copy from a mapping of the page cache; writes go through `pwritev2`. The file must not be cut short
-    /// meanwhile: its length is looked at ten times a second, and a load beyond its end before that is a SIGBUS.
+    /// Reads copy from a mapping of the page cache; writes go through `pwritev2`. Reads of what somebody has cut off the file fail
+    /// with "unrecovered read error": the process gets a handler of SIGBUS, which minds addresses of such mappings alone and passes
+    /// others on.
     Mmap,
 }
 

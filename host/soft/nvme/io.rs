@@ -137,6 +137,7 @@ fn read(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resul
             }
         }
         c.wrote = true;
+        ns.store.check_read(span.offset, span.bytes)?;
         damage::flip_landed(c);
         return Ok(Outcome::Done(status::SUCCESS));
     }
@@ -309,11 +310,12 @@ fn compare(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace) -> Result<(), Statu
         // reference to memory that the driver may change meanwhile.
         let same = unsafe { libc::memcmp(at.cast(), x.host.cast(), x.bytes) } == 0;
         if !same {
+            ns.store.check_read(span.offset, span.bytes)?;
             return Err(status::COMPARE_FAILURE);
         }
         at = at.wrapping_add(x.bytes);
     }
-    Ok(())
+    ns.store.check_read(span.offset, span.bytes)
 }
 
 /// Copies extents into a buffer, as far as it goes.
