@@ -31,7 +31,7 @@ pub(super) fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + 
 }
 
 /// Calls of all kinds between all PEs.
-fn everything(world: &World) {
+pub(super) fn everything(world: &World) {
     let (me, n) = (world.my_pe(), world.n_pes());
     let (next, before) = ((me + 1) % n, (me + n - 1) % n);
     // More than the room for host calls, from an odd place on.

@@ -49,7 +49,7 @@ mod requester;
 mod service;
 mod strangers;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wire;
 
 pub use self::core::NicStatistics;
