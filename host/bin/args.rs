@@ -25,6 +25,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// End the command in order when it is not done after this time (exit code 124)
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -206,9 +209,6 @@ pub struct RunArgs {
     /// How many ranks
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
     pub ranks: u32,
-    /// End all ranks that are not done after this time (exit code 124)
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub timeout: Option<Duration>,
     /// How long ranks get to end once they were told to, before they are killed
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub grace: Duration,
@@ -304,7 +304,7 @@ mod tests {
 
     fn graph(args: &[&str]) -> Result<GraphCommand, clap::error::ErrorKind> {
         match Cli::try_parse_from(["warpbell", "graph"].iter().chain(args)) {
-            Ok(Cli { command: Command::Graph(g) }) => Ok(g),
+            Ok(Cli { command: Command::Graph(g), .. }) => Ok(g),
             Ok(other) => panic!("{other:?}"),
             Err(e) => Err(e.kind()),
         }

@@ -19,6 +19,7 @@ use warpbell::storage::{Cache, Consent, Drive, Volume};
 use warpbell::units::{Bytes, si};
 
 pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("measuring");
     match command {
         BenchCommand::Nvme(args) => nvme(&args, interrupt),
         BenchCommand::Queue(args) => queue(&args, interrupt),
@@ -50,7 +51,9 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let bytes = args.size.map_or(if engine.kind() == "gpu" { GPU_DEVICE } else { CPU_DEVICE }, |b| b.0);
     // Memory is filled first, so that there is something to read; what others wrote is only read, unless writing was asked for.
     let writes = read_percent < 100 || args.verify;
+    interrupt.doing("opening the device");
     let volume = device::measured(&args.device, &engine, bytes, args.bs, writes)?;
+    interrupt.doing("measuring");
     device::announce(&volume, "", false, &Text::commented(&text))?;
     let job = NvmeJob {
         read_percent,
@@ -86,7 +89,9 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     if bench.needs_fill() {
         let bar = Loading::new();
+        interrupt.doing("filling the device");
         bench.fill(|done, total| bar.filled(done, total))?;
+        interrupt.doing("measuring");
     }
     let mut runs = (0..args.runs).map(|_| bench.run()).collect::<Result<Vec<_>, _>>()?;
     let spread = Spread::of(runs.iter().map(|r| r.iops()));

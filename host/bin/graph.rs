@@ -93,13 +93,18 @@ impl Job {
         let args = &self.graph;
         // What cannot work is said before a device is touched.
         let (text, output) = Text::beside_results(&args.report, args.out.as_deref())?;
+        interrupt.doing("reading the graph");
         let loaded = self.load()?;
         let csr = &loaded.csr;
         let sources = self.sources(csr)?;
         self.warn(csr, &sources);
         let engine = engine::open(&args.engine)?;
         text.line(format_args!("warpbell {}  engine {engine}", env!("CARGO_PKG_VERSION")))?;
-        let store = self.store(&engine, csr, &text)?;
+        interrupt.doing("storing the edges");
+        let store = {
+            let _stop = interrupt.stops(&engine);
+            self.store(&engine, csr, &text)?
+        };
         text.line(format_args!("{}", shape(&loaded)))?;
 
         let mut runner = self.runner(&store.graph)?;
@@ -107,6 +112,7 @@ impl Job {
         let mut last = None;
         for &source in &sources {
             for _ in 0..args.runs {
+                interrupt.doing("running kernels");
                 let (mut run, outcome) = {
                     let _stop = interrupt.stops(&engine);
                     self.once(&mut runner, &store, csr, source)?
@@ -116,6 +122,7 @@ impl Job {
                 }
                 if !args.no_verify {
                     let started = Instant::now();
+                    interrupt.doing("checking the result");
                     self.verify(csr, source, &outcome)?;
                     run.verification_ns = nanoseconds(started.elapsed());
                     run.verified = true;
@@ -133,6 +140,7 @@ impl Job {
         if let Some(taken) = taken.as_ref().filter(|t| t.redundancy.is_some()) {
             text.line(format_args!("{}", device::copies(taken)))?;
         }
+        interrupt.doing("writing the results");
         let _noted = interrupt.is_noted();
         if let (Some(output), Some(outcome)) = (output, &last) {
             output::write_values(outcome.values(), csr.ids(), output)?;

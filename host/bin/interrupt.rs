@@ -1,7 +1,8 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the run ends through the engine's stop flag, so that devices are closed in order.
+//! Ctrl-C, SIGTERM, SIGHUP and `--timeout`: the run ends through the engine's stop flag, so that devices are closed in order.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use warpbell::engine::Engine;
 
 /// What an interrupt should do right now.
@@ -21,14 +22,30 @@ enum Phase {
 #[derive(Default)]
 struct State {
     phase: Phase,
-    /// The first signal that was not passed on.
-    signal: Option<i32>,
+    /// The first demand to end that was not passed on.
+    end: Option<End>,
+    /// The work in progress, as in `reading the graph`.
+    doing: &'static str,
 }
+
+/// A demand to end the program.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// A signal.
+    Signal(i32),
+    /// The time that `--timeout` gave is over.
+    Timeout(Duration),
+}
+
+/// Time from the end of `--timeout` to the end of the program, whatever it is waiting for.
+const WIND_UP: Duration = Duration::from_secs(5);
+/// The exit code of a command that ran out of time, as `timeout` of coreutils has it.
+const TIMED_OUT: u8 = 124;
 
 /// Signals that end the program: number and name. Exit codes are 128 and the number, as shells have it.
 const SIGNALS: [(i32, &str); 3] = [(libc::SIGHUP, "SIGHUP"), (libc::SIGINT, "SIGINT"), (libc::SIGTERM, "SIGTERM")];
 
-/// Knows which signal asked the program to end, if one did. Cheap to clone.
+/// Knows what asked the program to end, if anything did. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Interrupt(Arc<Mutex<State>>);
 
@@ -49,9 +66,34 @@ impl Interrupt {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The signal that asked for the end.
-    pub fn signal(&self) -> Option<i32> {
-        self.state().signal
+    /// Returns what asked for the end.
+    pub fn end(&self) -> Option<End> {
+        self.state().end
+    }
+
+    /// Notes the work that begins, for the message of a program that runs out of time.
+    pub fn doing(&self, work: &'static str) {
+        self.state().doing = work;
+    }
+
+    /// Ends the program in order when this time is over, and in any case [`WIND_UP`] later.
+    pub fn expires_after(&self, timeout: Duration) -> std::io::Result<()> {
+        let interrupt = self.clone();
+        std::thread::Builder::new().name("wb-timeout".to_owned()).spawn(move || {
+            std::thread::sleep(timeout);
+            interrupt.raise(End::Timeout(timeout));
+            std::thread::sleep(WIND_UP);
+            leave(
+                End::Timeout(timeout),
+                &format!("{}, which took longer than {WIND_UP:?} to stop", interrupt.state().doing),
+            );
+        })?;
+        Ok(())
+    }
+
+    /// Says what ended the program, and returns its exit code.
+    pub fn conclude(&self, end: End) -> ExitCode {
+        ExitCode::from(tell(end, self.state().doing))
     }
 
     /// From here on an interrupt stops `engine`'s kernels.
@@ -79,22 +121,26 @@ impl Interrupt {
         Guard { interrupt: self, before }
     }
 
-    fn raise(&self, signal: i32) {
+    fn raise(&self, end: End) {
         let mut state = self.state();
-        if let Phase::PassOn(to) = &state.phase {
+        if let (Phase::PassOn(to), End::Signal(signal)) = (&state.phase, end) {
             return to(signal);
         }
-        let again = state.signal.is_some();
-        state.signal.get_or_insert(signal);
+        // Results that are being written are complete: they get the time that winding up may take.
+        if let (Phase::Careful, End::Timeout(_)) = (&state.phase, end) {
+            return;
+        }
+        let again = state.end.is_some();
+        state.end.get_or_insert(end);
         match &state.phase {
-            _ if again => leave(signal),
-            Phase::Idle => leave(signal),
+            _ if again => leave(end, state.doing),
+            Phase::Idle => leave(end, state.doing),
             Phase::Careful | Phase::PassOn(_) => {}
             Phase::Kernels(engines) => {
                 for engine in engines {
                     if let Err(e) = engine.cancel() {
                         eprintln!("error: the kernels cannot be stopped: {e}");
-                        leave(signal);
+                        leave(end, state.doing);
                     }
                 }
             }
@@ -102,19 +148,22 @@ impl Interrupt {
     }
 }
 
-/// Says which signal ended the program, and returns its exit code.
-pub fn conclude(signal: i32) -> ExitCode {
-    ExitCode::from(tell(signal))
+fn tell(end: End, doing: &str) -> u8 {
+    match end {
+        End::Signal(signal) => {
+            let name = SIGNALS.iter().find(|(n, _)| *n == signal).map_or("a signal", |(_, name)| name);
+            eprintln!("interrupted by {name}");
+            u8::try_from(128 + signal).unwrap_or(u8::MAX)
+        }
+        End::Timeout(timeout) => {
+            eprintln!("error: not done after {timeout:?} (--timeout), while {doing}; allow more time");
+            TIMED_OUT
+        }
+    }
 }
 
-fn tell(signal: i32) -> u8 {
-    let name = SIGNALS.iter().find(|(n, _)| *n == signal).map_or("a signal", |(_, name)| name);
-    eprintln!("interrupted by {name}");
-    u8::try_from(128 + signal).unwrap_or(u8::MAX)
-}
-
-fn leave(signal: i32) -> ! {
-    std::process::exit(tell(signal).into())
+fn leave(end: End, doing: &str) -> ! {
+    std::process::exit(tell(end, doing).into())
 }
 
 /// Returns true if the process was started with SIGHUP ignored, as `nohup` does.
@@ -148,7 +197,7 @@ pub fn watch() -> Interrupt {
             let mut signal = 0;
             // SAFETY: both live for the call.
             if unsafe { libc::sigwait(&signals, &mut signal) } == 0 {
-                seen.raise(signal);
+                seen.raise(End::Signal(signal));
             }
         }
     });

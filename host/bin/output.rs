@@ -1,6 +1,7 @@
 //! Standard output, error lines and exit codes.
 
 use crate::args::ReportArgs;
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -39,8 +40,9 @@ impl Failure {
 
 /// Prints one line on standard output.
 pub fn line(text: fmt::Arguments<'_>) -> Result<(), Failure> {
+    let text = text.to_string();
     let mut out = io::stdout().lock();
-    match out.write_fmt(text).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+    match out.write_all(printable(&text).as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
         Err(e) => Err(Failure::about("standard output", e)),
@@ -145,5 +147,34 @@ pub fn conclude(result: Result<(), Failure>) -> ExitCode {
 
 /// Messages of other libraries may span lines; ours are one.
 fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
+    printable(&message.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
+}
+
+/// Writes control characters, but for line ends and tabs, as `\u{1b}`: names of files, and what devices and files call themselves,
+/// must not command the terminal.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(commands) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match commands(c) {
+            true => out.extend(c.escape_unicode()),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_written_out_and_nothing_else_is() {
+        assert_eq!(printable("a\u{1b}[2Jb\u{9b}31m\r\u{7f}"), r"a\u{1b}[2Jb\u{9b}31m\u{d}\u{7f}");
+        assert!(matches!(printable("line\n\tnäxt µs"), Cow::Borrowed(_)));
+        assert_eq!(one_line("two\nlines \u{1b}]0;title\u{7}"), r"two lines \u{1b}]0;title\u{7}");
+    }
 }

@@ -55,6 +55,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
         true => Text::beside_results(&args.report, args.out.as_deref())?,
         false => (Text::none(), None),
     };
+    interrupt.doing("reading the graph");
     let loaded = job.load()?;
     let csr = &loaded.csr;
     let sources = job.sources(csr)?;
@@ -68,12 +69,14 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     let deal = Deal::new(csr, plan.pes(), true);
     let options = PartitionedBfsOptions::default();
     let work = Work { job, loaded: &loaded, deal: &deal, sources: &sources, options: &options, text: &text };
+    interrupt.doing("searching on all PEs");
     let answers = plan.run(deal.heap_bytes(&options.search), interrupt, |world| work.on(world))?;
     let Some(answer) = answers.into_iter().flatten().next() else { return Ok(()) };
     let summary = if answer.runs.len() > 1 { Summary::of(&answer.runs) } else { None };
     if let Some(s) = &summary {
         text.line(format_args!("{s}"))?;
     }
+    interrupt.doing("writing the results");
     let _noted = interrupt.is_noted();
     if let (Some(output), Some(outcome)) = (output, &answer.last) {
         output::write_values(outcome.values(), csr.ids(), output)?;

@@ -4,15 +4,16 @@ use crate::args::RunArgs;
 use crate::interrupt::Interrupt;
 use crate::output::Failure;
 use std::io;
+use std::time::Duration;
 use warpbell::shmem::launcher::{Event, LaunchError, Launcher};
 
-pub fn run(args: &RunArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+pub fn run(args: &RunArgs, timeout: Option<Duration>, interrupt: &Interrupt) -> Result<(), Failure> {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Failure::Usage("name the program to run, as in warpbell run -n 2 -- ./program".to_owned()));
     };
     let launcher = Launcher::new(program, arguments.to_vec(), args.ranks as usize)
         .prefix(!args.no_prefix)
-        .timeout(args.timeout)
+        .timeout(timeout)
         .grace(args.grace);
     let events = Launcher::events();
     let tell = events.0.clone();

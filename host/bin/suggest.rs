@@ -1,16 +1,29 @@
 //! Reading the command line, with a suggestion for each misspelled word.
 
 use crate::args::Cli;
+use crate::output::printable;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, Parser};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use warpbell::suggest::closest;
 
 /// Reads the command line. Prints help or an error, and exits, where that is all there is to do.
 pub fn parse() -> Cli {
     let words: Vec<OsString> = std::env::args_os().collect();
-    Cli::try_parse_from(&words).unwrap_or_else(|e| improve(e, &words).exit())
+    Cli::try_parse_from(&words).unwrap_or_else(|e| {
+        let error = improve(e, &words);
+        let text = error.render().to_string();
+        match printable(&text) {
+            // A word with control characters, which clap would repeat.
+            Cow::Owned(plain) if error.use_stderr() => {
+                eprint!("{plain}");
+                std::process::exit(error.exit_code())
+            }
+            _ => error.exit(),
+        }
+    })
 }
 
 /// Adds what clap, which counts letters at their places, does not see: `bsf` is `bfs`, and `isd` rather `id` than `list`.

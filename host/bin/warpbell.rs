@@ -21,6 +21,7 @@ use args::Command;
 use interrupt::Interrupt;
 use output::Failure;
 use std::process::ExitCode;
+use std::time::Duration;
 use warpbell::cuda::{CONNECTIONS_VARIABLE, MOST_CONNECTIONS};
 use warpbell::processors;
 
@@ -32,23 +33,27 @@ fn main() -> ExitCode {
         unsafe { std::env::set_var(CONNECTIONS_VARIABLE, MOST_CONNECTIONS.to_string()) };
     }
     let interrupt = interrupt::watch();
-    let result = run(cli.command, &interrupt);
-    match interrupt.signal() {
-        Some(signal) => interrupt::conclude(signal),
+    let result = run(cli.command, cli.timeout, &interrupt);
+    match interrupt.end() {
+        Some(end) => interrupt.conclude(end),
         None => output::conclude(result),
     }
 }
 
-fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
+fn run(command: Command, timeout: Option<Duration>, interrupt: &Interrupt) -> Result<(), Failure> {
     // Rayon counts the system's processors by itself.
     if let Some(threads) = processors::replaced().map_err(|e| Failure::Usage(e.to_string()))? {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    }
+    // Ranks have a limit of their own, which ends them.
+    if let (Some(timeout), false) = (timeout, matches!(command, Command::Run(_))) {
+        interrupt.expires_after(timeout)?;
     }
     match command {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
         Command::Nvme(command) => nvme::run(command, interrupt),
-        Command::Run(args) => run::run(&args, interrupt),
+        Command::Run(args) => run::run(&args, timeout, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::IncludeDir => headers::run(),

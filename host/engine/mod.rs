@@ -213,9 +213,15 @@ impl Engine {
         self.0.control.view(&self.0.space, fault)
     }
 
-    /// How long one wait inside a kernel may last.
+    /// Sets how long one wait inside a kernel may last, and one command that the host itself gives to a device of a volume on this
+    /// engine.
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), MemoryError> {
         self.0.control.set_deadline(deadline)
+    }
+
+    /// Returns the deadline that was set: ten seconds unless told otherwise.
+    pub fn deadline(&self) -> Duration {
+        self.0.control.deadline()
     }
 
     /// Whether no kernel of this engine runs now.

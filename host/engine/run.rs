@@ -4,7 +4,7 @@ use super::args::Kept;
 use super::{Args, Backend, Engine, EngineError, OperationError, Outcome, RunError, abi, cpu, gpu};
 use crate::memory::{MemoryError, Place, Region, Space, WeakRegion};
 use core::mem::offset_of;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ pub(super) struct Control {
     /// Near the kernels: many warps that wait look at them often, and reads of one address over the bus go one after another.
     flags: Region,
     stopped: AtomicBool,
+    /// The deadline once more: the region may be in GPU memory.
+    deadline_ns: AtomicU64,
     /// The same for kernels that have a fault word besides; see `view`.
     views: Mutex<Vec<WeakRegion>>,
 }
@@ -39,7 +41,8 @@ impl Control {
         let control = space.allocate(Place::Device, size_of::<abi::Control>())?;
         let log = space.allocate(Place::Host, size_of::<abi::ErrorLog>())?;
         let flags = space.allocate(Place::Device, 128)?;
-        let this = Self { control, log, flags, stopped: AtomicBool::new(false), views: Mutex::default() };
+        let (stopped, deadline_ns) = (AtomicBool::new(false), AtomicU64::new(0));
+        let this = Self { control, log, flags, stopped, deadline_ns, views: Mutex::default() };
         this.set_deadline(super::DEFAULT_DEADLINE)?;
         Ok(this)
     }
@@ -54,6 +57,7 @@ impl Control {
         let error_log = self.log.address();
         let host_stop = error_log + offset_of!(abi::ErrorLog, stop) as u64;
         let mut views = self.views();
+        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
         self.control
             .set(0, abi::Control { stop, abort, error_log, deadline_ns, host_stop, fault: 0, reserved: [0; 2] })?;
         views.retain(|view| view.upgrade().is_some());
@@ -61,6 +65,10 @@ impl Control {
             .iter()
             .filter_map(WeakRegion::upgrade)
             .try_for_each(|v| v.set(offset_of!(abi::Control, deadline_ns), deadline_ns))
+    }
+
+    pub(super) fn deadline(&self) -> Duration {
+        Duration::from_nanos(self.deadline_ns.load(Ordering::Relaxed))
     }
 
     /// A `wb_control` that says the same as this one, and leads long waits to a fault word in host memory besides.

@@ -11,7 +11,7 @@ use crate::memory::{DmaRegion, Region, Space, WeakRegion};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
 use crate::wire::nvme::{Cap, cc, csts, register};
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(super) const PAGE_SHIFT: u32 = 12;
 pub(super) const PAGE_BYTES: usize = 1 << PAGE_SHIFT;
 /// The unit of CAP.TO (NVMe Base 2.1, 3.1.4.1).
 const TIMEOUT_UNIT: Duration = Duration::from_millis(500);
-/// An admin command gets at least this long, however small CAP.TO is: CAP.TO speaks of enabling, and a busy device may
+/// An admin command gets at least this long unless told otherwise, however small CAP.TO is: CAP.TO speaks of enabling, and a busy device may
 /// take a second for a queue.
 const COMMAND_FLOOR: Duration = Duration::from_secs(5);
 /// A shutdown gets as long as a command where RTD3E says less or nothing, and at most this long.
@@ -75,7 +75,7 @@ pub(super) struct Core {
     version: u32,
     /// Units of 500 ms.
     ready_units: u32,
-    command_deadline: Duration,
+    command_deadline_ns: AtomicU64,
     /// Set while CC.EN may be 1: the memory of the admin queues, which the controller may write to.
     admin_memory: Option<DmaRegion>,
 }
@@ -101,6 +101,19 @@ impl Core {
     /// How long CSTS.RDY may take to follow CC.EN: CAP.TO, or CRTO where that says more.
     fn ready_timeout(&self) -> Duration {
         TIMEOUT_UNIT * self.ready_units.max(1)
+    }
+
+    /// CAP.TO as a time. It speaks of enabling; what a controller may take for that is what its admin commands get at least.
+    fn least_command_deadline(cap: Cap) -> Duration {
+        TIMEOUT_UNIT * u32::from(cap.timeout_units()).max(1)
+    }
+
+    fn command_deadline(&self) -> Duration {
+        Duration::from_nanos(self.command_deadline_ns.load(Ordering::Relaxed))
+    }
+
+    fn set_command_deadline(&self, deadline: Duration) {
+        self.command_deadline_ns.store(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn wait_ready(&self, ready: bool, what: &'static str) -> Result<(), NvmeError> {
@@ -164,7 +177,7 @@ impl Core {
             reason: "its address space gave memory that the host cannot reach for the admin queue".to_owned(),
         })?;
         let (device, port, stride) = (self.device.clone(), self.port.clone(), self.cap.doorbell_stride());
-        Ok(AdminQueue::new(device, port, memory.clone(), host, stride, self.command_deadline))
+        Ok(AdminQueue::new(device, port, memory.clone(), host, stride, self.command_deadline()))
     }
 
     /// Tells a stopped controller where its admin queues are, and enables it.
@@ -240,7 +253,7 @@ impl<S> Controller<S> {
 
     /// How long one admin command may take: CAP.TO, and not less than five seconds unless it was set.
     pub fn command_deadline(&self) -> Duration {
-        self.core.command_deadline
+        self.core.command_deadline()
     }
 }
 
@@ -273,14 +286,16 @@ impl Controller<Disabled> {
         // Ready with media (CRTO 15:0); it may pass what CAP.TO can hold.
         let crto = if cap.ready_timeouts() { port.read32(register::CRTO)? & 0xffff } else { 0 };
         let ready_units = u32::from(cap.timeout_units()).max(crto);
-        let command_deadline = (TIMEOUT_UNIT * u32::from(cap.timeout_units())).max(COMMAND_FLOOR);
-        let core = Core { device, port, dma, cap, quirks, version, ready_units, command_deadline, admin_memory: None };
+        let command_deadline_ns = AtomicU64::new(0);
+        let core =
+            Core { device, port, dma, cap, quirks, version, ready_units, command_deadline_ns, admin_memory: None };
+        core.set_command_deadline(Core::least_command_deadline(cap).max(COMMAND_FLOOR));
         Ok(Self { core, state: Disabled(()) })
     }
 
     /// Sets how long one admin command may take.
     pub fn set_command_deadline(&mut self, deadline: Duration) {
-        self.core.command_deadline = deadline;
+        self.core.set_command_deadline(deadline);
     }
 
     /// Sets what is done otherwise, in place of what the table has for this controller.
@@ -374,8 +389,17 @@ impl Controller<Ready> {
 
     /// Sets how long one admin command may take.
     pub fn set_command_deadline(&mut self, deadline: Duration) {
-        self.core.command_deadline = deadline;
-        self.admin().set_deadline(deadline);
+        self.follow_deadline(deadline, Duration::ZERO);
+    }
+
+    /// Gives admin commands what the commands of a volume get, and not less than CAP.TO.
+    pub(crate) fn give_commands(&self, deadline: Duration) {
+        self.follow_deadline(deadline, Core::least_command_deadline(self.core.cap));
+    }
+
+    fn follow_deadline(&self, deadline: Duration, least: Duration) {
+        self.core.set_command_deadline(deadline.max(least));
+        self.admin().set_deadline(self.core.command_deadline());
     }
 
     /// Whether the controller is there and well: reads CSTS once.
@@ -442,7 +466,7 @@ impl Controller<Ready> {
         let config = self.core.read(register::CC, "CC")?;
         self.core.port.write32(register::CC, config & !cc::SHN_MASK | cc::SHN_NORMAL)?;
         let reported = Duration::from_micros(u64::from(self.state.identify.shutdown_us()));
-        let within = reported.max(self.core.command_deadline).min(SHUTDOWN_CEILING);
+        let within = reported.max(self.core.command_deadline()).min(SHUTDOWN_CEILING);
         let started = Instant::now();
         let mut polls = 0;
         loop {

@@ -27,6 +27,7 @@ pub use bind::{BindError, BindPlan, SysWrite, plan_bind, plan_unbind};
 pub use config::{ConfigSpace, Found, PortKind};
 pub use find::{FindError, FoundController, NvmeNode, find, none_such, nvme_nodes};
 pub use group::{GroupMember, IommuGroup, is_vfio};
+pub(crate) use holder::lock_holder;
 pub use holder::vfio_holder;
 pub use link::{Lanes, Link, Rate};
 pub use listing::{ListedController, ListedNamespace, nvme_listing};

@@ -136,7 +136,8 @@ impl VolumeBuilder {
         self
     }
 
-    /// How long one wait inside a kernel, and one command of the host, may last. For the whole engine.
+    /// How long one wait inside a kernel, and one command of the host, may last: the engine's deadline unless told otherwise. For the
+    /// whole engine.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -270,9 +271,7 @@ impl VolumeBuilder {
             inner.watch = Some(Watch::start(&inner.shared, controllers)?);
         }
         let volume = Volume(Arc::new(inner));
-        if let Some(deadline) = self.deadline {
-            volume.set_deadline(deadline)?;
-        }
+        volume.set_deadline(self.deadline.unwrap_or_else(|| volume.engine().deadline()))?;
         if stripe.replicated {
             // Copies that lack what the others hold must not be read. Without stored arrays all are alike.
             match volume.find_content() {

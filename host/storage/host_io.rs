@@ -11,7 +11,6 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
 
 /// Bytes that a partial block is completed with at a time.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -19,7 +18,6 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 /// A queue of the host's own on each device, where the controller has one to spare.
 pub(super) struct HostSide {
     queues: Vec<Option<Mutex<HostQueue<'static>>>>,
-    deadline: Mutex<Option<Duration>>,
     policy: Mutex<RecoveryPolicy>,
 }
 
@@ -38,19 +36,11 @@ impl HostSide {
             Ok(Some(Mutex::new(HostQueue::create(controller, options)?)))
         });
         let queues = queues.collect::<Result<_, StorageError>>()?;
-        Ok(Self { queues, deadline: Mutex::new(None), policy: Mutex::new(RecoveryPolicy::requeue()) })
-    }
-
-    pub(super) fn policy(&self) -> RecoveryPolicy {
-        *lock(&self.policy)
+        Ok(Self { queues, policy: Mutex::new(RecoveryPolicy::requeue()) })
     }
 
     pub(super) fn set_policy(&self, policy: RecoveryPolicy) {
         *lock(&self.policy) = policy;
-    }
-
-    pub(super) fn set_deadline(&self, deadline: Duration) {
-        *lock(&self.deadline) = Some(deadline);
     }
 }
 
@@ -192,6 +182,12 @@ impl Volume {
         pieces.iter().map(|p| self.span(p).len()).sum()
     }
 
+    /// Returns the recovery policy. What a command may take at most is also the most that it gets to end once it was aborted.
+    pub(super) fn policy(&self) -> RecoveryPolicy {
+        let policy = *lock(&self.0.host.policy);
+        RecoveryPolicy { abort_grace: policy.abort_grace.min(self.0.engine.deadline()), ..policy }
+    }
+
     /// Runs something on the host's queue of a device, or on one of the kernels' where there is none.
     pub(super) fn with_queue<T>(
         &self,
@@ -203,11 +199,11 @@ impl Volume {
             (drive.namespace().clone(), drive.file().map(PathBuf::from))
         };
         let told = |outcome: Result<T, NvmeError>| outcome.map_err(|e| no_space(e, file));
-        let deadline = *lock(&self.0.host.deadline);
-        let policy = self.0.host.policy();
+        let deadline = self.0.engine.deadline();
+        let policy = self.policy();
         if let Some(queue) = &self.0.host.queues[device] {
             let mut queue = lock(queue);
-            deadline.into_iter().for_each(|d| queue.set_deadline(d));
+            queue.set_deadline(deadline);
             queue.set_recovery(policy);
             let outcome = use_it(&mut queue, &namespace);
             // If that took a reset of the controller, the kernels' queues went with it.
@@ -221,7 +217,7 @@ impl Volume {
         }
         let mut set = lock(&self.0.sets[device]);
         let mut queue = HostQueue::on(&mut set, 0)?;
-        deadline.into_iter().for_each(|d| queue.set_deadline(d));
+        queue.set_deadline(deadline);
         queue.set_recovery(policy);
         told(use_it(&mut queue, &namespace))
     }
@@ -272,6 +268,7 @@ pub(super) fn in_parallel<I: Send, T: Send>(
 mod tests {
     use super::*;
     use crate::engine::Engine;
+    use std::time::Duration;
 
     fn volume(specs: &[&str]) -> Volume {
         Volume::on(&Engine::cpu().unwrap(), specs.iter().map(|s| Drive::open(s).unwrap())).chunk(4096).build().unwrap()
@@ -319,6 +316,30 @@ mod tests {
             let mut back = [0; 12];
             v.read_bytes(5, &mut back).unwrap();
             assert_eq!(&back, b"between runs");
+        }
+    }
+
+    #[test]
+    fn the_host_waits_no_longer_than_its_engine() {
+        let engine = Engine::cpu().unwrap();
+        engine.set_deadline(Duration::from_millis(200)).unwrap();
+        let v = Volume::on(&engine, [Drive::open("soft:mem:1M,lose-completion=0-0").unwrap()]).build().unwrap();
+        let e = v.read_blocks(0, &mut [0; 512]).unwrap_err();
+        let StorageError::Nvme(NvmeError::TimedOut { waited, .. }) = &e else { panic!("{e}") };
+        assert!(*waited < Duration::from_secs(10), "{e}");
+        assert!(e.to_string().contains("read of 1 block(s) at LBA 0"), "{e}");
+        let told = |v: &Volume| v.with_queue(0, |queue, _| Ok(queue.deadline())).unwrap();
+        assert_eq!((told(&v), v.policy().abort_grace), (Duration::from_millis(200), Duration::from_millis(200)));
+        engine.set_deadline(Duration::from_secs(30)).unwrap();
+        assert_eq!(
+            (told(&v), v.policy().abort_grace),
+            (Duration::from_secs(30), RecoveryPolicy::default().abort_grace)
+        );
+        // CAP.TO is five seconds here: admin commands get as much at least, and more where the volume was given more.
+        for (given, admin) in [(1, 5), (30, 30)] {
+            v.set_deadline(Duration::from_secs(given)).unwrap();
+            assert_eq!(told(&v), Duration::from_secs(given));
+            assert_eq!(lock(&v.0.drives[0]).controller().command_deadline(), Duration::from_secs(admin));
         }
     }
 

@@ -7,6 +7,7 @@ use super::manifest::{ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, 
 use super::stripe::Stripe;
 use super::superblock::{Layout, Superblock};
 use super::volume::Volume;
+use crate::engine::EngineError;
 
 /// Bytes that are gathered before they are written.
 const GATHER: usize = 4 << 20;
@@ -220,6 +221,9 @@ impl Filling {
     }
 
     fn write(&mut self, volume: &Volume, blocks: &[u8]) -> Result<(), StorageError> {
+        if volume.engine().is_cancelled() {
+            return Err(EngineError::Cancelled.into());
+        }
         volume.put_blocks((self.entry.offset + self.written) >> volume.block_shift(), blocks)?;
         self.written += blocks.len() as u64;
         Ok(())

@@ -18,6 +18,8 @@ mod copies;
 mod copies_tests;
 mod drive;
 mod error;
+#[cfg(test)]
+mod fault_tests;
 mod geometry;
 mod host_io;
 mod integrity;

@@ -67,7 +67,7 @@ impl Volume {
     /// [`Stopped`](crate::engine::Outcome::Stopped) within microseconds; whoever holds their run must finish or drop it.
     pub fn recover(&self) -> Result<VolumeRecovery, StorageError> {
         let stopped_runs = self.stop_runs()?;
-        let policy = self.0.host.policy();
+        let policy = self.policy();
         let used = self.0.in_use()?;
         let mut devices = Vec::new();
         for (device, (drive, set)) in self.0.drives.iter().zip(&self.0.sets).enumerate() {

@@ -171,10 +171,11 @@ impl Volume {
         self.0.sets.iter().try_for_each(|set| Ok(lock(set).check()?))
     }
 
-    /// Sets how long one wait inside a kernel, and one command of the host, may last. For the whole engine.
+    /// Sets how long one wait inside a kernel, and one command of the host, may last. For the whole engine. Admin commands get as
+    /// much, and not less than the controller may take to become ready (CAP.TO).
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), StorageError> {
         self.0.engine.set_deadline(deadline)?;
-        self.0.host.set_deadline(deadline);
+        self.0.drives.iter().for_each(|drive| lock(drive).controller().give_commands(deadline));
         Ok(())
     }
 

@@ -2,9 +2,11 @@
 
 mod interfaces;
 mod memory;
+mod retry;
 
 pub(crate) use interfaces::{InterfaceAddress, interface_addresses};
 pub(crate) use memory::free_memory;
+pub(crate) use retry::take;
 
 use std::os::unix::fs::MetadataExt;
 

@@ -40,6 +40,52 @@ fn faults_end_the_run_and_are_named() {
 }
 
 #[test]
+fn what_a_device_does_to_writes_and_flushes_is_named() {
+    let folder = folder();
+    let out = folder.path().join("out");
+    let (message, _) = fails_with("torn-write=770", &out);
+    mentions(&message, &["write of ", "LBA ", "write fault"]);
+    let (message, _) = fails_with("shrink=900:after:20", &out);
+    mentions(&message, &["LBA out of range"]);
+    // Edges that were changed on the device are seen by the check of the result, or lead nowhere that it may go.
+    let (message, _) = fails_with("corrupt=read:900-1500", &out);
+    assert!(!message.is_empty());
+    let file = folder.path().join("edges.img");
+    let device = format!("soft:{},fail-flush=every:1", name(&file));
+    mentions(&fails(&["graph", "bfs", "kron:8", "--device", &device]), &["flush of namespace 1", "write fault"]);
+}
+
+#[test]
+fn a_deadline_bounds_the_hosts_commands_too() {
+    let out = folder();
+    // The first command of the host is lost, three times.
+    let (message, took) = fails_on("lose-completion=0-7", &out.path().join("out"), &[]);
+    mentions(&message, &["no completion of ", "LBA 0 "]);
+    assert!(took < Duration::from_secs(30), "three waits of ten seconds: {took:?}");
+}
+
+/// A command that has no end of its own, told to end after half a second; what it says.
+fn expires(args: &[&str]) -> String {
+    let o = warpbell(&[args, &["--timeout", "500ms"]].concat());
+    assert_eq!(o.status.code(), Some(124), "{args:?}: {}", stderr(&o));
+    let err = stderr(&o);
+    assert_eq!(err.lines().count(), 1, "{err}");
+    err
+}
+
+#[test]
+fn a_command_that_runs_out_of_time_says_what_it_was_doing() {
+    let measuring = expires(&["bench", "nvme", "--runtime", "10m", "--size", "1M", "--engine", "cpu"]);
+    assert_eq!(measuring, "error: not done after 500ms (--timeout), while measuring; allow more time\n");
+    let asking = expires(&["nvme", "id", "soft:mem:1M,never-ready,ready-timeout=120s"]);
+    mentions(&asking, &["not done after 500ms", "while asking the controller"]);
+    // A wait of the host for a device that would answer in an hour.
+    let storing = expires(&["graph", "bfs", "kron:8", "--device", "soft:mem,latency=3600s", "--deadline", "3600s"]);
+    mentions(&storing, &["while storing the edges, which took longer than 5s to stop"]);
+    succeeds(&["graph", "bfs", "kron:8", "--timeout", "1h"]);
+}
+
+#[test]
 fn a_controller_that_is_never_ready_is_named() {
     let message = fails(&["graph", "bfs", "kron:6", "--device", "soft:mem,never-ready,ready-timeout=500ms"]);
     mentions(&message, &["soft:mem"]);

@@ -47,6 +47,25 @@ fn the_file_that_standard_output_goes_to_is_not_replaced() {
 }
 
 #[test]
+fn names_do_not_command_the_terminal() {
+    const NAME: &str = "a\u{1b}[2J\u{1b}]0;b\u{7}.el";
+    let folder = folder();
+    let graph = write(&folder, NAME, "0 1\n1 2\n");
+    let device = format!("soft:{}", folder.path().join("d\u{1b}[31m.img").display());
+    let report = folder.path().join("report.json");
+    let o = warpbell(&["graph", "bfs", &graph, "--source", "0", "--device", &device, "--json", name(&report)]);
+    let told = stdout(&o) + &stderr(&o);
+    assert!(o.status.success() && told.contains(r"d\u{1b}[31m.img"), "{told:?}");
+    assert_eq!(json(&report)["config"]["input"], graph, "JSON has the name as it is");
+    let missing = warpbell(&["graph", "bfs", &format!("{graph}.el")]);
+    let misspelled = warpbell(&["graph", "bfs", "kron:6", "--source\u{1b}[31m"]);
+    for text in [told, stderr(&missing), stderr(&misspelled)] {
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    }
+    assert!(stderr(&missing).contains(r"a\u{1b}[2J\u{1b}]0;b\u{7}.el"), "{:?}", stderr(&missing));
+}
+
+#[test]
 fn links_are_followed_within_their_folder_only() {
     for option in ["--out", "--json"] {
         let (here, there) = (folder(), folder());

@@ -51,6 +51,28 @@ fn inputs_that_cannot_be_read_are_named() {
 }
 
 #[test]
+fn rows_that_a_limit_has_no_room_for_are_refused() {
+    let folder = folder();
+    let rows = "%%MatrixMarket matrix coordinate pattern general\n100000000 100000000 2\n1 2\n2 3\n";
+    let graph = write(&folder, "rows.mtx", rows);
+    let mut limited = command(&["graph", "bfs", &graph, "--source", "1", "--engine", "cpu", "--threads", "1"]);
+    let limit = || {
+        // Room for the program, and not for a hundred million offsets.
+        let two = libc::rlimit { rlim_cur: 2 << 30, rlim_max: 2 << 30 };
+        // SAFETY: an async-signal-safe call on a structure that lives for it.
+        match unsafe { libc::setrlimit(libc::RLIMIT_AS, &two) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure only makes that call.
+    let o = unsafe { std::os::unix::process::CommandExt::pre_exec(&mut limited, limit) }.output().unwrap();
+    let err = stderr(&o);
+    assert_eq!(o.status.code(), Some(1), "{}: {err}", o.status);
+    mentions(&err, &["100,000,000 vertices", "of memory"]);
+}
+
+#[test]
 fn sources_that_do_not_exist_are_named() {
     mentions(&fails(&["graph", "bfs", ENRON, "--source", "999999"]), &["999999"]);
     for source in ["abc", "-1", "1,-2", "1.5", "", "18446744073709551616"] {

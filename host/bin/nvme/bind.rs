@@ -56,7 +56,7 @@ fn carry_out(sysfs: &Sysfs, plan: &BindPlan, dry_run: bool) -> Result<(), Failur
         }
     }
     for note in &plan.notes {
-        eprintln!("note: {bdf}: {note}");
+        eprintln!("{}", crate::output::printable(&format!("note: {bdf}: {note}")));
     }
     if plan.writes().is_empty() {
         return say!("{bdf}  {} already", had(&plan.from));

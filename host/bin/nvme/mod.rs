@@ -45,6 +45,7 @@ pub struct BenchArgs {
 }
 
 pub fn run(command: NvmeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
+    interrupt.doing("asking the controller");
     match command {
         NvmeCommand::Bind(args) => bind::bind(&args),
         NvmeCommand::Unbind(args) => bind::unbind(&args),

@@ -349,6 +349,18 @@ pub enum ImportError {
         /// Bytes free.
         free: u128,
     },
+    /// The system does not give the memory.
+    #[error("{what}: {} vertices and {} edges need about {} of memory, which the system refuses to give; raise the limit (`ulimit -v`), or take a smaller graph", Grouped(.vertices), Grouped(.edges), Size(*.needed))]
+    Refused {
+        /// File or generator.
+        what: String,
+        /// Vertices.
+        vertices: u128,
+        /// Edges.
+        edges: u128,
+        /// Bytes needed.
+        needed: u128,
+    },
     /// The text does not fit.
     #[error("{}: {} of text need at least {} of memory, {} is free; free some, or take a smaller graph", path.display(), Size((*.bytes).into()), Size((*.needed).into()), Size((*.free).into()))]
     LargeText {

@@ -4,7 +4,8 @@ use super::error::ImportError;
 use crate::this_host::free_memory;
 use std::path::Path;
 
-/// Refuses what needs more than is free (or more than `limit`). Systems that do not tell are trusted.
+/// Refuses what needs more than is free (or more than `limit`), and what the system does not give when it is asked for as much at once:
+/// it may know limits that it does not tell.
 pub(crate) fn check(
     what: &str,
     vertices: u128,
@@ -20,8 +21,16 @@ pub(crate) fn check(
         None if needed > isize::MAX as u128 => {
             Err(ImportError::Memory { what: what.to_owned(), vertices, edges, needed, free: isize::MAX as u128 })
         }
+        _ if limit.is_none() && !is_given(needed) => {
+            Err(ImportError::Refused { what: what.to_owned(), vertices, edges, needed })
+        }
         _ => Ok(()),
     }
+}
+
+/// Returns true if the system gives so many bytes. They are given back untouched.
+fn is_given(bytes: u128) -> bool {
+    usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok())
 }
 
 /// Refuses a text file whose numbers alone, about half of its length, need more than is free.
@@ -45,5 +54,6 @@ mod tests {
             error,
             "g: 2 vertices and 3 edges need about 101 bytes of memory, 100 bytes is free; free some, or take a smaller graph"
         );
+        assert!(is_given(1 << 10) && !is_given(1 << 60) && !is_given(u128::MAX));
     }
 }

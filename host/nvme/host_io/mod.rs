@@ -244,6 +244,11 @@ impl<'a> HostQueue<'a> {
         self.deadline = deadline;
     }
 
+    /// Returns how long one command may take before it is aborted.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     // --- single commands ---------------------------------------------------------------------------------------------
 
     /// Takes a free slot; its number is the command identifier. `None` while all are in use.

@@ -44,6 +44,9 @@ const RESET_PAUSE: Duration = Duration::from_millis(20);
 /// Devices that this process has open. A second driver on the same registers would ruin both.
 static OPEN: Mutex<BTreeSet<Bdf>> = Mutex::new(BTreeSet::new());
 
+/// The holder of a device that this process has open itself.
+pub(super) const THIS_PROCESS: &str = "this process already";
+
 /// The mark that this process has a device open.
 #[derive(Debug)]
 pub(super) struct Claim(Bdf);
@@ -55,7 +58,7 @@ impl Claim {
             return Ok(Self(bdf));
         }
         let (device, path) = (bdf.to_string(), PathBuf::from(bdf.to_string()));
-        Err(VfioError::Busy { device, path, holder: "this process already".to_owned() })
+        Err(VfioError::Busy { device, path, holder: THIS_PROCESS.to_owned() })
     }
 }
 

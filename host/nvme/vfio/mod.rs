@@ -27,6 +27,7 @@ use super::{Attachment, DmaSpace};
 use crate::memory::IommuMap;
 use crate::memory::ladder::GDRDRV;
 use crate::pci::{Bdf, IommuGroup, Sysfs};
+use crate::this_host::take;
 use device::Claim;
 use dma::VfioDma;
 use group::{Container, Type1Map};
@@ -104,8 +105,13 @@ pub struct Vfio {
     pub api: VfioApi,
 }
 
-/// Opens a controller that is bound to vfio-pci. Nothing is written to its registers.
+/// Opens a controller that is bound to vfio-pci. Nothing is written to its registers. A controller that another process has is
+/// asked for again for up to a second: its holder may just have been killed.
 pub fn open(config: &VfioConfig) -> Result<Vfio, VfioError> {
+    take(|| open_now(config), |e| matches!(e, VfioError::Busy { holder, .. } if holder != device::THIS_PROCESS))
+}
+
+fn open_now(config: &VfioConfig) -> Result<Vfio, VfioError> {
     let VfioConfig { bdf, sysfs, .. } = config;
     let (bdf, device) = (*bdf, bdf.to_string());
     let folder = format!("/sys/bus/pci/devices/{bdf}");

@@ -334,6 +334,8 @@ impl fmt::Debug for Network {
 }
 
 #[cfg(test)]
+mod crowd_tests;
+#[cfg(test)]
 mod failure_tests;
 #[cfg(test)]
 mod tests;

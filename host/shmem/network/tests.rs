@@ -32,7 +32,7 @@ pub(super) fn each<T: Send>(n: usize, work: impl Fn(usize, WorldBuilder) -> T + 
 }
 
 /// Calls of all kinds between all PEs.
-fn everything(world: &World) {
+pub(super) fn everything(world: &World) {
     let (me, n) = (world.my_pe(), world.n_pes());
     let (next, before) = ((me + 1) % n, (me + n - 1) % n);
     // More than the room for host calls, from an odd place on.
@@ -79,6 +79,17 @@ fn everything(world: &World) {
     }
     world.free(signal).unwrap();
     world.barrier_all().unwrap();
+}
+
+#[test]
+fn bits_that_flip_on_the_way_change_nothing() {
+    let options = "sockets,resend=20ms,seed=3,fault=flip@every:13,fault=flip-answer@every:17";
+    each(3, |_, builder| {
+        let nic = SoftNic::start(SoftNicConfig::new([9; 32]).options(options).unwrap()).unwrap();
+        let world = builder.heap_bytes(64 << 20).adapter(Box::new(nic)).build().unwrap();
+        everything(&world);
+        world.barrier_host().unwrap();
+    });
 }
 
 #[test]

@@ -4,11 +4,12 @@ use super::config::SoftNicConfig;
 use super::endpoint::{Endpoint, PairAddress};
 use super::memory::{Memory, lock};
 use super::pair::PairShared;
+use super::wire::Wire;
 use socket2::Socket;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -75,6 +76,36 @@ impl Mailbox {
     }
 }
 
+/// Counts since the adapter was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NicStatistics {
+    /// Frames that were dropped because their check failed.
+    pub icrc_errors: u64,
+    /// Commands that were sent again.
+    pub retransmissions: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    icrc_errors: AtomicU64,
+    pub(super) retransmissions: AtomicU64,
+}
+
+impl Counters {
+    /// Adds the frames that a connection has dropped.
+    pub(super) fn broken(&self, wire: &mut Wire) {
+        self.icrc_errors.fetch_add(wire.take_broken(), Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> NicStatistics {
+        NicStatistics {
+            icrc_errors: self.icrc_errors.load(Ordering::Relaxed),
+            retransmissions: self.retransmissions.load(Ordering::Relaxed),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) config: SoftNicConfig,
@@ -82,6 +113,7 @@ pub(super) struct Core {
     pub(super) memory: Arc<Memory>,
     pub(super) pairs: Mutex<HashMap<u32, Arc<PairShared>>>,
     pub(super) mail: Vec<Mailbox>,
+    pub(super) counters: Counters,
     pub(super) stop: AtomicBool,
     /// The fault plan has ended it: it serves nobody and answers nobody.
     pub(super) dead: AtomicBool,

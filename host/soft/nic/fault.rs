@@ -24,6 +24,10 @@ pub enum Action {
     Drop,
     /// What the peer answers is lost once: it must not be carried out again when it is sent again.
     DropAnswer,
+    /// One bit of a frame to the peer is flipped on the wire once: the peer's check finds it, and the frame counts as lost.
+    Flip,
+    /// The same of the next frame that comes from the peer.
+    FlipAnswer,
     /// The connection to the peer is cut.
     Cut,
     /// The adapter stops: it serves nobody and answers nobody.
@@ -75,6 +79,7 @@ pub struct Fault {
 /// | `lose` | its completion is lost |
 /// | `delay:TIME[-TIME]` | its completion is late |
 /// | `drop`, `drop-answer` | a frame to or from the peer is lost once |
+/// | `flip`, `flip-answer` | one bit of a frame to or from the peer is flipped on the wire |
 /// | `cut` | the connection is cut |
 /// | `die` | the adapter stops for good |
 ///
@@ -148,11 +153,13 @@ impl FromStr for Action {
             "lose" => Self::Lose,
             "drop" => Self::Drop,
             "drop-answer" => Self::DropAnswer,
+            "flip" => Self::Flip,
+            "flip-answer" => Self::FlipAnswer,
             "cut" => Self::Cut,
             "die" => Self::Die,
             _ => {
                 return Err(format!(
-                    "`{name}` is no fault: use syndrome, storm, lose, delay, drop, drop-answer, cut or die"
+                    "`{name}` is no fault: use syndrome, storm, lose, delay, drop, drop-answer, flip, flip-answer, cut or die"
                 ));
             }
         };
@@ -204,6 +211,8 @@ impl fmt::Display for Fault {
             Action::Delay(a, b) => write!(f, "delay:{}-{}", Time(a), Time(b))?,
             Action::Drop => f.write_str("drop")?,
             Action::DropAnswer => f.write_str("drop-answer")?,
+            Action::Flip => f.write_str("flip")?,
+            Action::FlipAnswer => f.write_str("flip-answer")?,
             Action::Cut => f.write_str("cut")?,
             Action::Die => f.write_str("die")?,
         }
@@ -255,6 +264,9 @@ pub(super) struct Verdict {
     pub(super) delay: Duration,
     pub(super) drop: bool,
     pub(super) drop_answer: bool,
+    /// The bits that are flipped, counted from any point: modulo those of the frame.
+    pub(super) flip: Option<u64>,
+    pub(super) flip_answer: Option<u64>,
     pub(super) cut: bool,
     pub(super) die: bool,
 }
@@ -305,6 +317,8 @@ impl QueueFaults {
                 }
                 Action::Drop => verdict.drop = true,
                 Action::DropAnswer => verdict.drop_answer = true,
+                Action::Flip => verdict.flip = Some(self.random.random()),
+                Action::FlipAnswer => verdict.flip_answer = Some(self.random.random()),
                 Action::Cut => verdict.cut = true,
                 Action::Die => verdict.die = true,
             }
@@ -328,6 +342,8 @@ mod tests {
             "delay:1000ns-2000ns",
             "drop@nth:1",
             "drop-answer@op:add",
+            "flip@every:3",
+            "flip-answer@nth:2+op:read",
             "cut@every:100+queue:0+op:masked-swap",
             "die",
         ] {

@@ -9,7 +9,7 @@
 //! Queue pairs of one process reach each other's memory directly. Processes of one host talk through Unix sockets, hosts through TCP, in
 //! one protocol. (A Unix socket, not shared memory: an idle peer costs nothing, the kernel tells at once when a process dies, and nothing
 //! is left behind.) Both sides prove that they know the world's key, every frame is sealed with a number and an HMAC, lengths and waits
-//! are bounded. A connection that is cut is made anew; requests that were not answered are sent again, and the responder, which
+//! are bounded. A frame that was changed on the way counts as lost. A connection that is cut is made anew; requests that were not answered are sent again, and the responder, which
 //! remembers its answers until they have arrived, does nothing twice. A peer that is not heard of for
 //! [`Timeouts::retry`] fails the requests that wait for it, and the queue pairs that ask for nothing.
 //!
@@ -48,15 +48,16 @@ mod requester;
 mod service;
 mod strangers;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wire;
 
+pub use self::core::NicStatistics;
 pub use config::{SoftNicConfig, Timeouts};
 pub use fault::{Action, Fault, FaultPlan, Selector, Which};
 pub use frame::{Answer, Command, Frame, MAX_DATA};
 pub use pair::{Received, SoftQueuePair};
 
-use self::core::{Core, Mail, Mailbox};
+use self::core::{Core, Counters, Mail, Mailbox};
 use crate::memory::Place;
 use crate::random;
 use crate::rdma::{
@@ -141,6 +142,7 @@ impl SoftNic {
             memory: Arc::new(Memory::new(config.space.clone())),
             pairs: Mutex::new(HashMap::new()),
             mail,
+            counters: Counters::default(),
             stop: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             config,
@@ -153,6 +155,11 @@ impl SoftNic {
         }
         self::core::announce(&this.core);
         Ok(this)
+    }
+
+    /// Returns what was counted since the start.
+    pub fn statistics(&self) -> NicStatistics {
+        self.core.counters.read()
     }
 
     /// A queue pair with what only this adapter's have; else as [`Adapter::create`].

@@ -336,7 +336,8 @@ impl Requester {
                 job.trouble = Some(Trouble::no_answer("the peer has closed its queue pair"));
                 break;
             };
-            if std::mem::take(&mut job.verdict.drop) || std::mem::take(&mut job.verdict.cut) {
+            let flipped = job.verdict.flip.take().is_some();
+            if std::mem::take(&mut job.verdict.drop) || std::mem::take(&mut job.verdict.cut) || flipped {
                 // There is no frame to be lost: it takes as long as sending one again would.
                 self.resend_at = Some(now + core.config.timeouts.resend);
                 break;
@@ -426,8 +427,13 @@ impl Requester {
             let frame = Frame::Request { pair, nonce, from, from_nonce, sequence, answered, command }.encode();
             let lose_answer = std::mem::take(&mut job.verdict.drop_answer);
             let (drop, cut) = (std::mem::take(&mut job.verdict.drop), std::mem::take(&mut job.verdict.cut));
-            if !drop {
-                wire.send(&frame);
+            match job.verdict.flip.take() {
+                _ if drop => {}
+                Some(random) => wire.send_flipped(&frame, random),
+                None => wire.send(&frame),
+            }
+            if let Some(random) = job.verdict.flip_answer.take() {
+                wire.flip_next(random);
             }
             if self.unanswered.is_empty() {
                 self.progress = now;
@@ -464,6 +470,7 @@ impl Requester {
         for u in &self.unanswered {
             wire.send(&u.frame);
         }
+        core.counters.retransmissions.fetch_add(self.unanswered.len() as u64, Ordering::Relaxed);
         self.unanswered.len()
     }
 

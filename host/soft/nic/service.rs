@@ -291,6 +291,9 @@ impl Service {
                     }
                 }
             }
+            if let Some(wire) = &mut link.wire {
+                core.counters.broken(wire);
+            }
             if let Some(why) = cut {
                 link.cut(&why, now);
             }
@@ -308,6 +311,7 @@ impl Service {
         incoming.retain_mut(|i| {
             let known = i.wire.is_open();
             let result = serve_peer(core, &mut i.wire, scratch);
+            core.counters.broken(&mut i.wire);
             if let Ok(n) = &result {
                 done += n;
             }

@@ -16,6 +16,9 @@ const CHUNK: usize = 64 << 10;
 /// Bytes under way of which the kernel's word that they arrive is a sign of life: what is behind them cannot be heard before.
 const BULK: usize = 64 << 10;
 
+/// So many frames in a row whose seals are broken are no damage on the way: the two ends are out of step.
+const BROKEN_IN_A_ROW: u32 = 4;
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cut {
@@ -89,6 +92,11 @@ pub(super) struct Wire {
     written: u64,
     /// Nothing has come yet.
     silent: bool,
+    /// Frames whose seals were broken: since somebody asked, and since the last good one.
+    broken: u64,
+    broken_in_a_row: u32,
+    /// The bit to flip in the next frame that comes.
+    flip_next: Option<u64>,
 }
 
 impl Wire {
@@ -110,6 +118,9 @@ impl Wire {
             arrived: 0,
             written: 0,
             silent: true,
+            broken: 0,
+            broken_in_a_row: 0,
+            flip_next: None,
         }
     }
 
@@ -275,18 +286,55 @@ impl Wire {
         Ok(())
     }
 
-    /// The next frame, if all of it has come; it stays in place until the next call of [`Wire::pump`].
+    /// The next frame, if all of it has come; it stays in place until the next call of [`Wire::pump`]. One whose seal is broken counts as
+    /// lost, as a packet with a wrong ICRC does (InfiniBand Architecture, volume 1, 7.8.1): whoever waits for its answer sends it again.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Cut> {
-        let Phase::Open(seals) = &mut self.phase else { return Ok(None) };
-        let opened = seals.theirs.open(&self.inbox[self.taken..], 1..=MAX_FRAME).map_err(|e| match e {
-            Broken::Length => Cut::Garbage("a frame of a length that none has"),
-            Broken::Tag => Cut::Garbage("a frame whose seal is broken"),
-        })?;
-        let Some(Range { start, end }) = opened else { return Ok(None) };
-        let bytes = self.taken + start..self.taken + end;
-        self.taken = bytes.end + TAG;
-        self.heard = Instant::now();
-        Ok(Some(bytes))
+        loop {
+            let Phase::Open(seals) = &mut self.phase else { return Ok(None) };
+            let stream = &mut self.inbox[self.taken..];
+            let whole = stream.first_chunk::<LENGTH>().map(|n| LENGTH + u32::from_le_bytes(*n) as usize + TAG);
+            if let Some(frame) = whole.and_then(|n| stream.get_mut(LENGTH..n))
+                && let Some(random) = self.flip_next.take()
+            {
+                flip(frame, random);
+            }
+            match seals.theirs.open(stream, 1..=MAX_FRAME) {
+                Ok(None) => return Ok(None),
+                Ok(Some(Range { start, end })) => {
+                    let bytes = self.taken + start..self.taken + end;
+                    self.taken = bytes.end + TAG;
+                    self.heard = Instant::now();
+                    self.broken_in_a_row = 0;
+                    return Ok(Some(bytes));
+                }
+                Err(Broken::Length) => return Err(Cut::Garbage("a frame of a length that none has")),
+                Err(Broken::Tag) => {
+                    self.broken += 1;
+                    self.broken_in_a_row += 1;
+                    if self.broken_in_a_row >= BROKEN_IN_A_ROW {
+                        return Err(Cut::Garbage("frames whose seals are broken"));
+                    }
+                    self.taken += whole.unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    /// Frames with broken seals since the last call.
+    pub(super) fn take_broken(&mut self) -> u64 {
+        std::mem::take(&mut self.broken)
+    }
+
+    /// Flips a bit of the next frame that comes, before its seal is looked at.
+    pub(super) fn flip_next(&mut self, random: u64) {
+        self.flip_next = Some(random);
+    }
+
+    /// As [`Wire::send`], with a bit flipped on the way.
+    pub(super) fn send_flipped(&mut self, frame: &[u8], random: u64) {
+        let start = self.outbox.len() + LENGTH;
+        self.send(frame);
+        flip(self.outbox.get_mut(start..).unwrap_or_default(), random);
     }
 
     /// The bytes of a frame.
@@ -316,5 +364,13 @@ impl Wire {
             }
             self.arrived = arrived;
         }
+    }
+}
+
+/// Flips one bit.
+fn flip(bytes: &mut [u8], random: u64) {
+    let bit = random % (bytes.len() as u64 * 8).max(1);
+    if let Some(byte) = bytes.get_mut((bit / 8) as usize) {
+        *byte ^= 1 << (bit % 8);
     }
 }

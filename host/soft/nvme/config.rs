@@ -14,8 +14,9 @@ pub enum FileIo {
     Uring,
     /// `preadv2` and `pwritev2` by the service threads.
     Pread,
-    /// Reads copy from a mapping of the page cache; writes go through `pwritev2`. The file must not be cut short
-    /// meanwhile: its length is looked at ten times a second, and a load beyond its end before that is a SIGBUS.
+    /// Reads copy from a mapping of the page cache; writes go through `pwritev2`. Reads of what somebody has cut off the file fail
+    /// with "unrecovered read error": the process gets a handler of SIGBUS, which minds addresses of such mappings alone and passes
+    /// others on.
     Mmap,
 }
 
@@ -183,6 +184,12 @@ impl SoftConfig {
     /// | `stuck-queue=[Q:]after:N` | a queue (or each) that stops after N commands of its own |
     /// | `fatal=after:N`, `once:N` or `A-B` | controller fatal status; `once`: with command N, and no more after a reset |
     /// | `disappear=after:N` or `A-B` | the device is gone: registers read all ones |
+    /// | `fail-flush=every:N` | each Nth Flush of the device fails with "write fault" |
+    /// | `repeat-completion=every:N` or `A-B` | completions that are posted twice |
+    /// | `torn-write=[silent:]every:N` or `A-B` | writes of which the first half of the blocks is stored; they fail with "write fault", or (`silent:`) succeed |
+    /// | `corrupt=[read:\|write:]every:N` or `A-B` | one bit is flipped in what is read, or in what is stored; may be given several times |
+    /// | `slow-drain=[Q:]TIME` | completions of queue Q (or each) come one by one, TIME apart |
+    /// | `shrink=BLOCKS:after:N` | after N commands of the device its namespaces have so many blocks |
     /// | `slow-ready=TIME`, `never-ready` | time to CSTS.RDY |
     /// | `reorder`, `seed=N` | completions in a random order; seed of everything random |
     ///

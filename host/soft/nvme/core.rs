@@ -183,6 +183,14 @@ impl Core {
         }
     }
 
+    /// Cuts the namespaces when the fault plan's time for it has come.
+    pub(super) fn shrink_if_due(&self) {
+        if let Some(blocks) = self.faults.shrinks(&self.config.faults) {
+            tracing::debug!(device = %self.name, blocks, "the namespaces shrink");
+            self.namespaces.iter().for_each(|n| n.shrink(blocks));
+        }
+    }
+
     /// Leaves the bus.
     pub(super) fn disappear(&self) {
         tracing::debug!(device = %self.name, "the device disappears");

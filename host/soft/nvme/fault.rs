@@ -9,8 +9,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Which commands a media error hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,42 @@ pub struct StuckQueue {
     pub after: u64,
 }
 
+/// Writes of which only a part is stored: the first half of the blocks, rounded down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornWrite {
+    /// The writes that are hit; `Every` counts the write commands of the device.
+    pub which: Selector,
+    /// True if the command ends in success all the same; otherwise it fails with "write fault".
+    pub silent: bool,
+}
+
+/// Data in which one bit is flipped, in commands that end in success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// The commands that are hit; `Every` counts those of the device that `access` names.
+    pub which: Selector,
+    /// Reads: what is delivered. Writes: what is stored.
+    pub access: Access,
+}
+
+/// A queue whose completions trickle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowDrain {
+    /// Submission queue; `None` is each of them.
+    pub queue: Option<u16>,
+    /// Time from one completion of the queue to the next.
+    pub interval: Duration,
+}
+
+/// Namespaces that become smaller while they are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shrink {
+    /// Logical blocks that each namespace has from then on, if it had more.
+    pub blocks: u64,
+    /// I/O commands over all queues before that.
+    pub after: u64,
+}
+
 /// How the controller becomes ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -128,6 +164,18 @@ pub struct FaultPlan {
     pub fatal: Option<Trigger>,
     /// Registers read all ones from then on, and nothing moves.
     pub disappear: Option<Trigger>,
+    /// Each `n`th Flush of the device fails with "write fault", and nothing is flushed.
+    pub fail_flush: Option<u64>,
+    /// Completions that are posted twice.
+    pub repeat_completion: Option<Selector>,
+    /// Writes that are stored in part.
+    pub torn_write: Option<TornWrite>,
+    /// Data that is changed without a word.
+    pub corrupt: Vec<Corruption>,
+    /// Completions that trickle.
+    pub slow_drain: Option<SlowDrain>,
+    /// Namespaces that become smaller.
+    pub shrink: Option<Shrink>,
     /// Time to CSTS.RDY.
     pub ready: Readiness,
     /// Completions in a random order.
@@ -149,8 +197,20 @@ impl FaultPlan {
             fatal,
             disappear,
             reorder,
+            fail_flush,
+            repeat_completion,
+            torn_write,
+            corrupt,
+            slow_drain,
+            shrink,
         } = self;
         !media_errors.is_empty()
+            || !corrupt.is_empty()
+            || fail_flush.is_some()
+            || repeat_completion.is_some()
+            || torn_write.is_some()
+            || slow_drain.is_some()
+            || shrink.is_some()
             || *latency != Latency::None
             || *reorder
             || lose_completion.is_some()
@@ -166,12 +226,7 @@ impl FaultPlan {
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for m in &self.media_errors {
-            let access = match m.access {
-                Access::Read => "read:",
-                Access::Write => "write:",
-                Access::Both => "",
-            };
-            write!(f, ",media-error={access}{}", blocks(&m.blocks))?;
+            write!(f, ",media-error={}{}", m.access, blocks(&m.blocks))?;
         }
         match self.latency {
             Latency::None => {}
@@ -179,12 +234,31 @@ impl fmt::Display for FaultPlan {
             Latency::Uniform(a, b) => write!(f, ",latency={a:?}-{b:?}")?,
             Latency::Exponential(mean) => write!(f, ",latency=exp:{mean:?}")?,
         }
-        for (key, selector) in [("lose-completion", &self.lose_completion), ("wrong-phase", &self.wrong_phase)] {
-            match selector {
-                None => {}
-                Some(Selector::Every(n)) => write!(f, ",{key}=every:{n}")?,
-                Some(Selector::Blocks(b)) => write!(f, ",{key}={}", blocks(b))?,
+        for (key, selector) in [
+            ("lose-completion", &self.lose_completion),
+            ("wrong-phase", &self.wrong_phase),
+            ("repeat-completion", &self.repeat_completion),
+        ] {
+            if let Some(selector) = selector {
+                write!(f, ",{key}={selector}")?;
             }
+        }
+        if let Some(n) = self.fail_flush {
+            write!(f, ",fail-flush=every:{n}")?;
+        }
+        if let Some(TornWrite { which, silent }) = &self.torn_write {
+            write!(f, ",torn-write={}{which}", if *silent { "silent:" } else { "" })?;
+        }
+        for Corruption { which, access } in &self.corrupt {
+            write!(f, ",corrupt={access}{which}")?;
+        }
+        match self.slow_drain {
+            None => {}
+            Some(SlowDrain { queue: None, interval }) => write!(f, ",slow-drain={interval:?}")?,
+            Some(SlowDrain { queue: Some(q), interval }) => write!(f, ",slow-drain={q}:{interval:?}")?,
+        }
+        if let Some(Shrink { blocks, after }) = self.shrink {
+            write!(f, ",shrink={blocks}:after:{after}")?;
         }
         if let Some(n) = self.lose_doorbell {
             write!(f, ",lose-doorbell=every:{n}")?;
@@ -217,6 +291,35 @@ impl fmt::Display for FaultPlan {
     }
 }
 
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read:",
+            Self::Write => "write:",
+            Self::Both => "",
+        })
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every(n) => write!(f, "every:{n}"),
+            Self::Blocks(b) => f.write_str(&blocks(b)),
+        }
+    }
+}
+
+impl Selector {
+    /// Returns true for the `nth` command of those that are counted, which touches the blocks `range`.
+    fn hits(&self, nth: u64, range: Option<&RangeInclusive<u64>>) -> bool {
+        match self {
+            Self::Every(n) => nth.is_multiple_of(*n),
+            Self::Blocks(b) => range.is_some_and(|r| meet(r, b)),
+        }
+    }
+}
+
 fn blocks(range: &RangeInclusive<u64>) -> String {
     format!("{}-{}", range.start(), range.end())
 }
@@ -234,10 +337,26 @@ fn meet(a: &RangeInclusive<u64>, b: &RangeInclusive<u64>) -> bool {
 /// What the plan says about a command before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    Run,
+    /// The command runs, and its data is damaged as said.
+    Run(Damage),
     Fail(Status),
     Fatal,
     Disappear,
+}
+
+/// Harm to the data of a command that runs. The default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Damage {
+    /// The status of a write of which only the first half is stored.
+    pub(super) torn: Option<Status>,
+    /// The bit that is flipped, counted from any point: modulo the bits that the command moves.
+    pub(super) flip: Option<u64>,
+}
+
+impl Damage {
+    pub(super) fn is_none(self) -> bool {
+        self == Self::default()
+    }
 }
 
 /// What the plan says about its completion.
@@ -246,6 +365,7 @@ pub(super) struct Delivery {
     pub(super) delay: Duration,
     pub(super) lost: bool,
     pub(super) wrong_phase: bool,
+    pub(super) repeated: bool,
 }
 
 /// The plan's state for the device: what has happened in all of its I/O queues. A reset changes nothing about it.
@@ -254,6 +374,19 @@ pub(super) struct DeviceFaults {
     fetched: AtomicU64,
     completed: AtomicU64,
     doorbells: AtomicU64,
+    flushes: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    shrunk: AtomicBool,
+}
+
+impl DeviceFaults {
+    /// The blocks that namespaces are cut to, the first time that this is asked after their time has come.
+    pub(super) fn shrinks(&self, plan: &FaultPlan) -> Option<u64> {
+        let Shrink { blocks, after } = plan.shrink?;
+        let due = self.fetched.load(Ordering::Relaxed) > after && !self.shrunk.swap(true, Ordering::Relaxed);
+        due.then_some(blocks)
+    }
 }
 
 /// Counts one more and returns its number, from one.
@@ -269,6 +402,8 @@ pub(super) struct QueueFaults {
     seen_tail: u32,
     ignored_tail: Option<u32>,
     stuck_after: Option<u64>,
+    /// Time between two completions, and when the next one may come.
+    drain: Option<(Duration, Instant)>,
 }
 
 impl QueueFaults {
@@ -279,6 +414,10 @@ impl QueueFaults {
             seen_tail: 0,
             ignored_tail: None,
             stuck_after: plan.stuck_queue.filter(|s| s.queue.is_none_or(|q| q == queue)).map(|s| s.after),
+            drain: plan
+                .slow_drain
+                .filter(|s| s.queue.is_none_or(|q| q == queue))
+                .map(|s| (s.interval, Instant::now() + s.interval)),
         }
     }
 
@@ -315,7 +454,10 @@ impl QueueFaults {
         if hit(&plan.fatal) {
             return Verdict::Fatal;
         }
-        let Some(range) = range else { return Verdict::Run };
+        if e.opcode() == io::FLUSH && plan.fail_flush.is_some_and(|n| next(&device.flushes).is_multiple_of(n)) {
+            return Verdict::Fail(status::WRITE_FAULT);
+        }
+        let Some(range) = range else { return Verdict::Run(Damage::default()) };
         let writes = matches!(e.opcode(), io::WRITE | io::WRITE_ZEROES);
         let reads = matches!(e.opcode(), io::READ | io::COMPARE);
         for m in plan.media_errors.iter().filter(|m| meet(&m.blocks, &range)) {
@@ -326,27 +468,49 @@ impl QueueFaults {
                 return Verdict::Fail(status::WRITE_FAULT);
             }
         }
-        Verdict::Run
+        Verdict::Run(damage(plan, device, e.opcode(), &range))
     }
 
     /// Looks at the command's completion.
     pub(super) fn complete(&mut self, plan: &FaultPlan, device: &DeviceFaults, e: &SqEntry) -> Delivery {
         let nth = next(&device.completed);
-        let hit = |s: &Option<Selector>| match s {
-            None => false,
-            Some(Selector::Every(n)) => nth.is_multiple_of(*n),
-            Some(Selector::Blocks(b)) => touched(e).is_some_and(|r| meet(&r, b)),
-        };
+        let hit = |s: &Option<Selector>| s.as_ref().is_some_and(|s| s.hits(nth, touched(e).as_ref()));
         let reorder = match plan.reorder {
             true => REORDER_WINDOW.mul_f64(self.random.random::<f64>()),
             false => Duration::ZERO,
         };
+        let mut delay = plan.latency.sample(&mut self.random) + reorder;
+        if let Some((interval, next)) = &mut self.drain {
+            let now = Instant::now();
+            let due = (now + delay).max(*next);
+            *next = due + *interval;
+            delay = due.duration_since(now);
+        }
         Delivery {
-            delay: plan.latency.sample(&mut self.random) + reorder,
+            delay,
             lost: hit(&plan.lose_completion),
             wrong_phase: hit(&plan.wrong_phase),
+            repeated: hit(&plan.repeat_completion),
         }
     }
+}
+
+/// Looks at the data of a read or a write.
+fn damage(plan: &FaultPlan, device: &DeviceFaults, opcode: u8, range: &RangeInclusive<u64>) -> Damage {
+    let (nth, spared) = match opcode {
+        io::READ => (next(&device.reads), Access::Write),
+        io::WRITE => (next(&device.writes), Access::Read),
+        _ => return Damage::default(),
+    };
+    let torn = plan.torn_write.as_ref().filter(|t| opcode == io::WRITE && t.which.hits(nth, Some(range)));
+    let torn = torn.map(|t| if t.silent { status::SUCCESS } else { status::WRITE_FAULT });
+    let corrupt = plan.corrupt.iter().find(|c| c.access != spared && c.which.hits(nth, Some(range)));
+    // The same command of the count, or the same blocks, lose the same bit.
+    let flip = corrupt.map(|c| {
+        let of = if matches!(c.which, Selector::Every(_)) { nth } else { *range.start() };
+        SmallRng::seed_from_u64(plan.seed ^ of.wrapping_mul(0x9e37_79b9_7f4a_7c15)).random()
+    });
+    Damage { torn, flip }
 }
 
 #[cfg(test)]
@@ -367,13 +531,14 @@ mod tests {
         };
         let (mut q, device) = (QueueFaults::new(&plan, 1), DeviceFaults::default());
         for (slba, n, bad) in [(99, 1, false), (99, 2, true), (107, 1, true), (108, 1, false), (0, 65_536, true)] {
-            let expected = if bad { Verdict::Fail(status::UNRECOVERED_READ_ERROR) } else { Verdict::Run };
+            let expected =
+                if bad { Verdict::Fail(status::UNRECOVERED_READ_ERROR) } else { Verdict::Run(Damage::default()) };
             assert_eq!(q.fetch(&plan, &device, &read(slba, n)), expected, "{slba}+{n}");
         }
         let mut write = read(100, 1);
         write.cdw0 = (write.cdw0 & !0xff) | u32::from(io::WRITE);
-        assert_eq!(q.fetch(&plan, &device, &write), Verdict::Run);
-        assert_eq!(q.fetch(&plan, &device, &SqEntry::new(io::FLUSH, 1, 1)), Verdict::Run);
+        assert_eq!(q.fetch(&plan, &device, &write), Verdict::Run(Damage::default()));
+        assert_eq!(q.fetch(&plan, &device, &SqEntry::new(io::FLUSH, 1, 1)), Verdict::Run(Damage::default()));
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub(super) fn namespace(ns: &Namespace) -> Page {
     let mut p = [0; IDENTIFY_BYTES];
     for at in [0, 8, 16] {
         // NSZE, NCAP, NUSE.
-        p[at..at + 8].copy_from_slice(&ns.blocks.to_le_bytes());
+        p[at..at + 8].copy_from_slice(&ns.blocks().to_le_bytes());
     }
     // DLFEAT: deallocated blocks read as zeros; deallocate by Write Zeroes is not offered.
     p[33] = 1;

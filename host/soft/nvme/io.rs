@@ -4,6 +4,8 @@ use super::address::Snapshot;
 use super::backend::{self, Direction, MAX_VECTORS, Request, Ring, Store};
 use super::copy;
 use super::core::Core;
+use super::damage;
+use super::fault::Damage;
 use super::namespace::{Namespace, Span};
 use super::prp::{self, Extent, Hints};
 use super::statistics::Tally;
@@ -34,6 +36,8 @@ pub(super) struct Context<'a> {
     pub(super) sqid: u16,
     /// Data was written that the next completion must not overtake.
     pub(super) wrote: bool,
+    /// What the fault plan does to the data of the present command.
+    pub(super) damage: Damage,
 }
 
 /// How far a command got.
@@ -55,7 +59,7 @@ impl From<Result<(), Status>> for Outcome {
 pub(super) fn prefetch(core: &Core, e: &SqEntry) {
     if e.opcode() == io::READ
         && let Some(ns) = core.namespaces.get(e.nsid.wrapping_sub(1) as usize)
-        && e.slba() < ns.blocks
+        && e.slba() < ns.blocks()
         && let Some(p) = ns.store.peek(e.slba() << ns.block_shift)
     {
         copy::prefetch(p);
@@ -133,6 +137,8 @@ fn read(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resul
             }
         }
         c.wrote = true;
+        ns.store.check_read(span.offset, span.bytes)?;
+        damage::flip_landed(c);
         return Ok(Outcome::Done(status::SUCCESS));
     }
     start(c, e, ns, index, Direction::Read, span)
@@ -140,7 +146,11 @@ fn read(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resul
 
 fn write(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Result<Outcome, Status> {
     ns.check_writable()?;
-    let span = transfer(c, e, ns)?;
+    let whole = transfer(c, e, ns)?;
+    let span = damage::tear(c, ns, whole);
+    if span.bytes == 0 {
+        return Ok(Outcome::Done(c.damage.torn.unwrap_or_default()));
+    }
     let durable = e.cdw12 & FUA != 0 || c.core.write_through.load(std::sync::atomic::Ordering::Relaxed);
     let Some(mut to) = ns.store.writable(span.offset, span.bytes) else {
         return start(c, e, ns, index, Direction::Write { durable }, span);
@@ -153,7 +163,8 @@ fn write(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resu
         }
     }
     ns.unreadable.remove(&span);
-    Ok(Outcome::Done(status::SUCCESS))
+    damage::flip_stored(c, ns, &span)?;
+    Ok(Outcome::Done(c.damage.torn.unwrap_or(status::SUCCESS)))
 }
 
 fn flush(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Result<Outcome, Status> {
@@ -176,7 +187,8 @@ fn start(
     span: Span,
 ) -> Result<Outcome, Status> {
     let Store::File(file) = &ns.store else { return Err(status::INTERNAL_ERROR) };
-    if let Some(ring) = c.ring.as_deref_mut().filter(|r| file.wants_ring() && r.room() > 0) {
+    // Data is damaged once it has moved, which is at once on the plain way.
+    if let Some(ring) = c.ring.as_deref_mut().filter(|r| file.wants_ring() && r.room() > 0 && c.damage.is_none()) {
         let mut vectors = ring.take_vectors();
         backend::vectors(c.extents, &mut vectors);
         if vectors.len() <= MAX_VECTORS && file.takes(&vectors) {
@@ -211,7 +223,13 @@ fn start(
         }
     };
     c.wrote = true;
-    Ok(finished(ns, direction, &span, &result).into())
+    finished(ns, direction, &span, &result)?;
+    match direction {
+        Direction::Read => damage::flip_landed(c),
+        Direction::Write { .. } => damage::flip_stored(c, ns, &span)?,
+        Direction::Flush => {}
+    }
+    Ok(Outcome::Done(c.damage.torn.unwrap_or(status::SUCCESS)))
 }
 
 /// What the end of a system call means for the command.
@@ -292,11 +310,12 @@ fn compare(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace) -> Result<(), Statu
         // reference to memory that the driver may change meanwhile.
         let same = unsafe { libc::memcmp(at.cast(), x.host.cast(), x.bytes) } == 0;
         if !same {
+            ns.store.check_read(span.offset, span.bytes)?;
             return Err(status::COMPARE_FAILURE);
         }
         at = at.wrapping_add(x.bytes);
     }
-    Ok(())
+    ns.store.check_read(span.offset, span.bytes)
 }
 
 /// Copies extents into a buffer, as far as it goes.

@@ -25,6 +25,7 @@ mod backend;
 mod config;
 mod copy;
 mod core;
+mod damage;
 mod fault;
 mod feature;
 mod identify;
@@ -43,7 +44,10 @@ mod tests;
 
 pub(crate) use config::place;
 pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
-pub use fault::{Access, FaultPlan, Latency, MediaError, Readiness, Selector, StuckQueue, Trigger};
+pub use fault::{
+    Access, Corruption, FaultPlan, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite,
+    Trigger,
+};
 pub(super) use spec::time;
 pub use spec::{SpecError, escape};
 pub use statistics::{QueueStatistics, Statistics};
@@ -110,10 +114,12 @@ pub enum SoftError {
         path: PathBuf,
     },
     /// Another controller has the file.
-    #[error("{}: another controller has it locked; end that one, or use a copy", path.display())]
+    #[error("{}: {holder} has it locked; end that one, or use a copy", path.display())]
     Locked {
         /// Which file.
         path: PathBuf,
+        /// The processes that hold the lock, by number and name, as far as this user may see them.
+        holder: String,
     },
     /// O_DIRECT does not work with this file.
     #[error("{}: {reason}", path.display())]

@@ -5,7 +5,7 @@ use super::backend::Store;
 use super::config::NamespaceConfig;
 use crate::wire::nvme::{SqEntry, Status, status};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One namespace of the controller.
@@ -13,7 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) struct Namespace {
     pub(super) store: Store,
     pub(super) block_shift: u32,
-    pub(super) blocks: u64,
+    /// Blocks that it has; fewer than the store once the fault plan has cut it.
+    blocks: AtomicU64,
     pub(super) read_only: bool,
     pub(super) unreadable: BlockSet,
 }
@@ -32,7 +33,7 @@ impl Namespace {
         let store = Store::open(config)?;
         let block_shift = config.block_bytes.trailing_zeros();
         Ok(Self {
-            blocks: store.bytes() >> block_shift,
+            blocks: AtomicU64::new(store.bytes() >> block_shift),
             read_only: store.read_only(),
             block_shift,
             store,
@@ -40,11 +41,22 @@ impl Namespace {
         })
     }
 
+    /// The number of its blocks.
+    #[inline]
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Leaves it `blocks` blocks, if it has more.
+    pub(super) fn shrink(&self, blocks: u64) {
+        self.blocks.fetch_min(blocks, Ordering::Relaxed);
+    }
+
     /// The bytes of blocks, if the namespace has them.
     #[inline]
     pub(super) fn span(&self, slba: u64, blocks: u64) -> Result<Span, Status> {
         match slba.checked_add(blocks) {
-            Some(end) if end <= self.blocks => Ok(Span {
+            Some(end) if end <= self.blocks() => Ok(Span {
                 slba,
                 blocks,
                 offset: slba << self.block_shift,

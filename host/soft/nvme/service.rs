@@ -8,7 +8,7 @@ use super::backend::{Finished, Ring, Store};
 use super::config::FileIo;
 use super::copy;
 use super::core::{Core, Message, RingSetup, halt, lock};
-use super::fault::{QueueFaults, Verdict};
+use super::fault::{Damage, QueueFaults, Verdict};
 use super::io::{self, Context, Outcome};
 use super::namespace::Span;
 use super::prp::Extent;
@@ -47,6 +47,8 @@ struct Held {
     cid: u16,
     status: u16,
     wrong_phase: bool,
+    /// The same completion once more. No place is kept for it: it waits for one.
+    again: bool,
 }
 
 /// How long nothing has happened.
@@ -234,6 +236,7 @@ impl Service {
             ring: self.ring.as_mut(),
             sqid,
             wrote: false,
+            damage: Damage::default(),
         };
         let mut group = Group { entries: [(0, status::SUCCESS); GROUP], count: 0 };
         let mut next = sq.peek(0);
@@ -249,7 +252,11 @@ impl Service {
             context.tally.command();
             let outcome = match (core.faulty, &mut sq.faults) {
                 (true, Some(f)) => match f.fetch(&core.config.faults, &core.faults, &e) {
-                    Verdict::Run => io::execute(&mut context, &e),
+                    Verdict::Run(damage) => {
+                        core.shrink_if_due();
+                        context.damage = damage;
+                        io::execute(&mut context, &e)
+                    }
                     Verdict::Fail(status) => Outcome::Done(status),
                     Verdict::Fatal => {
                         core.fatal("fault plan");
@@ -351,25 +358,35 @@ impl Service {
         }
         let now = Instant::now();
         let mut count = 0;
+        let mut waiting = Vec::new();
         while let Some(Reverse(h)) = self.held.peek()
             && h.due <= now
             && let Some(Reverse(h)) = self.held.pop()
         {
-            self.post_held(&h);
-            count += 1;
+            if self.post_held(&h) {
+                count += 1;
+            } else {
+                waiting.push(Reverse(h));
+            }
         }
+        self.held.extend(waiting);
         count
     }
 
-    fn post_held(&mut self, h: &Held) {
-        let Some(sq) = self.sqs.iter().find(|q| q.id() == h.sqid) else { return };
+    /// Posts a completion that was held back. False if there is no place for it yet.
+    fn post_held(&mut self, h: &Held) -> bool {
+        let Some(sq) = self.sqs.iter().find(|q| q.id() == h.sqid) else { return true };
         let cq = &mut self.cqs[sq.cq];
-        cq.held -= 1;
+        if h.again && cq.room(1, &self.core) == 0 {
+            return false;
+        }
+        cq.held -= u32::from(!h.again);
         if self.core.halted() & (halt::FATAL | halt::GONE) == 0 {
             copy::publish();
             let answer = Answer { status: Status(h.status), result: 0 };
             cq.post(h.sqid, sq.head(), h.cid, answer, h.wrong_phase);
         }
+        true
     }
 
     /// Waits until the kernel has none of a queue's commands, or of any.
@@ -455,7 +472,7 @@ impl Service {
                     answer(&reply, true);
                 }
                 Message::Abort(sqid, cid, reply) => {
-                    let found = self.take_held(|h| h.sqid == sqid && h.cid == cid);
+                    let found = self.take_held(|h| h.sqid == sqid && h.cid == cid && !h.again);
                     if let Some(h) = &found {
                         self.post_held(&Held { status: status::ABORT_REQUESTED.0, ..*h });
                     }
@@ -512,7 +529,12 @@ fn hold(
         return;
     }
     let due = Instant::now() + delivery.delay;
-    held.push(Reverse(Held { due, order, sqid, cid: e.cid(), status: status.0, wrong_phase: delivery.wrong_phase }));
+    let once =
+        |again| Held { due, order, sqid, cid: e.cid(), status: status.0, wrong_phase: delivery.wrong_phase, again };
+    held.push(Reverse(once(false)));
+    if delivery.repeated {
+        held.push(Reverse(once(true)));
+    }
 }
 
 /// Answers the manager, which may have given up.

@@ -1,7 +1,9 @@
 //! The textual form of a configuration: what follows `soft:` on a command line.
 
 use super::config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
-use super::fault::{Access, Latency, MediaError, Readiness, Selector, StuckQueue, Trigger};
+use super::fault::{
+    Access, Corruption, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite, Trigger,
+};
 use crate::suggest::{closest, hint};
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
@@ -54,9 +56,11 @@ pub enum SpecError {
 
 const KEYS: &[&str] = &[
     "block",
+    "corrupt",
     "direct",
     "disappear",
     "entries",
+    "fail-flush",
     "fatal",
     "file",
     "io",
@@ -69,12 +73,16 @@ const KEYS: &[&str] = &[
     "queues",
     "ready-timeout",
     "reorder",
+    "repeat-completion",
     "seed",
+    "shrink",
+    "slow-drain",
     "slow-ready",
     "streaming",
     "stride",
     "stuck-queue",
     "threads",
+    "torn-write",
     "transfer",
     "wrong-phase",
 ];
@@ -84,6 +92,9 @@ const TIME: &str = "a time such as 500ns, 20us, 5ms or 1s";
 const NUMBER: &str = "a whole number";
 const BLOCKS: &str = "a block or a range of blocks such as 100 or 100-107";
 const SELECTOR: &str = "every:N, or a range of blocks such as 100-107";
+const TORN: &str = "every:N or a range of blocks such as 100-107, with silent: before it if the command is to succeed";
+const CORRUPT: &str = "every:N or a range of blocks such as 100-107, with read: or write: before it for one of the two";
+const DRAIN: &str = "a time such as 5ms, or QUEUE:TIME";
 const TRIGGER: &str = "after:N, once:N, or a range of blocks such as 100-107";
 
 /// Splits at commas that no backslash escapes.
@@ -187,14 +198,41 @@ fn latency(text: &str) -> Option<Latency> {
     }
 }
 
+/// Takes `read:` or `write:` off the front.
+fn access(text: &str) -> (Access, &str) {
+    match text.split_once(':') {
+        Some(("read", rest)) => (Access::Read, rest),
+        Some(("write", rest)) => (Access::Write, rest),
+        _ => (Access::Both, text),
+    }
+}
+
 fn media_error(text: &str) -> Option<MediaError> {
-    let (access, blocks) = match text.split_once(':') {
-        None => (Access::Both, text),
-        Some(("read", b)) => (Access::Read, b),
-        Some(("write", b)) => (Access::Write, b),
-        Some(_) => return None,
-    };
+    let (access, blocks) = access(text);
     Some(MediaError { blocks: range(blocks)?, access })
+}
+
+fn corruption(text: &str) -> Option<Corruption> {
+    let (access, which) = access(text);
+    Some(Corruption { which: selector(which)?, access })
+}
+
+fn torn(text: &str) -> Option<TornWrite> {
+    let silent = text.strip_prefix("silent:");
+    Some(TornWrite { which: selector(silent.unwrap_or(text))?, silent: silent.is_some() })
+}
+
+fn drain(text: &str) -> Option<SlowDrain> {
+    let (queue, interval) = match text.split_once(':') {
+        None => (None, text),
+        Some((queue, interval)) => (Some(number(queue)?), interval),
+    };
+    Some(SlowDrain { queue, interval: time(interval)? })
+}
+
+fn shrink(text: &str) -> Option<Shrink> {
+    let (blocks, after) = text.split_once(":after:")?;
+    Some(Shrink { blocks: number(blocks)?, after: number(after)? })
 }
 
 fn need<T>(
@@ -353,6 +391,12 @@ pub(super) fn parse(spec: &str) -> Result<SoftConfig, SpecError> {
             "stuck-queue" => faults.stuck_queue = Some(need(key, value, "after:N or QUEUE:after:N", stuck)?),
             "fatal" => faults.fatal = Some(need(key, value, TRIGGER, trigger)?),
             "disappear" => faults.disappear = Some(need(key, value, TRIGGER, trigger)?),
+            "fail-flush" => faults.fail_flush = Some(need(key, value, "every:N", every)?),
+            "repeat-completion" => faults.repeat_completion = Some(need(key, value, SELECTOR, selector)?),
+            "torn-write" => faults.torn_write = Some(need(key, value, TORN, torn)?),
+            "corrupt" => faults.corrupt.push(need(key, value, CORRUPT, corruption)?),
+            "slow-drain" => faults.slow_drain = Some(need(key, value, DRAIN, drain)?),
+            "shrink" => faults.shrink = Some(need(key, value, "BLOCKS:after:N", shrink)?),
             "slow-ready" => faults.ready = Readiness::Slow(need(key, value, TIME, time)?),
             "never-ready" => {
                 flag(key, value)?;
@@ -504,6 +548,13 @@ mod tests {
             "mem,stuck-queue=5",
             "mem,latency=1e300s",
             "mem,seed",
+            "mem,fail-flush=2",
+            "mem,repeat-completion=every:0",
+            "mem,torn-write=loud:every:2",
+            "mem,corrupt=erase:every:2",
+            "mem,slow-drain=5",
+            "mem,slow-drain=x:5ms",
+            "mem,shrink=9",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
@@ -539,14 +590,30 @@ mod tests {
         ];
         let ready = prop_oneof![Just(Readiness::Prompt), Just(Readiness::Never), time().prop_map(Readiness::Slow)];
         let stuck = (prop::option::of(any::<u16>()), 0u64..9).prop_map(|(queue, after)| StuckQueue { queue, after });
+        let which = || prop_oneof![(1u64..99).prop_map(Selector::Every), range().prop_map(Selector::Blocks)];
+        let torn = (which(), any::<bool>()).prop_map(|(which, silent)| TornWrite { which, silent });
+        let both = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Both)];
+        let corruption = (which(), both).prop_map(|(which, access)| Corruption { which, access });
+        let drain =
+            (prop::option::of(any::<u16>()), time()).prop_map(|(queue, interval)| SlowDrain { queue, interval });
+        let shrink = (any::<u64>(), 0u64..99).prop_map(|(blocks, after)| Shrink { blocks, after });
         (
             (any::<u64>(), prop::collection::vec(media, 0..3), latency, selector(), selector()),
             (prop::option::of(1u64..9), prop::option::of(stuck), trigger(), trigger(), ready, any::<bool>()),
+            (
+                prop::option::of(1u64..9),
+                selector(),
+                prop::option::of(torn),
+                prop::collection::vec(corruption, 0..3),
+                prop::option::of(drain),
+                prop::option::of(shrink),
+            ),
         )
             .prop_map(
                 |(
                     (seed, media_errors, latency, a, b),
                     (lose_doorbell, stuck_queue, fatal, disappear, ready, reorder),
+                    (fail_flush, repeat_completion, torn_write, corrupt, slow_drain, shrink),
                 )| {
                     FaultPlan {
                         seed,
@@ -558,6 +625,12 @@ mod tests {
                         stuck_queue,
                         fatal,
                         disappear,
+                        fail_flush,
+                        repeat_completion,
+                        torn_write,
+                        corrupt,
+                        slow_drain,
+                        shrink,
                         ready,
                         reorder,
                     }

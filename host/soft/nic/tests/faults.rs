@@ -85,6 +85,34 @@ fn lost_frames_lost_answers_and_cuts_repeat_nothing() {
 }
 
 #[test]
+fn a_frame_that_was_changed_on_the_way_is_dropped_counted_and_sent_again() {
+    exactly_once(&format!("{QUICK},fault=flip@every:37"), 160);
+    exactly_once(&format!("{QUICK},fault=flip-answer@every:41"), 160);
+    exactly_once("fault=flip@nth:3,resend=1ms", 16);
+    for (fault, here, there) in [("flip@nth:2", 0, 1), ("flip-answer@nth:2", 1, 0)] {
+        for way in ["sockets", "sockets,tcp"] {
+            let (mut a, mut b) =
+                (Side::new(&format!("{way},resend=20ms,fault={fault}")), Side::new(&format!("{way},resend=20ms")));
+            join(&mut a, &mut b);
+            let pattern: Vec<u8> = (0..1 << 18).map(|i: u32| (i ^ i >> 9) as u8).collect();
+            a.heap.write(0, &pattern).unwrap();
+            let mut p = a.poster();
+            for i in 0..3 {
+                let all = [a.local(0, 1 << 18)];
+                p.post(Flags::SIGNALLED, write(b.remote(i << 18), &all));
+                assert_eq!(syndrome(&p.wait()), 0, "{fault}: {:?}", a.pair.failure());
+            }
+            for i in 0..3 {
+                assert!(b.heap.get_slice::<u8>(i << 18, 1 << 18).unwrap() == pattern, "{fault}: message {i}");
+            }
+            let (a, b) = (a.nic.statistics(), b.nic.statistics());
+            assert_eq!((a.icrc_errors, b.icrc_errors), (here, there), "{fault}, {way}");
+            assert!(a.retransmissions > 0, "{fault}, {way}");
+        }
+    }
+}
+
+#[test]
 fn large_messages_survive_cuts() {
     let (mut a, mut b) = (Side::new(&format!("{QUICK},fault=cut@every:2")), Side::new(QUICK));
     join(&mut a, &mut b);

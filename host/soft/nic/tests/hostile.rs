@@ -70,7 +70,7 @@ fn strangers_learn_nothing_and_do_no_harm() {
 }
 
 /// Connects again and again and says nothing, with so many connections at a time, until it is told to stop. How many it made.
-fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &AtomicBool) -> usize {
+pub(crate) fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &AtomicBool) -> usize {
     /// One address has some 28,000 ports, which stay in use for a while after a connection; members need some too.
     const MOST: usize = 10_000;
     let (mut held, mut made) = (VecDeque::new(), 0);

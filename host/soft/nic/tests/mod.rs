@@ -2,7 +2,7 @@
 
 mod data;
 mod faults;
-mod hostile;
+pub(crate) mod hostile;
 mod life;
 
 use super::{SoftNic, SoftNicConfig, SoftQueuePair};

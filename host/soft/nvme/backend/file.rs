@@ -2,10 +2,14 @@
 
 use super::super::SoftError;
 use super::super::config::{FileIo, place};
+use super::cut::Watch;
 use super::{MAX_VECTORS, Ring, advance, check_size, size_text};
+use crate::pci::{Sysfs, lock_holder};
+use crate::this_host::take;
 use crate::wire::nvme::{Status, status};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -39,6 +43,8 @@ pub(in super::super) struct FileStore {
 /// A shared read-only mapping of the page cache.
 #[derive(Debug)]
 struct Map {
+    /// What has been cut off. Goes before the mapping does.
+    watch: ManuallyDrop<Watch>,
     base: NonNull<u8>,
     bytes: usize,
     /// One bit for each piece that has been populated.
@@ -52,6 +58,8 @@ unsafe impl Sync for Map {}
 
 impl Drop for Map {
     fn drop(&mut self) {
+        // SAFETY: dropped here alone.
+        unsafe { ManuallyDrop::drop(&mut self.watch) };
         // SAFETY: made in `Map::new`, and nobody uses it after the store.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
@@ -66,7 +74,16 @@ impl Map {
         let base =
             NonNull::new(p.cast::<u8>()).filter(|_| p != libc::MAP_FAILED).ok_or_else(io::Error::last_os_error)?;
         let words = bytes.div_ceil(PIECE).div_ceil(64) as usize;
-        Ok(Self { base, bytes: length, populated: (0..words).map(|_| AtomicU64::new(0)).collect() })
+        let watch = Watch::new(base.as_ptr() as usize, length).inspect_err(|_| {
+            // SAFETY: the mapping just made, which nobody knows yet.
+            unsafe { libc::munmap(p, length) };
+        })?;
+        Ok(Self {
+            watch: ManuallyDrop::new(watch),
+            base,
+            bytes: length,
+            populated: (0..words).map(|_| AtomicU64::new(0)).collect(),
+        })
     }
 
     #[inline]
@@ -122,13 +139,17 @@ impl FileStore {
         // Readers may share a file; a writer has it alone.
         let lock = if read_only { libc::LOCK_SH } else { libc::LOCK_EX };
         // SAFETY: the descriptor is open.
-        if unsafe { libc::flock(file.as_raw_fd(), lock | libc::LOCK_NB) } != 0 {
-            let e = io::Error::last_os_error();
-            return Err(match e.raw_os_error() {
-                Some(libc::EWOULDBLOCK) => SoftError::Locked { path: path.to_path_buf() },
-                _ => failed("locking it")(e),
-            });
-        }
+        let attempt = || match unsafe { libc::flock(file.as_raw_fd(), lock | libc::LOCK_NB) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        take(attempt, |e| e.raw_os_error() == Some(libc::EWOULDBLOCK)).map_err(|e| match e.raw_os_error() {
+            Some(libc::EWOULDBLOCK) => {
+                let holder = lock_holder(&Sysfs::system(), path).unwrap_or_else(|| "another controller".to_owned());
+                SoftError::Locked { path: path.to_path_buf(), holder }
+            }
+            _ => failed("locking it")(e),
+        })?;
         let bytes = length(&file).map_err(failed("asking for its size"))?;
         check_size(&path.display().to_string(), bytes, block)?;
         let align = if direct { direct_alignment(&file) } else { 1 };
@@ -219,7 +240,16 @@ impl FileStore {
         Ok(Some(unsafe { map.base.as_ptr().add(offset as usize) }))
     }
 
-    /// Looks whether the file has become shorter; loads beyond its end would raise SIGBUS.
+    /// Refuses bytes that were just read through the mapping, if some of them were not there any more.
+    #[inline]
+    pub(in super::super) fn check_read(&self, offset: u64, bytes: usize) -> Result<(), Status> {
+        match self.map.as_ref().and_then(|m| m.watch.missing()) {
+            Some(missing) if offset + bytes as u64 > missing as u64 => Err(status::UNRECOVERED_READ_ERROR),
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks whether the file has become shorter, so that what is gone is not even looked for.
     pub(in super::super) fn check(&self) {
         if self.map.is_some()
             && let Ok(meta) = self.file.metadata()
@@ -395,4 +425,31 @@ fn direct_alignment(file: &File) -> usize {
 /// Alignment of file offsets for O_DIRECT.
 fn direct_offset(file: &File) -> usize {
     statx(file).map_or(512, |s| s.stx_dio_offset_align as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_cut_under_a_mapping_is_an_error_and_no_signal() {
+        const BYTES: u64 = 1 << 20;
+        let named = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(named.path(), vec![0x5a; BYTES as usize]).unwrap();
+        let store = FileStore::open(named.path(), FileIo::Mmap, false, 512).unwrap();
+        let at = |offset: u64| store.mapped(offset, 4096).unwrap().unwrap();
+        let (first, last) = (at(0), at(BYTES - 4096));
+        // SAFETY: the mapping lives, and what is cut off is replaced by zeros.
+        let byte = |p: *const u8| unsafe { p.read_volatile() };
+        assert_eq!((byte(first), byte(last)), (0x5a, 0x5a));
+        named.as_file().set_len(8192).unwrap();
+        assert_eq!(store.check_read(BYTES - 4096, 4096), Ok(()), "nobody has looked yet");
+        assert_eq!((byte(first), byte(last)), (0x5a, 0));
+        assert_eq!(store.check_read(BYTES - 4096, 4096), Err(status::UNRECOVERED_READ_ERROR));
+        assert_eq!(store.check_read(0, 4096), Ok(()));
+        // What came back is not what was cut off: the zeros stay.
+        named.as_file().set_len(BYTES).unwrap();
+        assert_eq!(store.check_read(BYTES - 4096, 4096), Err(status::UNRECOVERED_READ_ERROR));
+        assert_eq!(byte(at(4096)), 0x5a);
+    }
 }

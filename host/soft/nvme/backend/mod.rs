@@ -1,5 +1,6 @@
 //! What holds a namespace's blocks.
 
+mod cut;
 mod file;
 mod memory;
 mod uring;
@@ -80,6 +81,15 @@ impl Store {
         match self {
             Self::Memory(m) => Ok(m.at(offset, bytes).map(|p| p.cast_const())),
             Self::File(f) => f.mapped(offset, bytes),
+        }
+    }
+
+    /// Refuses bytes that were just read where [`Store::readable`] said, if they were not there any more.
+    #[inline]
+    pub(super) fn check_read(&self, offset: u64, bytes: usize) -> Result<(), Status> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::File(f) => f.check_read(offset, bytes),
         }
     }
 

@@ -212,3 +212,161 @@ fn reordering_answers_everything_once_in_another_order() {
     }
     assert!(disorder > 0, "500 completions came in order");
 }
+
+/// Specifications of a device in memory and one over a file, which is kept as long as the second part.
+fn both(faults: &str) -> ([String; 3], tempfile::NamedTempFile) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let path = file.path().display();
+    (
+        ["mem:1M".to_owned(), format!("{path}"), format!("{path},io=pread")].map(|d| format!("{d},threads=1,{faults}")),
+        file,
+    )
+}
+
+/// Eight blocks at 64, written or read.
+fn eight(opcode: u8, data: &crate::memory::DmaRegion) -> SqEntry {
+    command(opcode, 64, 8, PAGE, data, None)
+}
+
+fn page_of(data: &crate::memory::DmaRegion) -> Vec<u8> {
+    data.region.get_slice(0, PAGE).unwrap()
+}
+
+fn bits_that_differ(a: &[u8], b: &[u8]) -> u32 {
+    a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum()
+}
+
+#[test]
+fn each_nth_flush_of_the_device_fails() {
+    let (_c, mut d) = start("fail-flush=every:2");
+    let mut pairs = [d.pair(1, 16), d.pair(2, 16)];
+    let (read, _data) = read(&d, 0);
+    let mut told = Vec::new();
+    for i in 0..6 {
+        assert_eq!(pairs[i % 2].status(&d, read), status::SUCCESS, "reads are not counted");
+        told.push(pairs[i / 2 % 2].status(&d, SqEntry::new(io::FLUSH, 0, 1)));
+    }
+    assert_eq!(told, [status::SUCCESS, status::WRITE_FAULT].repeat(3));
+}
+
+#[test]
+fn a_repeated_completion_comes_twice_and_waits_for_its_place() {
+    let (_c, mut d) = start("repeat-completion=every:3");
+    let mut p = d.pair(1, 32);
+    for cid in 1..=7 {
+        p.place(SqEntry::new(io::FLUSH, cid, 1));
+    }
+    p.ring(&d);
+    assert_eq!(drain(&mut p, &d), [1, 2, 3, 3, 4, 5, 6, 6, 7]);
+    drop((p, d));
+    // A ring of four has three places, which the commands in flight need themselves.
+    let (_c, mut d) = start("repeat-completion=every:1");
+    let mut p = d.pair(1, 4);
+    for cid in 1..=3 {
+        p.place(SqEntry::new(io::FLUSH, cid, 1));
+    }
+    p.ring(&d);
+    let mut got = drain(&mut p, &d);
+    got.sort();
+    assert_eq!(got, [1, 1, 2, 2, 3, 3]);
+}
+
+#[test]
+fn a_torn_write_stores_the_first_half_of_its_blocks() {
+    for (faults, expected) in
+        [("torn-write=every:2", status::WRITE_FAULT), ("torn-write=silent:every:2", status::SUCCESS)]
+    {
+        let (specs, _file) = both(faults);
+        for spec in specs {
+            let (_c, mut d) = Driver::start(SoftConfig::parse(&spec).unwrap());
+            let mut p = d.pair(1, 16);
+            let (old, new, back) = (d.memory(PAGE), d.memory(PAGE), d.memory(PAGE));
+            old.region.fill(0, PAGE, 0x11).unwrap();
+            new.region.fill(0, PAGE, 0x22).unwrap();
+            assert_eq!(p.status(&d, eight(io::WRITE, &old)), status::SUCCESS);
+            assert_eq!(p.status(&d, eight(io::WRITE, &new)), expected, "{spec}");
+            assert_eq!(p.status(&d, eight(io::READ, &back)), status::SUCCESS);
+            assert_eq!(page_of(&back), [[0x22; PAGE / 2], [0x11; PAGE / 2]].concat(), "{spec}");
+            // Half of one block, rounded down, is none.
+            assert_eq!(p.status(&d, eight(io::WRITE, &old)), status::SUCCESS);
+            assert_eq!(p.status(&d, command(io::WRITE, 64, 1, 512, &new, None)), expected, "{spec}");
+            assert_eq!(p.status(&d, eight(io::READ, &back)), status::SUCCESS);
+            assert_eq!(page_of(&back), [0x11; PAGE], "{spec}");
+        }
+    }
+}
+
+#[test]
+fn one_bit_of_what_is_read_or_stored_is_flipped_and_nothing_says_so() {
+    let (specs, _file) = both("corrupt=read:every:2,seed=5");
+    let mut flipped = Vec::new();
+    for spec in specs {
+        let (_c, mut d) = Driver::start(SoftConfig::parse(&spec).unwrap());
+        let mut p = d.pair(1, 16);
+        let (data, back) = (d.memory(PAGE), d.memory(PAGE));
+        data.region.write(0, &pattern(64, PAGE, 9)).unwrap();
+        assert_eq!(p.status(&d, eight(io::WRITE, &data)), status::SUCCESS);
+        for differ in [0, 1, 0, 1] {
+            assert_eq!(p.status(&d, eight(io::READ, &back)), status::SUCCESS);
+            assert_eq!(bits_that_differ(&page_of(&data), &page_of(&back)), differ, "{spec}");
+            flipped.push(page_of(&back));
+        }
+    }
+    assert!(flipped.chunks(4).all(|c| *c == flipped[..4]), "the seed chooses the bits, not the device");
+    assert_ne!(flipped[1], flipped[3]);
+    let (specs, _file) = both("corrupt=write:66-67");
+    for spec in specs {
+        let (_c, mut d) = Driver::start(SoftConfig::parse(&spec).unwrap());
+        let mut p = d.pair(1, 16);
+        let (data, back) = (d.memory(PAGE), d.memory(PAGE));
+        data.region.write(0, &pattern(64, PAGE, 9)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(p.status(&d, eight(io::WRITE, &data)), status::SUCCESS);
+            assert_eq!(page_of(&data), pattern(64, PAGE, 9), "the driver's own memory is left alone");
+            assert_eq!(p.status(&d, eight(io::READ, &back)), status::SUCCESS);
+            assert_eq!(bits_that_differ(&page_of(&data), &page_of(&back)), 1, "{spec}");
+        }
+        assert_eq!(p.status(&d, command(io::WRITE, 60, 1, 512, &data, None)), status::SUCCESS);
+        assert_eq!(p.status(&d, command(io::READ, 60, 1, 512, &back, None)), status::SUCCESS);
+        assert_eq!(page_of(&back)[..512], page_of(&data)[..512], "other blocks are as written");
+    }
+}
+
+#[test]
+fn a_slow_queue_trickles_in_order_and_the_others_do_not_wait() {
+    let (_c, mut d) = start("slow-drain=2:25ms");
+    let (mut one, mut two) = (d.pair(1, 16), d.pair(2, 16));
+    let begin = Instant::now();
+    for cid in 0..4 {
+        two.place(SqEntry::new(io::FLUSH, cid, 1));
+    }
+    two.ring(&d);
+    assert_eq!(one.status(&d, SqEntry::new(io::FLUSH, 0, 1)), status::SUCCESS);
+    let got: Vec<u16> = (0..4).map(|_| two.wait(&d).cid()).collect();
+    assert_eq!(got, [0, 1, 2, 3]);
+    assert!(begin.elapsed() >= Duration::from_millis(75), "three pauses cannot be shorter than they were made");
+}
+
+#[test]
+fn a_namespace_that_shrinks_says_so_when_it_is_asked() {
+    let (_c, mut d) = start("namespaces=2,shrink=100:after:2");
+    let mut p = d.pair(1, 16);
+    let (e, _data) = read(&d, 0);
+    let at = |slba: u64, nsid: u32| {
+        let mut e = SqEntry { nsid, ..e };
+        e.set_range(slba, 1);
+        e
+    };
+    let size = |d: &mut Driver| u64::from_le_bytes(d.identify(cns::NAMESPACE, 2).unwrap()[..8].try_into().unwrap());
+    assert_eq!(size(&mut d), 2048);
+    for _ in 0..2 {
+        assert_eq!(p.status(&d, at(2047, 1)), status::SUCCESS);
+    }
+    for (slba, nsid, expected) in
+        [(2047, 1, status::LBA_OUT_OF_RANGE.dnr()), (99, 1, status::SUCCESS), (100, 2, status::LBA_OUT_OF_RANGE.dnr())]
+    {
+        assert_eq!(p.status(&d, at(slba, nsid)), expected, "{slba} of {nsid}");
+    }
+    assert_eq!(size(&mut d), 100);
+}

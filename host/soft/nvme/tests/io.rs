@@ -326,7 +326,10 @@ fn files_are_locked_checked_and_named() {
     let (dir, path) = file(1 << 20);
     let c = SoftController::start(SoftConfig::file_with(&path, FileIo::Pread, false)).unwrap();
     assert!(c.name().ends_with("blocks.img 1 MiB (pread)"), "{}", c.name());
-    assert!(matches!(SoftController::start(SoftConfig::file(&path)), Err(SoftError::Locked { .. })));
+    let Err(SoftError::Locked { holder, .. }) = SoftController::start(SoftConfig::file(&path)) else {
+        panic!("not locked")
+    };
+    assert!(holder.starts_with(&format!("process {} (", std::process::id())), "{holder}");
     drop(c);
     let again = SoftController::start(SoftConfig::file(&path)).unwrap();
     drop(again);

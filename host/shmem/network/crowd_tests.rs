@@ -1,0 +1,77 @@
+//! A whole world, store and adapters, in a crowd that connects to every port and says nothing.
+
+use super::tests::everything;
+use crate::engine::{CpuImage, Engine};
+use crate::rdma::Adapter;
+use crate::shmem::World;
+use crate::shmem::bootstrap::store::{Member, Server};
+use crate::shmem::bootstrap::{Launched, Secret};
+use crate::soft::nic::tests::hostile::silent_crowd;
+use crate::soft::nic::{SoftNic, SoftNicConfig};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const PES: usize = 3;
+/// Silent connections in all: at the store and at each adapter.
+const CROWD: usize = 2000;
+/// Far longer than anything here takes.
+const LONG: Duration = Duration::from_secs(100);
+
+fn secret() -> Secret {
+    Secret::new(b"the ranks of this test know it").unwrap()
+}
+
+/// An adapter that others reach over TCP alone, and its port.
+fn nic() -> (SoftNic, SocketAddr) {
+    let mut config = SoftNicConfig::new([9; 32]).options("sockets,tcp").unwrap();
+    config.listen = Some([127, 0, 0, 1].into());
+    let nic = SoftNic::start(config).unwrap();
+    let link = nic.path().link;
+    let at = link.rsplit("tcp ").next().unwrap().parse().unwrap();
+    (nic, at)
+}
+
+/// What one process of the world does from its start to its end.
+fn rank(rank: usize, store: String, nic: SoftNic) {
+    let launched = Launched {
+        rank,
+        size: PES,
+        local_rank: None,
+        local_size: None,
+        store: Some(store),
+        listener: None,
+        served: true,
+        via: "a test",
+    };
+    let member = Member::join(&launched, secret(), LONG).unwrap();
+    let engine = Engine::cpu_with(1, &CpuImage::shipped().unwrap(), None).unwrap();
+    engine.set_deadline(LONG).unwrap();
+    let builder = World::builder(&engine).bootstrap(Box::new(member)).heap_bytes(64 << 20).timeout(LONG);
+    let world = builder.adapter(Box::new(nic)).build().unwrap();
+    everything(&world);
+    world.barrier_host().unwrap();
+}
+
+#[test]
+fn a_whole_world_starts_works_and_ends_in_a_silent_crowd() {
+    let server = Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), secret()).unwrap();
+    let nics: Vec<_> = (0..PES).map(|_| nic()).collect();
+    let ports: Vec<SocketAddr> = nics.iter().map(|(_, at)| *at).chain([server.address()]).collect();
+    // Both ends of each connection are of this process.
+    let each = CROWD.min(crate::this_host::descriptor_limit() / 4) / ports.len();
+    // Those who are there before anybody else; a port holds so many that nobody has accepted yet.
+    let first = |at: &SocketAddr| (0..each.min(100)).map(|_| TcpStream::connect(at).unwrap()).collect::<Vec<_>>();
+    let before: Vec<_> = ports.iter().flat_map(first).collect();
+    let (over, store) = (AtomicBool::new(false), server.address().to_string());
+    std::thread::scope(|s| {
+        let crowds: Vec<_> = ports.iter().map(|at| s.spawn(|| silent_crowd(*at, each, &over))).collect();
+        let ranks: Vec<_> = nics.into_iter().enumerate().map(|(i, (nic, _))| (i, store.clone(), nic)).collect();
+        let ranks: Vec<_> = ranks.into_iter().map(|(i, store, nic)| s.spawn(move || rank(i, store, nic))).collect();
+        let ended: Vec<_> = ranks.into_iter().map(|r| r.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        crowds.into_iter().for_each(|c| assert!(c.join().is_ok()));
+        ended.into_iter().for_each(|e| e.unwrap_or_else(|e| std::panic::resume_unwind(e)));
+    });
+    drop(before);
+}
