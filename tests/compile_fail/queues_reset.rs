@@ -4,7 +4,7 @@ use warpbell::nvme::QueueSet;
 
 fn main() {}
 
-pub fn queues_reset(mut queues: Arc<QueueSet>, args: &mut Args) {
+pub fn queues_reset(queues: Arc<QueueSet>, args: &mut Args) {
     queues.push(args);
     queues.reset().unwrap();
 }
