@@ -63,5 +63,5 @@ fn a_kernel_that_reads_on_sees_that_it_is_to_end() {
     let (run, rounds) = start(&engine, "soft:mem:256k");
     run.stop().unwrap();
     run.finish_within(LONG).unwrap();
-    assert!(rounds.get::<u64>(0).is_ok());
+    assert!(rounds.get::<u64>(0).unwrap() > 0);
 }

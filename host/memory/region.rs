@@ -252,7 +252,12 @@ impl Region {
     /// Reads `count` values from a byte offset.
     pub fn get_slice<T: Pod>(&self, offset: usize, count: usize) -> Result<Vec<T>, MemoryError> {
         self.check(offset, count.saturating_mul(size_of::<T>()))?;
-        let mut v = vec![T::zeroed(); count];
+        let mut v = Vec::new();
+        v.try_reserve_exact(count).map_err(|_| MemoryError::Host {
+            bytes: count * size_of::<T>(),
+            source: std::io::ErrorKind::OutOfMemory.into(),
+        })?;
+        v.resize(count, T::zeroed());
         self.read(offset, bytemuck::cast_slice_mut(&mut v))?;
         Ok(v)
     }

@@ -241,7 +241,7 @@ impl VolumeBuilder {
         let max_transfer = least << block_shift;
         let (queues, depth) = (sets[0].count(), sets[0].depth());
         let space = self.engine.space();
-        let shared = Arc::new(space.allocate(Place::Device, size_of::<abi::Volume>())?);
+        let shared = space.allocate(Place::Device, size_of::<abi::Volume>())?;
         let mut inner = Inner {
             shared,
             watch: None,

@@ -93,7 +93,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn start(shared: &Arc<Region>, controllers: Vec<Arc<Controller<Ready>>>) -> Result<Self, StorageError> {
+    pub(super) fn start(shared: &Region, controllers: Vec<Arc<Controller<Ready>>>) -> Result<Self, StorageError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ended, shared) = (stop.clone(), shared.clone());
         let thread = std::thread::Builder::new()

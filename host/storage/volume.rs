@@ -25,7 +25,7 @@ pub struct Volume(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) engine: Engine,
     /// `wb_volume` as kernels see it.
-    pub(super) shared: Arc<Region>,
+    pub(super) shared: Region,
     /// Of a replicated volume. Ends before the memory that it writes to.
     pub(super) watch: Option<Watch>,
     pub(super) copies: Copies,
@@ -33,7 +33,7 @@ pub(super) struct Inner {
     /// The content as it was last found or published.
     pub(super) content: Mutex<Option<Content>>,
     /// The mark that kernels write.
-    pub(super) mark: Mutex<Option<Arc<Region>>>,
+    pub(super) mark: Mutex<Option<Region>>,
     pub(super) windows: Mutex<Windows>,
     pub(super) counters: Counters,
     /// Caches on it, whose pages have to be settled after a recovery.

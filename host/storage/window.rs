@@ -219,7 +219,7 @@ impl Inner {
     pub(super) fn arm(&self, bytes: &[u8], block: u64, pending: bool) -> Result<(), StorageError> {
         let mut memory = lock(&self.mark);
         if memory.is_none() {
-            let region = Arc::new(self.engine.allocate(Place::Device, bytes.len())?);
+            let region = self.engine.allocate(Place::Device, bytes.len())?;
             if self.path.landing == LandingPath::Direct {
                 let maps = self.drives.iter().map(|d| lock(d).controller().map_memory(&region));
                 self.enter_window(maps.collect::<Result<_, _>>()?)?;

@@ -7,9 +7,9 @@
 WB_KERNEL void read_until_failed(WB_PARAM warpbell::array_ref<uint64_t> numbers, uint64_t* rounds) {
   auto a = numbers.open();
   uint64_t n = 0, seen = 0;
-  while (!a.has_failed()) {
+  do {
     seen ^= a[n++ % a.size()];
-  }
+  } while (!a.has_failed());
   if (warpbell::warp::thread_index() == 0) *rounds = n + (seen == 1);
 }
 WB_EXPORT(read_until_failed)
