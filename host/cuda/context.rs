@@ -14,7 +14,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// What a kernel that was seen to end, or a copy, may still take to be over for the whole context.
+/// Time that a kernel that was seen to end, or a copy, may still take to be over for the whole context.
 const LAST_INSTRUCTIONS: Duration = Duration::from_micros(50);
 
 /// A GPU's primary context. One for each GPU and process, shared: opening it again gives the same.

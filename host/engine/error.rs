@@ -297,7 +297,7 @@ pub enum RunError {
         kernel: String,
         /// The time given.
         within: Duration,
-        /// What the log holds: the cause, if the kernel went on after an error.
+        /// Entries of the log: the cause, if the kernel went on after an error.
         errors: Vec<OperationError>,
         /// How many there were, also those that the log had no room for.
         count: u32,

@@ -205,7 +205,7 @@ pub(super) fn begin(engine: &Engine) -> Result<MutexGuard<'_, usize>, EngineErro
     Ok(active)
 }
 
-/// How often the error log is looked at while kernels run.
+/// Time between two looks at the error log while kernels run.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Waits for kernels to end, at most `within`, and at most `grace` once one of them has raised an error or was told to end: one that

@@ -92,7 +92,7 @@ pub enum ShmemError {
     InUse {
         /// PEs that use it.
         pes: Vec<usize>,
-        /// Where the first element is in the heap, in bytes.
+        /// Offset of the first element in the heap, in bytes.
         offset: usize,
         /// Elements on each PE.
         len: usize,

@@ -136,7 +136,7 @@ impl VolumeBuilder {
         self
     }
 
-    /// How long one wait inside a kernel, and one command of the host, may last: the engine's deadline unless told otherwise. For the
+    /// Limit of one wait inside a kernel, and of one command of the host: the engine's deadline unless told otherwise. For the
     /// whole engine.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);

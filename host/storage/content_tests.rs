@@ -62,7 +62,7 @@ fn another_layout_is_refused_with_both() {
     assert!(text.contains("2.img belongs to another volume"), "{text}");
 }
 
-/// What both states of a volume hold.
+/// Contents of both states of a volume.
 fn contents() -> [(Vec<u64>, Vec<u8>); 2] {
     [(values(7, 900), vec![1; 3000]), (values(8, 700), vec![2; 6000])]
 }

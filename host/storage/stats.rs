@@ -90,7 +90,7 @@ impl Stats {
 #[derive(Debug)]
 pub(super) struct Counters {
     stripes: Region,
-    /// What the host counts itself.
+    /// Counters of the host itself.
     redirects: AtomicU64,
     repairs: AtomicU64,
 }

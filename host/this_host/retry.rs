@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a killed process may take to be gone: it gives back gigabytes of memory and ends its system calls first.
+/// Time that a killed process may take to be gone: it gives back gigabytes of memory and ends its system calls first.
 const LETTING_GO: Duration = Duration::from_secs(1);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);

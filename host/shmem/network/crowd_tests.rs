@@ -32,7 +32,7 @@ fn nic() -> (SoftNic, SocketAddr) {
     (nic, at)
 }
 
-/// What one process of the world does from its start to its end.
+/// One process of the world, from its start to its end.
 fn rank(rank: usize, store: String, nic: SoftNic) {
     let launched = Launched {
         rank,

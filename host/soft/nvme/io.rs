@@ -36,7 +36,7 @@ pub(super) struct Context<'a> {
     pub(super) sqid: u16,
     /// Data was written that the next completion must not overtake.
     pub(super) wrote: bool,
-    /// What the fault plan does to the data of the present command.
+    /// Damage that the fault plan does to the data of the present command.
     pub(super) damage: Damage,
 }
 

@@ -25,7 +25,7 @@ struct Slot {
 static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 /// Held by whoever takes or adds a slot.
 static CHANGES: Mutex<()> = Mutex::new(());
-/// Where a SIGBUS of others goes.
+/// Disposition of SIGBUS before ours: those of others go there.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// Bytes of a page, for the handler.
 static PAGE: AtomicUsize = AtomicUsize::new(0);

@@ -43,7 +43,7 @@ pub(in super::super) struct FileStore {
 /// A shared read-only mapping of the page cache.
 #[derive(Debug)]
 struct Map {
-    /// What has been cut off. Goes before the mapping does.
+    /// Watch for parts that are cut off. Goes before the mapping does.
     watch: ManuallyDrop<Watch>,
     base: NonNull<u8>,
     bytes: usize,
