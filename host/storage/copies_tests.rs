@@ -124,12 +124,16 @@ fn a_block_that_no_copy_gives_is_an_error() {
         let v = pair.open(landing, [",media-error=read:40-55"; 2]);
         let Err(RunError::Operations { errors, .. }) = read_by_kernels(&v) else { panic!("{landing}: no error") };
         assert!(
-            (40..48).contains(&errors[0].lba) && matches!(errors[0].outcome, Outcome::DeviceError(_)),
+            (40..56).contains(&errors[0].lba) && matches!(errors[0].outcome, Outcome::DeviceError(_)),
             "{errors:?}"
         );
         let cache = Cache::on(&v).bytes(64 << 10).build().unwrap();
         let e = cache.array::<u8>(0, BLOCKS << 9).unwrap().read(0..BLOCKS << 9).unwrap_err().to_string();
-        assert!(e.contains("at LBA 40") && e.contains("nrecovered read error"), "{e}");
+        // Which of the two pages is first is for the threads to settle.
+        assert!(
+            ["at LBA 40", "at LBA 48"].iter().any(|at| e.contains(at)) && e.contains("nrecovered read error"),
+            "{e}"
+        );
         let e = v.read_blocks(40, &mut [0; 512]).unwrap_err().to_string();
         assert!(e.starts_with("read of 1 block(s) at 40 of ") && e.contains("every copy failed"), "{e}");
         assert!(e.contains("a.img") && e.contains("b.img"), "{e}");

@@ -76,7 +76,10 @@ fn expires(args: &[&str]) -> String {
 #[test]
 fn a_command_that_runs_out_of_time_says_what_it_was_doing() {
     let measuring = expires(&["bench", "nvme", "--runtime", "10m", "--size", "1M", "--engine", "cpu"]);
-    assert_eq!(measuring, "error: not done after 500ms (--timeout), while measuring; allow more time\n");
+    // A busy machine may not be done with the filling by then.
+    let told = ["filling the device", "measuring"]
+        .map(|work| format!("error: not done after 500ms (--timeout), while {work}; allow more time\n"));
+    assert!(told.contains(&measuring), "{measuring}");
     let asking = expires(&["nvme", "id", "soft:mem:1M,never-ready,ready-timeout=120s"]);
     mentions(&asking, &["not done after 500ms", "while asking the controller"]);
     // A wait of the host for a device that would answer in an hour.
