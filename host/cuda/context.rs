@@ -464,7 +464,7 @@ mod tests {
         ld.param.u64 %rd1, [word];\n\
         again:\nld.volatile.u32 %r1, [%rd1];\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra again;\nret;\n}\n";
 
-    /// The same with the calls that wait would never end: nobody tells the kernel to.
+    /// With the calls that wait this test would never end: nobody tells the kernel to.
     #[test]
     #[ignore = "needs a GPU"]
     fn nothing_is_freed_while_kernels_of_others_run() {

@@ -299,7 +299,7 @@ pub enum RunError {
         within: Duration,
         /// Entries of the log: the cause, if the kernel went on after an error.
         errors: Vec<OperationError>,
-        /// How many there were, also those that the log had no room for.
+        /// Number of errors, also those that the log had no room for.
         count: u32,
     },
     /// The kernel broke: a fault on the GPU, or a panic of the thread that ran it.

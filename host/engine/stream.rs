@@ -169,8 +169,9 @@ impl Stream {
     fn retire(&self, state: &mut State) {
         state.busy = false;
         state.kernels.clear();
-        state.kept.clear();
         *self.engine.0.active.lock().unwrap_or_else(|e| e.into_inner()) -= 1;
+        // The last share of a world ends it with a kernel of its own.
+        state.kept.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -23,10 +23,10 @@ pub(crate) unsafe fn store(to: *mut u8, from: *const u8, bytes: usize) {
     let words = (bytes - first) / WORD;
     // SAFETY: the three parts together are the range that the caller promises; `to` is aligned where the words begin.
     unsafe {
-        narrow(to, from, first);
-        whole(to.add(first), from.add(first), words);
+        narrow::<TO>(to, from, first);
+        whole::<TO>(to.add(first), from.add(first), words);
         let done = first + words * WORD;
-        narrow(to.add(done), from.add(done), bytes - done);
+        narrow::<TO>(to.add(done), from.add(done), bytes - done);
     }
     fence(Ordering::Release);
 }
@@ -41,10 +41,10 @@ pub(crate) unsafe fn load(to: *mut u8, from: *const u8, bytes: usize) {
     let words = (bytes - first) / WORD;
     // SAFETY: as in `store`; whole words need the alignment of one side only, and `from` is aligned where they begin.
     unsafe {
-        narrow_from(to, from, first);
-        whole_from(to.add(first), from.add(first), words);
+        narrow::<FROM>(to, from, first);
+        whole::<FROM>(to.add(first), from.add(first), words);
         let done = first + words * WORD;
-        narrow_from(to.add(done), from.add(done), bytes - done);
+        narrow::<FROM>(to.add(done), from.add(done), bytes - done);
     }
 }
 
@@ -58,54 +58,49 @@ pub(crate) unsafe fn fill(to: *mut u8, value: u8, bytes: usize) {
     let piece = [value; WORD];
     // SAFETY: the three parts together are the range that the caller promises; `to` is aligned where the words begin.
     unsafe {
-        narrow(to, piece.as_ptr(), first);
+        narrow::<TO>(to, piece.as_ptr(), first);
         for i in 0..words {
             AtomicU64::from_ptr(to.add(first + i * WORD).cast()).store(u64::from_ne_bytes(piece), Ordering::Relaxed);
         }
         let done = first + words * WORD;
-        narrow(to.add(done), piece.as_ptr(), bytes - done);
+        narrow::<TO>(to.add(done), piece.as_ptr(), bytes - done);
     }
     fence(Ordering::Release);
 }
 
-/// Stores less than a word, a half of one in one access where `to` is aligned for it: flags and counts have four bytes.
+/// The side of a copy that others use meanwhile: the target, or the source. Its accesses are atomic, and whole where it is aligned.
+const TO: bool = true;
+const FROM: bool = false;
+
+/// Moves one value of an unsigned integer's width.
+macro_rules! piece {
+    ($side:ident, $atomic:ty, $word:ty, $to:expr, $from:expr) => {
+        if $side == TO {
+            let value = $from.cast::<[u8; size_of::<$word>()]>().read_volatile();
+            <$atomic>::from_ptr($to.cast()).store(<$word>::from_ne_bytes(value), Ordering::Relaxed);
+        } else {
+            let value = <$atomic>::from_ptr($from.cast_mut().cast()).load(Ordering::Relaxed);
+            $to.cast::<[u8; size_of::<$word>()]>().write_volatile(value.to_ne_bytes());
+        }
+    };
+}
+
+/// Moves less than a word, a half of one in one access where the shared side is aligned for it: flags and counts have four bytes.
 ///
 /// # Safety
 /// As [`store`].
-unsafe fn narrow(to: *mut u8, from: *const u8, bytes: usize) {
+unsafe fn narrow<const SHARED: bool>(to: *mut u8, from: *const u8, bytes: usize) {
     let mut i = 0;
     while i < bytes {
         // SAFETY: within the ranges that the caller promises, and aligned.
         unsafe {
             let (to, from) = (to.add(i), from.add(i));
-            if bytes - i >= HALF && (to as usize).is_multiple_of(HALF) {
-                let half = u32::from_ne_bytes(from.cast::<[u8; HALF]>().read_volatile());
-                AtomicU32::from_ptr(to.cast()).store(half, Ordering::Relaxed);
+            let shared = if SHARED == TO { to as usize } else { from as usize };
+            if bytes - i >= HALF && shared.is_multiple_of(HALF) {
+                piece!(SHARED, AtomicU32, u32, to, from);
                 i += HALF;
             } else {
-                AtomicU8::from_ptr(to).store(from.read_volatile(), Ordering::Relaxed);
-                i += 1;
-            }
-        }
-    }
-}
-
-/// Loads less than a word, a half of one in one access where `from` is aligned for it.
-///
-/// # Safety
-/// As [`store`].
-unsafe fn narrow_from(to: *mut u8, from: *const u8, bytes: usize) {
-    let mut i = 0;
-    while i < bytes {
-        // SAFETY: within the ranges that the caller promises, and aligned.
-        unsafe {
-            let (to, from) = (to.add(i), from.add(i).cast_mut());
-            if bytes - i >= HALF && (from as usize).is_multiple_of(HALF) {
-                let half = AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed);
-                to.cast::<[u8; HALF]>().write_volatile(half.to_ne_bytes());
-                i += HALF;
-            } else {
-                to.write_volatile(AtomicU8::from_ptr(from).load(Ordering::Relaxed));
+                piece!(SHARED, AtomicU8, u8, to, from);
                 i += 1;
             }
         }
@@ -113,38 +108,17 @@ unsafe fn narrow_from(to: *mut u8, from: *const u8, bytes: usize) {
 }
 
 /// # Safety
-/// As [`store`], for `words` words, and `to` is aligned.
-unsafe fn whole(to: *mut u8, from: *const u8, words: usize) {
+/// As [`store`], for `words` words, and the shared side is aligned to a word.
+unsafe fn whole<const SHARED: bool>(to: *mut u8, from: *const u8, words: usize) {
     #[cfg(target_arch = "x86_64")]
     if words * WORD >= STRING_BYTES {
         // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
         unsafe { string(to, from, words) };
         return;
     }
-    for i in 0..words {
-        // SAFETY: within the ranges that the caller promises; `to` is aligned to a word.
-        unsafe {
-            let word = from.add(i * WORD).cast::<[u8; WORD]>().read_volatile();
-            AtomicU64::from_ptr(to.add(i * WORD).cast()).store(u64::from_ne_bytes(word), Ordering::Relaxed);
-        }
-    }
-}
-
-/// # Safety
-/// As [`store`], for `words` words, and `from` is aligned.
-unsafe fn whole_from(to: *mut u8, from: *const u8, words: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if words * WORD >= STRING_BYTES {
-        // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
-        unsafe { string(to, from, words) };
-        return;
-    }
-    for i in 0..words {
-        // SAFETY: within the ranges that the caller promises; `from` is aligned to a word.
-        unsafe {
-            let word = AtomicU64::from_ptr(from.add(i * WORD).cast_mut().cast()).load(Ordering::Relaxed);
-            to.add(i * WORD).cast::<[u8; WORD]>().write_volatile(word.to_ne_bytes());
-        }
+    for at in (0..words).map(|i| i * WORD) {
+        // SAFETY: within the ranges that the caller promises; the shared side is aligned.
+        unsafe { piece!(SHARED, AtomicU64, u64, to.add(at), from.add(at)) };
     }
 }
 

@@ -1,13 +1,14 @@
 //! Copies that fail: reads go to another copy, writes go to those that are left.
 
 use super::{Cache, Drive, LandingChoice, Volume};
-use crate::engine::{Engine, Outcome, RunError};
+use crate::engine::{CpuImage, Engine, Outcome, RunError};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Bounds what a test may wait for; nothing depends on how long something takes.
 const LIMIT: Duration = Duration::from_secs(60);
 const BLOCKS: u64 = 512;
+const THREADS: usize = 16;
 /// Blocks of a chunk that is read from each copy.
 const CHUNKS: [std::ops::Range<usize>; 2] = [48..56, 40..48];
 /// A copy that cannot read them.
@@ -38,7 +39,9 @@ impl Pair {
     fn open(&self, landing: LandingChoice, faults: [&str; 2]) -> Volume {
         let spec = |i: usize| format!("soft:{}{}", self.paths[i].display(), faults[i]);
         let drives = [0, 1].map(|i| Drive::open(&spec(i)).unwrap());
-        let builder = Volume::on(&Engine::cpu().unwrap(), drives).replicated(true).chunk(4096).landing(landing);
+        // As many threads as the smallest cache has frames: some have none while others wait for a copy that does not answer.
+        let engine = Engine::cpu_with(THREADS, &CpuImage::shipped().unwrap(), None).unwrap();
+        let builder = Volume::on(&engine, drives).replicated(true).chunk(4096).landing(landing);
         builder.depth(16).queues(2).build().unwrap()
     }
 

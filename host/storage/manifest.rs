@@ -204,7 +204,7 @@ pub enum ManifestError {
         "{drive} belongs to another volume, or holds another state of this one; name the drives that were stored together, or store the data again"
     )]
     Member {
-        /// Which.
+        /// The drive as it was named.
         drive: String,
     },
     /// A program ended while it changed the array.
@@ -212,7 +212,7 @@ pub enum ManifestError {
         "array `{name}` was being changed by a program that ended before its flush: its data has checksum {computed:#018x}, what was stored has {found:#018x}; store it again, or take it as it is (`Volume::accept_changes`)"
     )]
     Interrupted {
-        /// Which.
+        /// Name of the array.
         name: String,
         /// As in the manifest.
         found: u64,

@@ -47,7 +47,7 @@ pub struct EngineArgs {
     /// CPU engine: threads [default: as many as the machine has cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
-    /// How long one wait inside a kernel, and one command of the host, may last
+    /// Limit of one wait inside a kernel, and of one command of the host
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub deadline: Duration,
 }

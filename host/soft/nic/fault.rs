@@ -26,7 +26,7 @@ pub enum Action {
     DropAnswer,
     /// One bit of a frame to the peer is flipped on the wire once: the peer's check finds it, and the frame counts as lost.
     Flip,
-    /// The same of the next frame that comes from the peer.
+    /// One bit of the next frame from the peer is flipped once.
     FlipAnswer,
     /// The connection to the peer is cut.
     Cut,

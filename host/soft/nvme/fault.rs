@@ -183,42 +183,9 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Whether commands need a look at the plan at all.
+    /// Returns true if commands need a look at the plan at all.
     pub(super) fn touches_commands(&self) -> bool {
-        let Self {
-            seed: _,
-            ready: _,
-            media_errors,
-            latency,
-            lose_completion,
-            wrong_phase,
-            lose_doorbell,
-            stuck_queue,
-            fatal,
-            disappear,
-            reorder,
-            fail_flush,
-            repeat_completion,
-            torn_write,
-            corrupt,
-            slow_drain,
-            shrink,
-        } = self;
-        !media_errors.is_empty()
-            || !corrupt.is_empty()
-            || fail_flush.is_some()
-            || repeat_completion.is_some()
-            || torn_write.is_some()
-            || slow_drain.is_some()
-            || shrink.is_some()
-            || *latency != Latency::None
-            || *reorder
-            || lose_completion.is_some()
-            || wrong_phase.is_some()
-            || lose_doorbell.is_some()
-            || stuck_queue.is_some()
-            || fatal.is_some()
-            || disappear.is_some()
+        *self != Self { seed: self.seed, ready: self.ready, ..Self::default() }
     }
 }
 

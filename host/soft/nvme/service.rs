@@ -47,7 +47,7 @@ struct Held {
     cid: u16,
     status: u16,
     wrong_phase: bool,
-    /// The same completion once more. No place is kept for it: it waits for one.
+    /// A completion that is posted once more. No place is kept for it: it waits for one.
     again: bool,
 }
 

@@ -309,8 +309,8 @@ struct page_wait {
   bool writes;      // the frame is to be dirty when it is handed over
   bool missed;      // it was not in the cache at first
   bool looked;
-  bool gave_up;     // a read that took too long was given up, to be made again on another copy
-  uint32_t turns;   // without a frame
+  uint32_t extended;  // times that the wait was made longer, since another copy may have the page
+  uint32_t turns;     // without a frame
   patience left;
 
   // A lane that does not want a page is a group by itself that has nothing to wait for.
@@ -322,9 +322,16 @@ struct page_wait {
         writes(writes_),
         missed(false),
         looked(false),
-        gave_up(false),
+        extended(0),
         turns(0),
         left(frames::control(c)) {}
+
+  // The frame is there; the wait for its content begins.
+  WB_FN void hold(const wb_cache& c, uint32_t way_) {
+    way = way_;
+    extended = 0;
+    left = patience(frames::control(c));
+  }
 };
 
 namespace frames {
@@ -410,8 +417,7 @@ WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, er
     }
     if (way != none) {
       if (!pin(c, entry(c, set, way), w.page, lanes, WB_TAG_REFERENCED)) return;
-      w.way = way;
-      w.left = patience(control(c));
+      w.hold(c, way);
     } else {
       if (aborted(c)) {
         w.status = failed(c, set, w.page) ? WB_POISONED : WB_STOPPED;
@@ -424,8 +430,7 @@ WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, er
         if (way != none) {
           read.way = way;
           read.tag = install(c, entry(c, set, way), t, w.page, lanes);
-          w.way = way;
-          w.left = patience(control(c));
+          w.hold(c, way);
         }
       }
       unlock(c, set);
@@ -463,11 +468,15 @@ WB_FN void report(const wb_cache& c, wb_kind kind, uint64_t page) {
 }
 
 // Gives up the read that a page waits for, if another copy has the page: the frame is one of which the read has failed. True if there is
-// something to wait for again.
+// something to wait for again. Who has no frame waits while others do so for theirs: for each copy that may be lost, one deadline for its
+// answer and one for the host's look at it.
 WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
-  if (w.gave_up || w.way == none || !has_copies(c)) return false;
-  w.gave_up = true;
+  const uint32_t copies = reinterpret_cast<const wb_volume*>(c.volume)->device_count;
+  const uint32_t most = w.way == none ? 2 * (copies - 1) : 1;
+  if (!has_copies(c) || w.extended >= most) return false;
+  ++w.extended;
   w.left = patience(control(c));
+  if (w.way == none) return true;
   const uint32_t at = entry(c, set_of(c, w.page), w.way);
   const uint64_t f = order::load_acquire(fill(c, at));
   // Who submits it has no room yet, and waits too.
