@@ -87,8 +87,9 @@ class flusher {
     const uint32_t end = stops ? warp::first(stops) : warp::width;
     const uint32_t pages = heading ? (end < warp::width ? end : warp::width) - lane : 0;
     const volume_ref v = frames::volume(c_);
-    const token run = v.write_async(all, page * c_.blocks_per_page, pages * c_.blocks_per_page,
-                                    reinterpret_cast<const void*>(frames::address(c_, set_, way_)));
+    const uint64_t frame = frames::address(c_, set_, way_);
+    checksums::store(v, all, mine, page << c_.page_shift, frame, 1u << c_.page_shift);
+    const token run = v.write_pages_async(all, page * c_.blocks_per_page, pages * c_.blocks_per_page, reinterpret_cast<const void*>(frame));
     const status s = v.wait(all, run);
     if (heading && !s) v.fail(s);
     uint32_t word = s.word;
@@ -129,7 +130,7 @@ WB_FN void drop(const wb_cache& c, bool inside, uint32_t entry, uint64_t first, 
       t = order::load_acquire(frames::tag(c, entry));
       const uint64_t page = t >> WB_TAG_PAGE_SHIFT;
       const uint32_t set = entry / c.ways;
-      if (!(t & (WB_TAG_VALID | WB_TAG_FILLING | WB_TAG_FAILED)) || page < first || page >= last ||
+      if (!(t & (WB_TAG_VALID | WB_TAG_FILLING | WB_TAG_UNCHECKED | WB_TAG_FAILED)) || page < first || page >= last ||
           ((t & WB_TAG_DIRTY) && !dirty_too)) {
         done = true;
       } else if (t & (WB_TAG_FILLING | WB_TAG_WRITING)) {

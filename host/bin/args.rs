@@ -7,6 +7,7 @@ pub use bench::*;
 pub use common::*;
 
 use crate::nvme::NvmeCommand;
+use crate::volume::VolumeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -43,6 +44,9 @@ pub enum Command {
     /// Controllers: bind and unbind, list, identify, logs
     #[command(subcommand)]
     Nvme(NvmeCommand),
+    /// What devices hold that was stored: verify it
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Say what this machine has and which paths are open
     Info(InfoArgs),
     /// Say what keeps this machine from better paths, and what mends it
@@ -134,6 +138,9 @@ pub struct GraphArgs {
     pub cache: Option<BytesOrShare>,
     #[command(flatten)]
     pub page: PageArgs,
+    /// Store the edges with a checksum for each 4 KiB, which kernels compare with every page that they read
+    #[arg(long)]
+    pub page_checksums: bool,
     /// Runs of each source
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,

@@ -19,7 +19,7 @@ pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) 
     let striped = if args.replicate { 1 } else { specs.len() };
     let each = plan.bytes_for_each(striped, args.stripe_chunk.0);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
-    build(args, engine, drives, transfer)
+    build(args, engine, drives, transfer, Some(plan.has_page_checksums()))
 }
 
 /// Opens the devices for a measurement: those that are there as they are if nothing is to be written, memory with `bytes` together.
@@ -33,14 +33,14 @@ pub fn measured(
     let specs = specs(args)?;
     if !writes && !is_memory(args) {
         let drives: Vec<Drive> = specs.iter().map(DriveSpec::open).collect::<Result<_, _>>()?;
-        return build(args, engine, drives, transfer);
+        return build(args, engine, drives, transfer, None);
     }
     let consent = Consent::to_destroy(&args.yes_destroy);
     let striped = if args.replicate { 1 } else { specs.len() as u64 };
     // So many that no whole number of chunks is as many are refused by what they are asked of.
     let each = bytes.div_ceil(striped).checked_next_multiple_of(args.stripe_chunk.0.max(1)).unwrap_or(u64::MAX);
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
-    let volume = build(args, engine, drives, transfer)?;
+    let volume = build(args, engine, drives, transfer, None)?;
     if let Some(stored) = volume.stored()?.first() {
         let name = stored.device.display();
         return Err(Failure::Error(format!(
@@ -50,7 +50,13 @@ pub fn measured(
     Ok(volume)
 }
 
-fn build(args: &DeviceArgs, engine: &Engine, drives: Vec<Drive>, transfer: Bytes) -> Result<Volume, Failure> {
+fn build(
+    args: &DeviceArgs,
+    engine: &Engine,
+    drives: Vec<Drive>,
+    transfer: Bytes,
+    page_checksums: Option<bool>,
+) -> Result<Volume, Failure> {
     let mut builder = Volume::on(engine, drives)
         .chunk(args.stripe_chunk.0)
         .replicated(args.replicate)
@@ -59,6 +65,9 @@ fn build(args: &DeviceArgs, engine: &Engine, drives: Vec<Drive>, transfer: Bytes
         .queue_memory(args.queue_memory.parse()?)
         .doorbell(args.doorbell.parse()?)
         .mapping(args.mapping.parse::<RungChoice>().map_err(|e| Failure::Usage(e.to_string()))?);
+    if let Some(wanted) = page_checksums {
+        builder = builder.page_checksums(wanted);
+    }
     if let Some(n) = args.queues {
         builder = builder.queues(n);
     }

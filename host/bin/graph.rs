@@ -491,7 +491,7 @@ impl Job {
             Edges::Pinned => (Placement::Pinned, None),
             Edges::Gpu => (Placement::Gpu, None),
             Edges::Storage => {
-                let plan = GraphOnEngine::plan(csr, self.needs());
+                let plan = GraphOnEngine::plan(csr, self.needs()).page_checksums(args.page_checksums);
                 let volume = device::volume(&args.device, engine, &plan, args.page.page_size)?;
                 GraphOnEngine::check_volume(&volume, csr, self.needs()).map_err(occupied)?;
                 let bytes = cache_bytes(args, self.edge_bytes(csr));

@@ -168,7 +168,8 @@ impl Work<'_> {
             return Ok(None);
         }
         let devices = device::of_pe(&args.device, world.my_pe(), world.n_pes())?;
-        let volume = device::volume(&devices, world.engine(), &part.plan(), args.page.page_size)?;
+        let plan = part.plan().page_checksums(args.page_checksums);
+        let volume = device::volume(&devices, world.engine(), &plan, args.page.page_size)?;
         part.check_volume(&volume).map_err(occupied)?;
         Ok(Some(volume))
     }

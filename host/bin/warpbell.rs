@@ -15,6 +15,7 @@ mod partitioned;
 mod progress;
 mod run;
 mod suggest;
+mod volume;
 mod world;
 
 use args::Command;
@@ -53,6 +54,7 @@ fn run(command: Command, timeout: Option<Duration>, interrupt: &Interrupt) -> Re
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
         Command::Nvme(command) => nvme::run(command, interrupt),
+        Command::Volume(command) => volume::run(command, interrupt),
         Command::Run(args) => run::run(&args, timeout, interrupt),
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -4,7 +4,7 @@
 use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 
-pub const ABI_VERSION: u64 = 5;
+pub const ABI_VERSION: u64 = 6;
 pub const IMAGE_CHECKED: u32 = 1;
 pub const ERROR_LOG_ENTRIES: usize = 32;
 pub const MAX_DEVICES: usize = 16;
@@ -12,6 +12,7 @@ pub const MAX_WINDOWS: usize = 16;
 pub const STATS_STRIPES: usize = 64;
 pub const CHANGED_WORDS: usize = 64;
 pub const REPAIRS: usize = 256;
+pub const CHECKSUM_BYTES: usize = 4096;
 pub const SHMEM_OPCODE: u32 = 0x100;
 pub const CALL_FCOLLECT: u32 = 0x109;
 pub const CALL_ALLTOALL: u32 = 0x10a;
@@ -164,6 +165,8 @@ pub struct Integrity {
     pub unit_shift: u32,
     pub copies: u32,
     pub repair_count: u32,
+    pub checksum: u64,
+    pub checksum_count: u64,
     pub changed: [u64; CHANGED_WORDS],
     pub repair: [Repair; REPAIRS],
 }
@@ -397,6 +400,7 @@ pub const fn fingerprint() -> u64 {
         offset_of!(Device, missed),
         size_of::<Integrity>(),
         offset_of!(Integrity, copies),
+        offset_of!(Integrity, checksum),
         offset_of!(Integrity, repair),
         size_of::<Window>(),
         size_of::<Volume>(),

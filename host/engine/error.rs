@@ -110,6 +110,8 @@ pub enum Outcome {
         /// And in the vendor's own numbers.
         vendor: VendorSyndrome,
     },
+    /// A page does not have the checksum that was stored for it, however often it is read.
+    Damaged,
     /// A word that this version does not know.
     Unknown(u32),
 }
@@ -130,6 +132,7 @@ impl Outcome {
                 let [syndrome, vendor] = ((word & abi::STATUS_SYNDROME_MASK) as u16).to_le_bytes();
                 Self::NetworkError { syndrome: Syndrome(syndrome), vendor: VendorSyndrome(vendor) }
             }
+            10 => Self::Damaged,
             _ => Self::Unknown(word),
         }
     }
@@ -150,6 +153,7 @@ impl fmt::Display for Outcome {
                 write!(f, "{} (syndrome {:#04x}, vendor {:#04x})", syndrome.name(), syndrome.0, vendor.0)?;
                 if syndrome.cause().is_empty() { Ok(()) } else { write!(f, ": {}", syndrome.cause()) }
             }
+            Self::Damaged => f.write_str("the page does not have the checksum that was stored for it"),
             Self::Unknown(w) => write!(f, "unknown status word {w:#010x}"),
         }
     }

@@ -45,6 +45,7 @@ pub struct VolumeBuilder {
     depth: Option<u32>,
     chunk: u64,
     replicated: bool,
+    page_checksums: Option<bool>,
     transfer: Option<usize>,
     pub(super) landing: LandingChoice,
     pub(super) queue_memory: QueueMemoryChoice,
@@ -63,6 +64,7 @@ impl VolumeBuilder {
             depth: None,
             chunk: DEFAULT_CHUNK,
             replicated: false,
+            page_checksums: None,
             transfer: None,
             landing: LandingChoice::Auto,
             queue_memory: QueueMemoryChoice::Auto,
@@ -103,6 +105,19 @@ impl VolumeBuilder {
     /// another one takes, is left out ([`Volume::redundancy`]). Has no meaning with one drive.
     pub fn replicated(mut self, replicated: bool) -> Self {
         self.replicated = replicated;
+        self
+    }
+
+    /// Stores arrays with a checksum for each 4096 bytes (`true`), or makes no use of those that were stored (`false`). Unless told
+    /// otherwise arrays are stored as those before them were, and checksums that were stored are used.
+    ///
+    /// Kernels compare a page of a cache with its checksums when they have read it. If they differ, they read it once more, and from the
+    /// other copies of a replicated volume, before the run fails with [`Outcome::Damaged`](crate::engine::Outcome::Damaged). What is
+    /// written through a cache has new checksums; what kernels write in another way has none until [`Volume::accept_changes`]. What
+    /// kernels read around the cache, and the host, is not compared ([`Volume::verify`]). Checksums take a thousandth of the arrays'
+    /// size, on the medium and in memory near the kernels, and pages of at least 4096 bytes.
+    pub fn page_checksums(mut self, wanted: bool) -> Self {
+        self.page_checksums = Some(wanted);
         self
     }
 
@@ -249,6 +264,8 @@ impl VolumeBuilder {
             integrity: Integrity::new(space, blocks, self.drives.len())?,
             content: Mutex::new(None),
             mark: Mutex::new(None),
+            page_checksums: Mutex::default(),
+            use_page_checksums: self.page_checksums,
             windows: Mutex::new(Windows::default()),
             counters: Counters::new(space)?,
             caches: Mutex::new(Vec::new()),

@@ -149,6 +149,7 @@ mod tag {
     pub const DIRTY: u64 = 0x04;
     pub const WRITING: u64 = 0x08;
     pub const FAILED: u64 = 0x20;
+    pub const UNCHECKED: u64 = 0x40;
     pub const VERSION_SHIFT: u32 = 8;
     pub const PAGE_SHIFT: u32 = 24;
     /// State and version; the page is above.
@@ -243,6 +244,12 @@ impl Cache {
                 entry.offset
             )));
         }
+        let unit = abi::CHECKSUM_BYTES as u64;
+        if page < unit && v.has_page_checksums() {
+            return Err(StorageError::Option(format!(
+                "array `{name}` has checksums of {unit} bytes each, which cannot be compared with pages of {page} bytes: use a page of {unit} or more, or open the volume without page checksums"
+            )));
+        }
         Array::new(self, Some(name), entry.offset / page, entry.count)
     }
 
@@ -273,13 +280,13 @@ impl Cache {
 
     /// What is in it. Meaningful while no kernel runs.
     pub fn occupancy(&self) -> Result<Occupancy, StorageError> {
-        use tag::{DIRTY, FAILED, FILLING, VALID, WRITING};
+        use tag::{DIRTY, FAILED, FILLING, UNCHECKED, VALID, WRITING};
         let m = &self.0.metadata;
         let (parts, _) = self.0.geometry.parts();
         let frames = self.frames();
         let mut o = Occupancy { frames: frames as u64, ..Occupancy::default() };
         for tag in m.get_slice::<u64>(parts.tag as usize, frames)? {
-            o.valid += u64::from(tag & VALID != 0);
+            o.valid += u64::from(tag & VALID != 0 || tag & (UNCHECKED | FILLING) == UNCHECKED);
             o.dirty += u64::from(tag & DIRTY != 0);
             o.busy += u64::from(tag & (FILLING | WRITING) != 0);
             o.failed += u64::from(tag & FAILED != 0);

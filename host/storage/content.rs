@@ -10,6 +10,7 @@
 use super::StorageError;
 use super::checksum::Checksum;
 use super::manifest::{Entry, MANIFEST_BYTES, Manifest, ManifestError};
+use super::page_checksums::{NewTable, UNIT};
 use super::stripe::Piece;
 use super::superblock::{Head, Layout, MARK_AT, SLOTS, Superblock, mark};
 use super::volume::{Volume, lock};
@@ -142,6 +143,7 @@ impl Volume {
             .as_ref()
             .is_none_or(|k| (k.block.uuid, k.block.generation) != (found.block.uuid, found.block.generation));
         if is_new {
+            self.open_page_checksums(&found)?;
             self.arm(&found.block)?;
             *known = Some(found.clone());
         }
@@ -150,7 +152,8 @@ impl Volume {
 
     /// Makes the next write to the volume be preceded by a mark of this generation.
     fn arm(&self, block: &Superblock) -> Result<(), StorageError> {
-        let pending = block.manifest.entries().iter().any(|e| !e.changed && e.count > 0);
+        let is_checked = |e: &Entry| !e.changed || block.manifest.checksum_table().is_some();
+        let pending = block.manifest.entries().iter().any(|e| is_checked(e) && e.count > 0);
         let bytes = mark(block.uuid, block.generation, self.block_bytes());
         let at = (MARK_AT >> self.block_shift()) as u64;
         let stripe = &self.0.stripe;
@@ -204,6 +207,7 @@ impl Volume {
     pub(super) fn erase_content(&self) -> Result<(), StorageError> {
         *lock(&self.0.content) = None;
         self.0.integrity.set_pending(false)?;
+        self.close_page_checksums()?;
         let erase = |device: usize| {
             let bytes = lock(&self.0.drives[device]).bytes().min(MANIFEST_BYTES as u64);
             self.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes as usize]))
@@ -218,7 +222,20 @@ impl Volume {
         let Some(content) = known.as_mut() else { return Ok(()) };
         let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
         let changed = self.0.integrity.changed()?;
-        let has_new = next.manifest.set_changed(|e| self.is_touched(e, &changed));
+        let mut has_new = next.manifest.set_changed(|e| self.is_touched(e, &changed));
+        if next.manifest.checksum_table().is_some()
+            && !self.0.integrity.is_pending()?
+            && changed.iter().any(|w| *w != 0)
+        {
+            // What is written from here on is preceded by a mark again: the table must not be taken for its.
+            self.arm(&next)?;
+            if self.has_page_checksums() {
+                self.write_page_checksums()?;
+                has_new = true;
+            } else if !content.interrupted {
+                has_new |= next.manifest.drop_page_checksums();
+            }
+        }
         next.members = self.0.in_use()?.iter().fold(0, |all, device| all | 1 << device);
         if !has_new && next.members == content.block.members {
             return Ok(());
@@ -252,6 +269,7 @@ impl Volume {
             return Ok(());
         }
         self.0.integrity.touch(first, first + blocks - 1);
+        self.forget_checksums(first, blocks)?;
         if self.0.integrity.is_pending()? {
             let known = lock(&self.0.content);
             if let Some(content) = known.as_ref() {
@@ -289,26 +307,40 @@ impl Volume {
         self.flush()?;
         let content = self.current()?;
         let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
+        let mut table = self.page_checksums(&content)?;
         for (i, entry) in content.block.manifest.entries().iter().enumerate() {
             if entry.changed || content.interrupted {
-                next.manifest.set_checksum(i, self.checksum_of(entry)?);
+                next.manifest.set_checksum(i, self.checksum_of(entry, table.as_mut())?);
             }
         }
         if next.manifest != content.block.manifest || content.interrupted {
+            if let Some(NewTable { place, entries }) = &table {
+                self.put_table(place.at, entries)?;
+            }
             self.publish(next.clone(), 1 - content.slot)?;
             self.0.integrity.clear_changed()?;
+            if let Some(NewTable { place, entries }) = &table {
+                self.use_page_checksums(*place, entries)?;
+            }
         }
         Ok(next.manifest)
     }
 
-    fn checksum_of(&self, entry: &Entry) -> Result<u64, StorageError> {
+    /// Reads an array as a whole. Its units get checksums in `table`.
+    fn checksum_of(&self, entry: &Entry, mut table: Option<&mut NewTable>) -> Result<u64, StorageError> {
         let mut sum = Checksum::default();
         let mut part = vec![0; usize::try_from(entry.bytes()).unwrap_or(usize::MAX).min(BYTES_AT_ONCE)];
         let mut at = entry.offset;
         while at < entry.end() {
             let n = part.len().min((entry.end() - at) as usize);
-            self.read_bytes(at, &mut part[..n])?;
+            // The table covers what lies behind the array's end up to the next unit.
+            let whole = n.next_multiple_of(UNIT);
+            part.resize(part.len().max(whole), 0);
+            self.read_bytes(at, &mut part[..whole])?;
             sum.update(&part[..n]);
+            if let Some(table) = table.as_deref_mut() {
+                table.take(at, &part[..whole]);
+            }
             at += n as u64;
         }
         Ok(sum.finish())

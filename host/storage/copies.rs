@@ -4,6 +4,7 @@
 //! Kernels and the host say so in one place: `wb_device.max_blocks` is 0. The last copy is never left out; its errors are reported.
 
 use super::StorageError;
+use super::page_checksums::UNIT;
 use super::stripe::Piece;
 use super::volume::{Inner, Volume, lock};
 use crate::engine::abi;
@@ -369,6 +370,16 @@ impl Volume {
             let mut data = vec![0; (blocks << inner.block_shift) as usize];
             let from = Piece { device: (device + 1) % inner.drives.len(), lba, at: 0, blocks };
             self.read_copy(&from, &mut data)?;
+            let offset = lba << inner.block_shift;
+            if offset.is_multiple_of(UNIT as u64) && !self.wrong_units(offset, &data)?.is_empty() {
+                tracing::warn!(
+                    volume = self.name(),
+                    block = lba,
+                    blocks,
+                    "not repaired: the other copy is damaged too"
+                );
+                continue;
+            }
             match self.with_queue(device, |q, ns| q.write(ns, lba, &data)) {
                 Ok(()) => inner.counters.repaired(blocks),
                 Err(e) if failed(&e).is_some() => {

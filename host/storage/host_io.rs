@@ -83,7 +83,8 @@ impl Volume {
     pub fn write_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
         let blocks = self.check_range(first, data.len())?;
         self.announce(first, blocks)?;
-        self.put_blocks(first, data)
+        self.put_blocks(first, data)?;
+        self.store_checksums(first, data)
     }
 
     /// Writes whole blocks that belong to no array that the manifest names.

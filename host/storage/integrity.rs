@@ -70,6 +70,14 @@ impl Integrity {
         self.region.set(offset_of!(abi::Integrity, mark_block), block)
     }
 
+    /// Says where kernels find the table of page checksums.
+    pub(super) fn set_checksums(&self, address: u64, count: u64) -> Result<(), MemoryError> {
+        // Kernels look at the number first: 0 while the address changes.
+        self.region.set(offset_of!(abi::Integrity, checksum_count), 0u64)?;
+        self.region.set(offset_of!(abi::Integrity, checksum), address)?;
+        self.region.set(offset_of!(abi::Integrity, checksum_count), count)
+    }
+
     pub(super) fn address(&self) -> u64 {
         self.region.address()
     }

@@ -4,6 +4,7 @@ use super::StorageError;
 use super::checksum::Checksum;
 use super::error::size;
 use super::manifest::{ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, Manifest, ManifestError};
+use super::page_checksums::{NewTable, TablePlace, UNIT};
 use super::stripe::Stripe;
 use super::superblock::{Layout, Superblock};
 use super::volume::Volume;
@@ -17,6 +18,7 @@ const GATHER: usize = 4 << 20;
 pub struct Plan {
     entries: Vec<Entry>,
     end: u64,
+    page_checksums: bool,
 }
 
 impl Plan {
@@ -52,9 +54,20 @@ impl Plan {
         manifest.entries().iter().map(plain).eq(self.entries.iter().map(plain))
     }
 
+    /// Makes room for page checksums, for a volume that is to be built with
+    /// [`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums).
+    pub fn page_checksums(self, wanted: bool) -> Self {
+        Self { page_checksums: wanted, ..self }
+    }
+
+    /// Returns true if there is room for page checksums.
+    pub fn has_page_checksums(&self) -> bool {
+        self.page_checksums
+    }
+
     /// Bytes of volume that it takes, manifest included.
     pub fn bytes(&self) -> u64 {
-        self.end.max(MANIFEST_BYTES as u64)
+        self.end_from(MANIFEST_BYTES as u64)
     }
 
     /// Bytes that each of `drives` drives needs, striped in units of `chunk` bytes.
@@ -62,37 +75,40 @@ impl Plan {
         let (drives, chunk) = (drives.max(1), chunk.max(1));
         let chunk_bytes = if drives == 1 { 0 } else { chunk };
         let layout = Layout { drives: u32::try_from(drives).unwrap_or(u32::MAX), chunk_bytes, replicated: false };
-        Stripe { devices: drives as u64, chunk, replicated: false }
-            .needed(layout.data_start().saturating_add(self.data_bytes()))
+        Stripe { devices: drives as u64, chunk, replicated: false }.needed(self.end_from(layout.data_start()))
     }
 
-    /// Bytes of volume that the arrays take.
-    fn data_bytes(&self) -> u64 {
-        self.bytes() - MANIFEST_BYTES as u64
+    /// Returns the first byte behind all of it, if the arrays begin at `start`.
+    fn end_from(&self, start: u64) -> u64 {
+        let arrays_end = start.saturating_add(self.end.max(MANIFEST_BYTES as u64) - MANIFEST_BYTES as u64);
+        if self.page_checksums { TablePlace::behind(arrays_end).end() } else { arrays_end }
     }
 
     /// Returns the first byte for the arrays on a volume of `bytes` bytes, and whether that leaves `old` as it is.
     fn place(&self, layout: Layout, bytes: u64, old: Option<&Manifest>) -> (u64, bool) {
         let start = layout.data_start();
-        let needs = self.data_bytes();
         let Some(old) = old else { return (start, false) };
         let behind = old.end().max(start);
-        if behind.checked_add(needs).is_some_and(|end| end <= bytes) {
+        if self.end_from(behind) <= bytes {
             return (behind, true);
         }
         let first = old.entries().iter().filter(|e| e.count > 0).map(|e| e.offset).min();
-        (start, first.is_none_or(|first| start.saturating_add(needs) <= first))
+        (start, first.is_none_or(|first| self.end_from(start) <= first))
     }
 }
 
 impl Volume {
     /// Begins to store arrays. The new manifest is written when all is complete. Until then what the volume held stays, if there is
     /// room for both ([`VolumeWriter::keeps_old`]); otherwise it is gone from here on. `what` names the data in errors, as in `the graph`.
-    pub fn store(&self, plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
+    pub fn store(&self, mut plan: Plan, what: &str) -> Result<VolumeWriter<'_>, StorageError> {
         let manifest = |source| StorageError::Manifest { device: self.name().to_owned(), source };
         let mut checked = Manifest::new(plan.entries.clone()).map_err(manifest)?;
         let layout = self.layout();
-        let needs = layout.data_start().saturating_add(plan.data_bytes());
+        let found = self.find_content().ok();
+        let old = found.as_ref().filter(|c| c.block.manifest.check_fits(self.bytes()).is_ok());
+        let had_checksums = old.is_some_and(|c| c.block.manifest.checksum_table().is_some());
+        plan.page_checksums = self.0.use_page_checksums.unwrap_or(plan.page_checksums || had_checksums);
+        let needs = plan.end_from(layout.data_start());
         if needs > self.bytes() {
             return Err(StorageError::Capacity {
                 device: self.name().to_owned(),
@@ -102,8 +118,6 @@ impl Volume {
                 next: format!("give a device or file of {} or more", size(needs)),
             });
         }
-        let found = self.find_content().ok();
-        let old = found.as_ref().filter(|c| c.block.manifest.check_fits(self.bytes()).is_ok());
         let (first, keeps_old) = plan.place(layout, self.bytes(), old.map(|c| &c.block.manifest));
         checked.move_by(first - MANIFEST_BYTES as u64).map_err(manifest)?;
         // Copies that only lack old data get the new.
@@ -123,8 +137,9 @@ impl Volume {
         let generation = found.as_ref().map_or(0, |c| c.latest) + 1;
         let slot = old.filter(|_| keeps_old).map_or(0, |c| 1 - c.slot);
         let arrays = checked.entries().iter().map(Filling::new).collect();
+        let checksums = plan.page_checksums.then(|| NewTable::behind(checked.arrays_end()));
         let next = Superblock { uuid, generation, layout, index: 0, members: 0, manifest: checked };
-        Ok(VolumeWriter { volume: self, arrays, next, slot, keeps_old })
+        Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old })
     }
 
     /// Stores one array, in place of whatever the volume held.
@@ -160,9 +175,16 @@ impl Volume {
 pub struct VolumeWriter<'a> {
     volume: &'a Volume,
     arrays: Vec<Filling>,
+    checksums: Option<NewTable>,
     next: Superblock,
     slot: usize,
     keeps_old: bool,
+}
+
+/// Takes the data of all arrays.
+struct Target<'a> {
+    volume: &'a Volume,
+    checksums: &'a mut Option<NewTable>,
 }
 
 #[derive(Debug)]
@@ -194,7 +216,7 @@ impl Filling {
         StorageError::Count { name: self.entry.name.clone(), given, planned: self.entry.count }
     }
 
-    fn take(&mut self, volume: &Volume, mut bytes: &[u8]) -> Result<(), StorageError> {
+    fn take(&mut self, to: &mut Target<'_>, mut bytes: &[u8]) -> Result<(), StorageError> {
         if self.given() + bytes.len() as u64 > self.entry.bytes() {
             return Err(self.count_error(bytes.len() as u64));
         }
@@ -203,7 +225,7 @@ impl Filling {
             // Large pieces go out as they are; small ones are gathered.
             let whole = bytes.len() / GATHER * GATHER;
             if self.gathered.is_empty() && whole > 0 {
-                self.write(volume, &bytes[..whole])?;
+                self.write(to, &bytes[..whole])?;
                 bytes = &bytes[whole..];
                 continue;
             }
@@ -212,7 +234,7 @@ impl Filling {
             bytes = &bytes[n..];
             if self.gathered.len() == GATHER {
                 let full = std::mem::take(&mut self.gathered);
-                self.write(volume, &full)?;
+                self.write(to, &full)?;
                 self.gathered = full;
                 self.gathered.clear();
             }
@@ -220,22 +242,28 @@ impl Filling {
         Ok(())
     }
 
-    fn write(&mut self, volume: &Volume, blocks: &[u8]) -> Result<(), StorageError> {
+    fn write(&mut self, to: &mut Target<'_>, blocks: &[u8]) -> Result<(), StorageError> {
+        let Target { volume, checksums } = to;
         if volume.engine().is_cancelled() {
             return Err(EngineError::Cancelled.into());
         }
-        volume.put_blocks((self.entry.offset + self.written) >> volume.block_shift(), blocks)?;
+        let at = self.entry.offset + self.written;
+        volume.put_blocks(at >> volume.block_shift(), blocks)?;
+        if let Some(table) = checksums {
+            table.take(at, blocks);
+        }
         self.written += blocks.len() as u64;
         Ok(())
     }
 
-    /// Writes what is left, filled up with zeros to a whole block.
-    fn finish(&mut self, volume: &Volume) -> Result<(), StorageError> {
+    /// Writes what is left, filled up with zeros to a whole block, or to all that a checksum covers: the next array begins behind that.
+    fn finish(&mut self, to: &mut Target<'_>) -> Result<(), StorageError> {
+        let whole = if to.checksums.is_some() { UNIT } else { to.volume.block_bytes() };
         let bytes = self.gathered.len();
-        self.gathered.resize(bytes.next_multiple_of(volume.block_bytes()), 0);
+        self.gathered.resize(bytes.next_multiple_of(whole), 0);
         let rest = std::mem::take(&mut self.gathered);
         if !rest.is_empty() {
-            self.write(volume, &rest)?;
+            self.write(to, &rest)?;
         }
         self.entry.checksum = self.checksum.finish();
         Ok(())
@@ -263,7 +291,7 @@ impl VolumeWriter<'_> {
         if found != asked {
             return Err(wrong(ManifestError::Type { name: name.to_owned(), found, asked }));
         }
-        self.arrays[i].take(self.volume, bytes)
+        self.arrays[i].take(&mut Target { volume: self.volume, checksums: &mut self.checksums }, bytes)
     }
 
     /// Returns true if the volume holds what it held before until [`VolumeWriter::finish`] returns, and if that is never called.
@@ -276,11 +304,20 @@ impl VolumeWriter<'_> {
     pub fn finish(mut self) -> Result<Manifest, StorageError> {
         let volume = self.volume;
         self.arrays.iter().try_for_each(Filling::complete)?;
-        self.arrays.iter_mut().try_for_each(|a| a.finish(volume))?;
-        let manifest = Manifest::new(self.arrays.into_iter().map(|a| a.entry).collect())
+        let mut to = Target { volume, checksums: &mut self.checksums };
+        self.arrays.iter_mut().try_for_each(|a| a.finish(&mut to))?;
+        let mut manifest = Manifest::new(self.arrays.into_iter().map(|a| a.entry).collect())
             .map_err(|source| StorageError::Manifest { device: volume.name().to_owned(), source })?;
+        if let Some(NewTable { place, entries }) = &self.checksums {
+            volume.put_table(place.at, entries)?;
+            manifest = manifest.with_extensions(vec![place.extension()]);
+        }
         volume.0.integrity.clear_changed()?;
         volume.publish(Superblock { manifest: manifest.clone(), ..self.next }, self.slot)?;
+        match &self.checksums {
+            Some(NewTable { place, entries }) => volume.use_page_checksums(*place, entries)?,
+            None => volume.close_page_checksums()?,
+        }
         volume.keep()?;
         Ok(manifest)
     }

@@ -13,6 +13,7 @@
 //! | 96 | 1: changed since it was stored, so that the checksum says nothing, u32 |
 //! | 100 | zeros |
 
+use super::page_checksums::{self, TablePlace};
 use super::superblock::{Extension, HEADER_BYTES, MAGIC, SLOT_BYTES, VERSION, VERSION_WITHOUT_LAYOUT};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
@@ -364,6 +365,13 @@ impl Manifest {
         Self { extensions, ..self }
     }
 
+    /// Forgets the page checksums.
+    pub(super) fn drop_page_checksums(&mut self) -> bool {
+        let before = self.extensions.len();
+        self.extensions.retain(|x| x.kind != page_checksums::KIND);
+        self.extensions.len() < before
+    }
+
     pub(super) fn extensions(&self) -> &[Extension] {
         &self.extensions
     }
@@ -394,8 +402,13 @@ impl Manifest {
         &self.entries
     }
 
-    /// First byte after all arrays, rounded up to where the next one can start.
+    /// First byte after all arrays and their page checksums, rounded up to where the next array can start.
     pub fn end(&self) -> u64 {
+        self.checksum_table().map_or(0, TablePlace::end).max(self.arrays_end())
+    }
+
+    /// First byte after all arrays, rounded up to where the next one can start.
+    pub(super) fn arrays_end(&self) -> u64 {
         let end = self.entries.iter().map(Entry::end).max().unwrap_or(0);
         end.max(MANIFEST_BYTES as u64).next_multiple_of(ARRAY_ALIGN)
     }
@@ -419,6 +432,9 @@ impl Manifest {
 
     /// Refuses arrays that end beyond a volume of this many bytes.
     pub fn check_fits(&self, volume: u64) -> Result<(), ManifestError> {
+        if let Some(end) = self.checksum_table().map(TablePlace::end).filter(|end| *end > volume) {
+            return Err(ManifestError::Beyond { name: "page checksums".to_owned(), end, volume });
+        }
         match self.entries.iter().find(|e| e.end() > volume) {
             Some(e) => Err(ManifestError::Beyond { name: e.name.clone(), end: e.end(), volume }),
             None => Ok(()),

@@ -27,6 +27,9 @@ mod load;
 mod manifest;
 mod naming;
 mod nvme;
+mod page_checksums;
+#[cfg(test)]
+mod page_checksums_tests;
 mod path;
 mod recover;
 mod stats;
@@ -35,6 +38,7 @@ mod stripe;
 mod superblock;
 mod target;
 mod transfer;
+mod verify;
 mod volume;
 mod window;
 
@@ -57,6 +61,7 @@ pub use recover::VolumeRecovery;
 pub use stats::Stats;
 pub use stored::Stored;
 pub use target::Consent;
+pub use verify::{ArrayState, CheckedArray, DamagedRange, Verification};
 pub use volume::Volume;
 pub use window::{DataBuffer, Window};
 

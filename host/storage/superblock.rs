@@ -29,11 +29,12 @@
 //! | 76 | zeros | | |
 //! | 120 | XXH64 of the header so far, all entries and extensions, u64 | | |
 //!
-//! Extensions of a kind with [`OPTIONAL`] may be unknown to a reader, who keeps them when it writes the slot anew; any other kind that a
+//! Extension 1 is the table of page checksums (`page_checksums.rs`). Extensions of a kind with [`OPTIONAL`] may be unknown to a reader, who keeps them when it writes the slot anew; any other kind that a
 //! reader does not know makes it refuse the manifest.
 
 use super::checksum::Checksum;
 use super::manifest::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, RawEntry};
+use super::page_checksums::{self, TablePlace};
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::mem::offset_of;
@@ -96,7 +97,7 @@ pub(super) struct Extension {
 }
 
 /// Kinds that this version understands.
-const KNOWN: [u32; 0] = [];
+const KNOWN: [u32; 1] = [page_checksums::KIND];
 
 /// Layout of the data of a volume on its drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +206,9 @@ impl Superblock {
             entries.chunks_exact(size_of::<RawEntry>()).map(|b| RawEntry::parse(bytemuck::pod_read_unaligned(b)));
         let manifest =
             Manifest::new(entries.collect::<Result<_, _>>()?)?.with_extensions(parse_extensions(extensions)?);
+        for x in manifest.extensions().iter().filter(|x| x.kind == page_checksums::KIND) {
+            TablePlace::parse(x, manifest.arrays_end())?;
+        }
         let (drives, chunk_bytes) = (header.drives, header.chunk_bytes);
         Ok(Self {
             uuid: header.uuid,

@@ -4,6 +4,7 @@ use super::content::Content;
 use super::copies::{Copies, Watch};
 use super::drive::Drive;
 use super::integrity::Integrity;
+use super::page_checksums::PageChecksums;
 use super::path::Path;
 use super::stats::{Counters, Stats};
 use super::stripe::Stripe;
@@ -34,6 +35,9 @@ pub(super) struct Inner {
     pub(super) content: Mutex<Option<Content>>,
     /// The mark that kernels write.
     pub(super) mark: Mutex<Option<Region>>,
+    pub(super) page_checksums: Mutex<PageChecksums>,
+    /// Option of the builder.
+    pub(super) use_page_checksums: Option<bool>,
     pub(super) windows: Mutex<Windows>,
     pub(super) counters: Counters,
     /// Caches on it, whose pages have to be settled after a recovery.

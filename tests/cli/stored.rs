@@ -112,3 +112,79 @@ fn a_file_that_can_grow_no_more_is_named_with_what_to_do() {
     assert_eq!(o.status.code(), Some(1));
     mentions(&stderr(&o), &["full.img", "took no more data", "free", "file system"]);
 }
+
+/// Changes a byte of a file.
+fn damage(image: &Path, at: usize) {
+    let mut bytes = fs::read(image).unwrap();
+    bytes[at] ^= 1;
+    fs::write(image, bytes).unwrap();
+}
+
+#[test]
+fn stored_arrays_are_verified() {
+    let folder = folder();
+    let image = folder.path().join("x.img");
+    let device = device(&image);
+    let verify = |more: &[&str]| warpbell(&[&["volume", "verify", &device], more].concat());
+    mentions(&fails(&["volume", "verify", &device]), &["x.img", "does not exist"]);
+    for checksums in [&["--page-checksums"][..], &[]] {
+        succeeds(&bfs(ENRON, &[&device], &[&["--yes-destroy", name(&image)], checksums].concat()));
+        let o = verify(&[]);
+        mentions(
+            &stdout(&o),
+            &["array `offsets`", "array `neighbours`  1,470,640 bytes  intact", "read 1,764,176 bytes"],
+        );
+        assert!(o.status.success());
+        let at = (64 << 10) + 320_000 + 512 * 700 + 3;
+        damage(&image, at);
+        let o = verify(&[]);
+        assert_eq!(o.status.code(), Some(1));
+        mentions(&stderr(&o), &["x.img", "1 of 2 arrays", "store the data again"]);
+        mentions(&stdout(&o), &["array `neighbours`  1,470,640 bytes  damaged"]);
+        let report: serde_json::Value = serde_json::from_str(&stdout(&verify(&["--json"]))).unwrap();
+        assert_eq!((&report["command"], &report["intact"]), (&"volume verify".into(), &false.into()));
+        assert_eq!(report["page_checksums"], !checksums.is_empty());
+        let unit = at as u64 / 4096 * 4096;
+        match checksums {
+            [] => mentions(&stdout(&o), &["not located"]),
+            _ => {
+                mentions(
+                    &stdout(&o),
+                    &[&format!("damaged: `neighbours`, 4,096 bytes at byte {unit}, LBA {}", unit / 512)],
+                );
+                assert_eq!(report["damaged"][0]["offset"], unit);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_copy_is_read_around_and_repaired() {
+    let folder = folder();
+    let images = ["a.img", "b.img"].map(|n| folder.path().join(n));
+    let [a, b] = [&images[0], &images[1]].map(|i| device(i));
+    let more = ["--replicate", "--page-checksums"];
+    let verify = |more: &[&str]| warpbell(&[&["volume", "verify", &a, &b, "--replicate"], more].concat());
+    succeeds(&bfs(ENRON, &[&a, &b], &more));
+    damage(&images[1], 700_000);
+    let o = verify(&[]);
+    assert_eq!(o.status.code(), Some(1));
+    mentions(&stderr(&o), &["1 of 4 arrays", "--repair"]);
+    mentions(&stdout(&o), &["b.img  damaged", "b.img: wrong checksum"]);
+    let o = verify(&["--repair"]);
+    assert!(o.status.success());
+    mentions(&stdout(&o), &["b.img  repaired", "4,096 bytes written again"]);
+    assert!(verify(&[]).status.success());
+    let o = warpbell(&["volume", "verify", &a, "--repair"]);
+    assert_eq!(o.status.code(), Some(2), "one drive has nothing to repair from");
+    // Opened in another way it is refused, and nothing is written.
+    mentions(&fails(&["volume", "verify", &b, &a, "--replicate"]), &["as drive 2 of 2"]);
+}
+
+#[test]
+fn small_pages_and_page_checksums_do_not_go_together() {
+    let folder = folder();
+    let image = folder.path().join("x.img");
+    let text = fails(&bfs(ENRON, &[&device(&image)], &["--page-checksums", "--page-size", "2k"]));
+    mentions(&text, &["pages of 2048 bytes", "use a page of 4096 or more"]);
+}

@@ -26,8 +26,11 @@ using namespace warpbell;
 namespace {
 
 constexpr uint32_t width = warp::width;
-constexpr uint32_t page_bytes = 512;
-constexpr uint32_t per_page = page_bytes / 8;
+// All is done with pages of one block, and with pages that have checksums.
+uint32_t page_bytes = 512;
+uint32_t per_page = page_bytes / 8;
+uint32_t page_blocks = 1;
+bool has_checksums = false;
 constexpr uint32_t value_shift = 24;  // an element is its index above, and a changing part below
 
 // What this thread does next between the CAS of a tag and the look at the pins; others may go on if it is nothing.
@@ -50,7 +53,7 @@ model::options shape(uint64_t pages, double deadline_seconds, bool bounce) {
   model::options o;
   o.queues = 2;
   o.depth = 16;
-  o.device_blocks = pages;
+  o.device_blocks = pages * page_blocks;
   o.deadline_ns = static_cast<uint64_t>(deadline_seconds * 1e9);
   o.bounce = bounce;
   return o;
@@ -62,7 +65,8 @@ struct bed {
   wb_cache cache{};
   wb_array_view view{};
   std::vector<uint64_t> frames, tags, fill;
-  std::vector<uint32_t> pins, locks, hands;
+  std::vector<uint32_t> pins, locks, hands, sums;
+  wb_integrity integrity{};
 
   bed(uint32_t sets, uint32_t ways, uint64_t pages, double deadline_seconds, bool bounce = true)
       : device(shape(pages, deadline_seconds, bounce)) {
@@ -84,16 +88,24 @@ struct bed {
     cache.sets = sets;
     cache.ways = ways;
     cache.log2_sets = static_cast<uint32_t>(__builtin_ctz(sets));
-    cache.page_shift = 9;
-    cache.blocks_per_page = 1;
+    cache.page_shift = static_cast<uint32_t>(__builtin_ctz(page_bytes));
+    cache.blocks_per_page = page_blocks;
     cache.set_mask = sets - 1;
     cache.page_mask = page_bytes - 1;
     cache.way_reciprocal = static_cast<uint32_t>(((uint64_t{1} << 32) + ways - 1) / ways);
-    view.array = wb_array{reinterpret_cast<uint64_t>(&cache), 0, pages * per_page, 8, 6};
+    view.array = wb_array{reinterpret_cast<uint64_t>(&cache), 0, pages * per_page, 8, cache.page_shift - 3};
     view.cache = cache;
     for (uint64_t i = 0; i < pages * per_page; ++i) {
       const uint64_t v = i << value_shift;
-      std::memcpy(device.at(i / per_page) + i % per_page * 8, &v, 8);
+      std::memcpy(page(i / per_page) + i % per_page * 8, &v, 8);
+    }
+    if (has_checksums) {
+      for (uint64_t p = 0; p < pages; ++p) sums.push_back(sum(p));
+      integrity.checksum = reinterpret_cast<uint64_t>(sums.data());
+      integrity.checksum_count = pages;
+      // Of one unit for the whole volume.
+      integrity.unit_shift = 63;
+      device.volume.integrity = reinterpret_cast<uint64_t>(&integrity);
     }
     bad_from = bad_to = 0;
     silent = false;
@@ -119,10 +131,14 @@ struct bed {
     model::run(warps, [this] { wb_cache_flush(&cache); });
   }
 
+  // Where the device keeps a page, and what checksum it has there.
+  char* page(uint64_t p) { return device.at(p * page_blocks); }
+  uint32_t sum(uint64_t p) { return checksums::of(xxh3::hash(reinterpret_cast<uint64_t>(page(p)))); }
+
   // What the device has; complete once the cache was flushed.
   uint64_t stored(uint64_t i) {
     uint64_t v;
-    std::memcpy(&v, device.at(i / per_page) + i % per_page * 8, 8);
+    std::memcpy(&v, page(i / per_page) + i % per_page * 8, 8);
     return v;
   }
   uint64_t total(uint64_t wb_stats::*what) const {
@@ -212,6 +228,7 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
   CHECK(b.errors() == 0);
   const uint64_t fills = b.total(&wb_stats::fills), backs = b.total(&wb_stats::write_backs);
   for (uint64_t t : b.tags) CHECK(!(t & (WB_TAG_DIRTY | WB_TAG_WRITING)));
+  for (uint64_t p = 0; p < b.sums.size(); ++p) CHECK(b.sums[p] == b.sum(p));
   for (uint64_t i = 0; i < n; ++i) {
     CHECK(right(i, b.stored(i)));
     if (i / per_page % 2 == 0) CHECK((b.stored(i) & ((1u << value_shift) - 1)) == added[i]);
@@ -258,8 +275,8 @@ void changed_while_claimed() {
 // A page that cannot be read fails the run with its block, is poison, and is read again by the next run.
 void bad_page() {
   bed b(1, 8, 40, 60);
-  bad_from = 17;
-  bad_to = 18;
+  bad_from = 17 * page_blocks;
+  bad_to = 18 * page_blocks;
   model::run(2, [&] {
     auto a = b.array().open();
     CHECK(a.load(17 * per_page + warp::lane()) == ~0ull);
@@ -269,7 +286,7 @@ void bad_page() {
     CHECK(!page.ok() && page.load(17 * per_page) == ~0ull);
     CHECK(!a.update(17 * per_page, [](uint64_t*) { CHECK(false); }));
   });
-  CHECK(b.errors() >= 1 && b.first_error() == WB_DEVICE_ERROR && b.device.log.entry[0].lba == 17);
+  CHECK(b.errors() >= 1 && b.first_error() == WB_DEVICE_ERROR && b.device.log.entry[0].lba == 17 * page_blocks);
   b.no_pins();
   bad_to = 0;
   b.new_run();
@@ -292,7 +309,7 @@ void bad_write() {
   CHECK(b.errors() == 0);
   // A run of pages is one command, which fails as a whole if it starts there.
   bad_from = 0;
-  bad_to = 6;
+  bad_to = 6 * page_blocks;
   b.flush(1);
   CHECK(b.errors() >= 1 && b.first_error() == WB_DEVICE_ERROR);
   bad_to = 0;
@@ -388,7 +405,7 @@ void host_kernels() {
   const uint64_t commands = b.total(&wb_stats::writes) - before;
   CHECK(b.errors() == 0);
   for (uint64_t i = 1; i < n - 2; ++i) CHECK(b.stored(i) == bytes[i]);
-  if (width == 32) CHECK(commands < 128 / 4);
+  if (width == 32) CHECK(commands < 128 / 4 || page_blocks > 1);
   model::run(2, [&] { wb_cache_drop(&b.cache, 0, 64, 0); });
   for (uint64_t t : b.tags) CHECK(!(t & WB_TAG_VALID) || t >> WB_TAG_PAGE_SHIFT >= 64);
   const uint64_t fills = b.total(&wb_stats::fills);
@@ -399,11 +416,77 @@ void host_kernels() {
   std::printf("host kernels: ok, 128 pages in %llu writes\n", (unsigned long long)commands);
 }
 
-}  // namespace
+// What the device gives is not what was stored: once, which reading again helps against, and for good, which fails the run. Pages that nothing
+// is known of are taken as they are.
+void changed_data() {
+  bed b(1, 8, 40, 60);
+  b.page(7)[100] ^= 4;
+  model::run(2, [&] {
+    auto a = b.array().open();
+    CHECK(right(3 * per_page, a.load(3 * per_page)));
+    a.prefetch(7 * per_page, per_page);
+    CHECK(a.load(warp::full(), 7 * per_page) == ~0ull);
+    CHECK(a.load(7 * per_page + warp::lane() % 4) == ~0ull);
+  });
+  CHECK(b.errors() >= 1 && b.first_error() == WB_DAMAGED && b.device.log.entry[0].lba == 7 * page_blocks);
+  b.no_pins();
+  b.page(7)[100] ^= 4;
+  b.new_run();
+  model::run(2, [&] { CHECK(right(7 * per_page, b.array().open().load(warp::full(), 7 * per_page))); });
+  CHECK(b.errors() == 0);
+  // It was changed on its way, not on the medium.
+  model::run(1, [&] {
+    if (warp::lane() != 0) return;
+    const wb_cache& c = b.cache;
+    request_page(&c, 1, 9);
+    uint64_t t = 0;
+    const uint32_t way = frames::find(c, 0, 9, t);
+    CHECK(way != frames::none);
+    const auto state = [&] { return order::load_acquire(frames::tag(c, way)) & tags::state_mask; };
+    while (state() & WB_TAG_FILLING) {
+      const uint64_t f = order::load_acquire(frames::fill(c, way));
+      frames::help(&c, 1, f & tags::token_known ? token{f & ~tags::token_known} : token{});
+    }
+    CHECK(state() == (WB_TAG_UNCHECKED | WB_TAG_REFERENCED));
+    b.frames[uint64_t{way} * per_page] ^= 1;
+  });
+  model::run(2, [&] { CHECK(right(9 * per_page, b.array().open().load(warp::full(), 9 * per_page))); });
+  CHECK(b.errors() == 0);
+  b.sums[11] = 0;
+  b.page(11)[8] ^= 1;
+  model::run(1, [&] { CHECK(right(11 * per_page, b.array().open().load(11 * per_page))); });
+  // What kernels write beside the cache has none from then on.
+  std::vector<char> block(512, 1);
+  model::run(1, [&] {
+    volume_ref v(&b.device.volume);
+    const status s = v.write(warp::full(), 20 * page_blocks + 3, warp::lane() == 0 ? 1 : 0, block.data());
+    CHECK(s);
+  });
+  CHECK(b.sums[20] == 0 && b.sums[19] != 0 && b.sums[21] != 0);
+  CHECK(b.errors() == 0);
+  b.no_pins();
+  std::printf("changed data: ok\n");
+}
 
-int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const uint32_t scale = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 10;
+// Values of the reference implementation (`xxhsum -H3`): 4096 bytes of 0, of 255, and of a generator.
+void published_hashes() {
+  std::vector<uint64_t> zeros(512), ones(512, ~0ull), random(512);
+  uint64_t x = 0x12345678;
+  for (uint64_t& w : random) w = x = x * 6364136223846793005u + 1442695040888963407u;
+  const auto check = [](const std::vector<uint64_t>& words, uint64_t sum) {
+    const uint64_t at = reinterpret_cast<uint64_t>(words.data());
+    model::run(1, [&] {
+      CHECK(xxh3::hash(at) == sum);
+      if (width == 32) CHECK(xxh3::hash_together(at) == sum);
+    });
+  };
+  check(zeros, 0x93d76fe148c689ba);
+  check(ones, 0x074cfac273851dd6);
+  check(random, 0xd2a0915885271518);
+  std::printf("published hashes: ok\n");
+}
+
+void all(uint32_t scale) {
   outside();
   changed_while_claimed();
   bad_page();
@@ -412,10 +495,25 @@ int main(int argc, char** argv) {
   silent_device();
   host_kernels();
   const uint32_t warps = width == 1 ? 4 : 2;
-  const uint32_t steps = scale * (width == 1 ? 400 : width == 4 ? 60 : 6);
+  const uint32_t steps = scale * (width == 1 ? 400 : width == 4 ? 60 : 6) / (page_blocks > 1 ? 3 : 1);
   hammer(1, 8, 40, true, warps, steps);
   hammer(2, 9, 30, false, warps, steps);
   hammer(4, 15, 80, true, warps, steps);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const uint32_t scale = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 10;
+  published_hashes();
+  all(scale);
+  page_bytes = 4096;
+  per_page = page_bytes / 8;
+  page_blocks = 8;
+  has_checksums = true;
+  changed_data();
+  all(scale);
   std::printf("cache stress: width %u: ok\n", width);
   return 0;
 }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_ABI_VERSION 5u
+#define WB_ABI_VERSION 6u
 
 // Flags of an image: how its kernels were compiled.
 #define WB_IMAGE_CHECKED 1u  // with WB_CHECKED=1: calls of a world look at their addresses
@@ -159,6 +159,8 @@ typedef struct wb_repair {
 } wb_repair;
 
 #define WB_CHANGED_WORDS 64u
+#define WB_CHECKSUM_SHIFT 12
+#define WB_CHECKSUM_BYTES (1u << WB_CHECKSUM_SHIFT)
 #define WB_REPAIRS 256u
 
 // What the host has to know about the writes and the failed reads of kernels, beside the counters.
@@ -169,6 +171,8 @@ typedef struct wb_integrity {
   uint32_t unit_shift;     // log2 of the blocks that a bit of `changed` stands for
   uint32_t copies;         // a bit for each device that is in use; of a replicated volume
   uint32_t repair_count;   // also those that `repair` had no room for
+  uint64_t checksum;       // u32 for each WB_CHECKSUM_BYTES of the volume from its start: the low half of their XXH3, 1 for 0; 0: not known
+  uint64_t checksum_count; // 0: pages have none
   uint64_t changed[WB_CHANGED_WORDS];  // a bit for each unit that was written to
   wb_repair repair[WB_REPAIRS];
 } wb_integrity;
@@ -211,6 +215,7 @@ typedef struct wb_volume {
 #define WB_TAG_WRITING 0x08u     // a write of it is in flight
 #define WB_TAG_REFERENCED 0x10u  // used since CLOCK's hand went by
 #define WB_TAG_FAILED 0x20u      // the last read or write of it failed
+#define WB_TAG_UNCHECKED 0x40u   // read, and not yet compared with its checksums; while FILLING: to be, once it is read
 #define WB_TAG_PAGE_SHIFT 24
 #define WB_TAG_VERSION_SHIFT 8
 
@@ -398,7 +403,7 @@ static_assert(offsetof(wb_queue, credit) == 128 && offsetof(wb_queue, tail_lock)
               "wb_queue's hot words are a line apart");
 static_assert(sizeof(wb_stats) == 128, "wb_stats");
 static_assert(sizeof(wb_device) == 64, "wb_device");
-static_assert(sizeof(wb_integrity) == 32 + 8 * WB_CHANGED_WORDS + 16 * WB_REPAIRS, "wb_integrity");
+static_assert(sizeof(wb_integrity) == 48 + 8 * WB_CHANGED_WORDS + 16 * WB_REPAIRS, "wb_integrity");
 static_assert(sizeof(wb_window) == 16 + 8 * WB_MAX_DEVICES, "wb_window");
 static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_window) * WB_MAX_WINDOWS, "wb_volume");
 static_assert(sizeof(wb_cache) == 128, "wb_cache");
@@ -448,6 +453,7 @@ constexpr uint64_t fingerprint() {
   h = fold(h, offsetof(wb_device, missed));
   h = fold(h, sizeof(wb_integrity));
   h = fold(h, offsetof(wb_integrity, copies));
+  h = fold(h, offsetof(wb_integrity, checksum));
   h = fold(h, offsetof(wb_integrity, repair));
   h = fold(h, sizeof(wb_window));
   h = fold(h, sizeof(wb_volume));

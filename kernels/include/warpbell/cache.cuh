@@ -8,8 +8,10 @@
 //   claimed         what it was       the same, when pins turned out > 0,   CAS, keeping that DIRTY
 //                                     or DIRTY came meanwhile
 //   FILLING         VALID|REFERENCED  whoever finishes the read             exchange, in the volume
+//   FILLING|UNCHECKED  UNCHECKED|REFERENCED  the same, of pages with checksums
 //   FILLING         FAILED            the same, when the read failed        the error is raised by the settling
-//   FAILED          FILLING           with copies: who has the set lock and a pin, and then reads the page by itself    CAS
+//   UNCHECKED       FILLING           who has a pin and then compares the page with its checksums, and settles it as a read    CAS
+//   FAILED          FILLING           with copies or checksums: who has the set lock and a pin, and then reads the page by itself    CAS
 //   VALID|DIRTY     VALID|WRITING     the set lock's holder, pins == 0      CAS, version + 1; DIRTY again when pins > 0
 //   VALID|WRITING   VALID (|DIRTY|FAILED)  whoever finishes the write       AND or CAS, in the volume
 //   VALID           + REFERENCED      who reads                             CAS from exactly the tag that was read
@@ -36,269 +38,15 @@
 
 #include <warpbell/abi.h>
 #include <warpbell/call.cuh>
+#include <warpbell/checksum.cuh>
 #include <warpbell/clock.cuh>
+#include <warpbell/frames.cuh>
 #include <warpbell/order.cuh>
 #include <warpbell/status.h>
 #include <warpbell/volume.cuh>
 #include <warpbell/warp.cuh>
 
 namespace warpbell {
-
-namespace tags {
-
-constexpr uint64_t state_mask = (1ull << WB_TAG_VERSION_SHIFT) - 1;
-constexpr uint64_t version_mask = (1ull << WB_TAG_PAGE_SHIFT) - 1 - state_mask;
-// What stays while a frame keeps its page: REFERENCED, DIRTY, WRITING and FAILED come and go.
-constexpr uint64_t identity = ~state_mask | WB_TAG_VALID;
-
-// The frame holds the page's bytes.
-WB_FN bool holds(uint64_t t, uint64_t page) { return (t & WB_TAG_VALID) != 0 && t >> WB_TAG_PAGE_SHIFT == page; }
-// The frame is the page's: it holds it, or will.
-WB_FN bool names(uint64_t t, uint64_t page) {
-  return (t & (WB_TAG_VALID | WB_TAG_FILLING)) != 0 && t >> WB_TAG_PAGE_SHIFT == page;
-}
-// Still the same content as when `before` was read.
-WB_FN bool same(uint64_t before, uint64_t now) { return ((before ^ now) & identity) == 0; }
-// The tag with the next version and another state.
-WB_FN uint64_t advance(uint64_t t, uint64_t state) {
-  uint64_t version = (t + (1ull << WB_TAG_VERSION_SHIFT)) & version_mask;
-  return (t & ~(version_mask | state_mask)) | version | state;
-}
-// The tag for another page, of the same version.
-WB_FN uint64_t rename(uint64_t t, uint64_t page, uint64_t state) {
-  return page << WB_TAG_PAGE_SHIFT | (t & version_mask) | state;
-}
-// What `fill` holds until the command's token is known, and the bit that says that it is.
-WB_FN uint64_t pending(uint64_t t) { return t >> WB_TAG_VERSION_SHIFT; }
-constexpr uint64_t token_known = 1ull << 63;
-
-}  // namespace tags
-
-// Where things are. These take the cache's constants by reference: a kernel parameter, a copy in registers, or memory.
-namespace frames {
-
-constexpr uint32_t none = ~0u;
-
-WB_FN uint32_t set_of(const wb_cache& c, uint64_t page) { return static_cast<uint32_t>(page) & c.set_mask; }
-
-// (page / sets) mod ways by multiplication; exact for the 28 bits that are used.
-WB_FN uint32_t home_way(const wb_cache& c, uint64_t page) {
-  constexpr uint32_t exact = (1u << 28) - 1;
-  uint32_t n = static_cast<uint32_t>(page >> c.log2_sets) & exact;
-  uint32_t q = static_cast<uint32_t>((static_cast<uint64_t>(n) * c.way_reciprocal) >> 32);
-  return n - q * c.ways;
-}
-WB_FN uint32_t entry(const wb_cache& c, uint32_t set, uint32_t way) { return set * c.ways + way; }
-WB_FN uint64_t* tag(const wb_cache& c, uint32_t entry) { return reinterpret_cast<uint64_t*>(c.tag) + entry; }
-WB_FN uint32_t* pins(const wb_cache& c, uint32_t entry) { return reinterpret_cast<uint32_t*>(c.pins) + entry; }
-WB_FN uint64_t* fill(const wb_cache& c, uint32_t entry) { return reinterpret_cast<uint64_t*>(c.fill) + entry; }
-WB_FN uint64_t address(const wb_cache& c, uint32_t set, uint32_t way) {
-  return c.frames + (static_cast<uint64_t>((way << c.log2_sets) + set) << c.page_shift);
-}
-
-// The way that holds or will hold a page, and its tag; `none` if there is none.
-WB_FN uint32_t find(const wb_cache& c, uint32_t set, uint64_t page, uint64_t& found) {
-  constexpr uint32_t at_once = 4;  // loads in flight
-  const uint64_t* row = tag(c, entry(c, set, 0));
-  for (uint32_t w = 0; w < c.ways; w += at_once) {
-    uint64_t t[at_once];
-#pragma unroll
-    for (uint32_t j = 0; j < at_once; ++j) t[j] = w + j < c.ways ? order::load_relaxed(row + w + j) : 0;
-#pragma unroll
-    for (uint32_t j = 0; j < at_once; ++j) {
-      if (tags::names(t[j], page)) {
-        found = t[j];
-        return w + j;
-      }
-    }
-  }
-  return none;
-}
-
-// One read was seen: tell CLOCK. Nothing is lost if the tag has changed meanwhile.
-WB_FN void touch(const uint64_t* tag, uint64_t seen) {
-  order::compare_exchange_relaxed(const_cast<uint64_t*>(tag), seen, seen | WB_TAG_REFERENCED);
-}
-
-// What was read under the pin was read before; the eviction's look at the pins acquires.
-WB_FN void unpin(const wb_cache& c, uint32_t entry, uint32_t count) { order::add_release(pins(c, entry), 0u - count); }
-
-// Takes `count` pins if the frame is the page's. `state` is added to the tag of a frame that holds it.
-WB_FN bool pin(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count, uint64_t state) {
-  order::fetch_add(pins(c, entry), count);
-  uint64_t* word = tag(c, entry);
-  uint64_t t = order::load_acquire(word);
-  while (tags::names(t, page)) {
-    uint64_t next = t & WB_TAG_VALID ? t | state : t;
-    uint64_t was = order::compare_exchange(word, t, next);
-    if (was == t) return true;
-    t = was;
-  }
-  unpin(c, entry, count);
-  return false;
-}
-
-// The same for a frame that is expected to hold the page already: no loop, and false when anything is in the way.
-WB_FN bool pin_held(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count) {
-  // The tag's read-modify-write releases the pin: an eviction that comes after it in the tag sees the pin.
-  order::add_relaxed(pins(c, entry), count);
-  const uint64_t t = order::fetch_or(tag(c, entry), uint64_t{0});
-  if (tags::holds(t, page)) {
-    if (!(t & WB_TAG_REFERENCED)) touch(tag(c, entry), t);
-    return true;
-  }
-  unpin(c, entry, count);
-  return false;
-}
-
-// Sets state bits of a frame that the caller has pinned. Somebody may have claimed it and not yet seen the pin: DIRTY survives that.
-WB_FN void mark(const wb_cache& c, uint32_t entry, uint64_t state) {
-  uint64_t* word = tag(c, entry);
-  uint64_t t = order::load_relaxed(word);
-  while (true) {
-    uint64_t was = order::compare_exchange(word, t, t | state);
-    if (was == t) return;
-    t = was;
-  }
-}
-
-WB_FN bool try_lock(const wb_cache& c, uint32_t set) {
-  uint32_t* lock = reinterpret_cast<uint32_t*>(c.set_lock) + set;
-  return order::load_relaxed(lock) == 0 && order::compare_exchange(lock, 0u, 1u) == 0;
-}
-WB_FN void unlock(const wb_cache& c, uint32_t set) {
-  order::store_release(reinterpret_cast<uint32_t*>(c.set_lock) + set, 0u);
-}
-
-WB_FN volume_ref volume(const wb_cache& c) { return volume_ref(reinterpret_cast<const wb_volume*>(c.volume)); }
-WB_FN const wb_control* control(const wb_cache& c) {
-  return reinterpret_cast<const wb_control*>(reinterpret_cast<const wb_volume*>(c.volume)->control);
-}
-WB_FN bool aborted(const wb_cache& c) {
-  return order::load_relaxed(reinterpret_cast<const uint32_t*>(control(c)->abort)) != 0;
-}
-// Whether a thread raised an error, or the host asked all waits to end.
-WB_FN bool ended(const wb_cache& c) {
-  return aborted(c) || order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control(c)->stop)) != 0;
-}
-
-WB_FN void count(const wb_cache& c, uint64_t wb_stats::*what, uint64_t n) {
-  wb_stats* stripes = reinterpret_cast<wb_stats*>(reinterpret_cast<const wb_volume*>(c.volume)->stats);
-  order::fetch_add_relaxed(&(stripes[warp::processor() % WB_STATS_STRIPES].*what), n);
-}
-
-// Whether it is worth trying to claim a frame. Only a hint: the claim itself finds out. Stress tests do without it, so that claims
-// and pins cross each other often and not once in a million.
-WB_FN bool looks_idle([[maybe_unused]] const wb_cache& c, [[maybe_unused]] uint32_t entry) {
-#if defined(WB_CLAIM_BLINDLY)
-  return true;
-#else
-  return order::load_relaxed(pins(c, entry)) == 0;
-#endif
-}
-
-// Between the CAS of the tag and the look at the pins. Stress tests call there what they name the macro.
-WB_FN void cross() {
-#if defined(WB_CLAIM_BLINDLY)
-  WB_CLAIM_BLINDLY();
-#endif
-}
-
-// The four functions below need the set's lock.
-
-// Takes an idle frame away from whatever it held: nobody finds it, nobody can pin it. `t` becomes the claimed tag.
-WB_FN bool claim(const wb_cache& c, uint32_t entry, uint64_t& t) {
-  if (!looks_idle(c, entry)) return false;
-  uint64_t claimed = tags::advance(t, 0);
-  if (order::compare_exchange(tag(c, entry), t, claimed) != t) return false;
-  cross();
-  const bool pinned = order::fetch_add(pins(c, entry), 0u) != 0;
-  // Nobody can pin it now, so without pins the tag stays as it is.
-  uint64_t now = order::load_acquire(tag(c, entry));
-  if (pinned || now != claimed) {
-    while (true) {
-      const uint64_t was = order::compare_exchange(tag(c, entry), now, t | (now & WB_TAG_DIRTY));
-      if (was == now) return false;
-      now = was;
-    }
-  }
-  if (t & WB_TAG_VALID) count(c, &wb_stats::evictions, 1);
-  t = claimed;
-  return true;
-}
-
-// Makes a dirty frame one whose write-back is in flight; the caller submits it. Readers go on reading it.
-WB_FN bool begin_write(const wb_cache& c, uint32_t entry, uint64_t& t) {
-  if (!looks_idle(c, entry)) return false;
-  constexpr uint64_t clear = WB_TAG_DIRTY | WB_TAG_FAILED;
-  uint64_t writing = tags::advance(t, (t & tags::state_mask & ~clear) | WB_TAG_WRITING);
-  order::store_relaxed(fill(c, entry), tags::pending(writing));
-  if (order::compare_exchange(tag(c, entry), t, writing) != t) return false;
-  cross();
-  if (order::fetch_add(pins(c, entry), 0u) != 0) {
-    uint64_t now = writing;
-    while (true) {
-      uint64_t was = order::compare_exchange(tag(c, entry), now, (now & ~uint64_t{WB_TAG_WRITING}) | WB_TAG_DIRTY);
-      if (was == now) return false;
-      now = was;
-    }
-  }
-  t = writing;
-  return true;
-}
-
-// A claimed frame becomes the page's, to be filled; with `pinned` pins.
-WB_FN uint64_t install(const wb_cache& c, uint32_t entry, uint64_t claimed, uint64_t page, uint32_t pinned) {
-  uint64_t t = tags::rename(claimed, page, WB_TAG_FILLING);
-  if (pinned) order::fetch_add(pins(c, entry), pinned);
-  order::store_relaxed(fill(c, entry), tags::pending(t));
-  order::store_release(tag(c, entry), t);
-  return t;
-}
-
-// Chooses a frame by CLOCK and claims it; `t` is then the claimed tag. Home is preferred when it is empty or unused. A dirty frame
-// on the way is turned into one that is being written, `dirty` then names it and `dirty_tag` is its tag.
-//
-// A gentle search never takes a frame that was used since the hand went by, and writes nothing back.
-WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentle, uint64_t& t, uint32_t& dirty,
-                      uint64_t& dirty_tag) {
-  constexpr uint64_t busy = WB_TAG_FILLING | WB_TAG_WRITING;
-  constexpr uint64_t used = WB_TAG_REFERENCED | WB_TAG_DIRTY;
-  const uint32_t first = entry(c, set, 0);
-  const uint32_t home = home_way(c, page);
-  for (uint32_t n = 0; n < c.ways; ++n) {
-    uint32_t w = home + n < c.ways ? home + n : home + n - c.ways;
-    t = order::load_relaxed(tag(c, first + w));
-    if (!(t & (busy | WB_TAG_VALID)) && claim(c, first + w, t)) return w;
-  }
-  t = order::load_relaxed(tag(c, first + home));
-  if ((t & (busy | used | WB_TAG_VALID)) == WB_TAG_VALID && claim(c, first + home, t)) return home;
-
-  uint32_t* hand = reinterpret_cast<uint32_t*>(c.hand) + set;
-  uint32_t w = order::load_relaxed(hand);
-  const uint32_t steps = gentle ? c.ways : 2 * c.ways;
-  for (uint32_t n = 0; n < steps; ++n, w = w + 1 < c.ways ? w + 1 : 0) {
-    t = order::load_relaxed(tag(c, first + w));
-    if (t & busy) continue;
-    if (t & WB_TAG_REFERENCED) {
-      if (!gentle) order::compare_exchange(tag(c, first + w), t, t & ~uint64_t{WB_TAG_REFERENCED});
-      continue;
-    }
-    if (t & WB_TAG_DIRTY) {
-      if (!gentle && dirty == none && begin_write(c, first + w, t)) {
-        dirty = w;
-        dirty_tag = t;
-      }
-      continue;
-    }
-    if (!claim(c, first + w, t)) continue;
-    order::store_relaxed(hand, w + 1 < c.ways ? w + 1 : 0);
-    return w;
-  }
-  return none;
-}
-
-}  // namespace frames
 
 // One lane's wait for a page. Lanes of a mask that want the same page form a group; its first lane acts for it.
 struct page_wait {
@@ -350,6 +98,9 @@ WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, errand e, uint3
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
   const uint32_t at = entry(c, set, way);
+  if (opcode == nvme::op_write) {
+    checksums::store(volume(c), mask, mine, page << c.page_shift, address(c, set, way), 1u << c.page_shift);
+  }
   const token t = volume(c).start(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, opcode,
                                   reinterpret_cast<void*>(address(c, set, way)), tag(c, at));
   // One that could not be started has its tag settled already.
@@ -371,6 +122,15 @@ WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
 // Other devices hold what one fails to give.
 WB_FN bool has_copies(const wb_cache& c) { return reinterpret_cast<const wb_volume*>(c.volume)->replicated != 0; }
 
+// Takes a frame whose page has been read, and which the caller has pinned, to compare it with its checksums: `check` names it then.
+WB_FN_COLD void take_unchecked(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, errand& check) {
+  const uint64_t filling = tags::rename(t, w.page, WB_TAG_FILLING);
+  order::store_relaxed(fill(c, at), tags::pending(filling));
+  if (order::compare_exchange(tag(c, at), t, filling) != t) return;
+  check.way = w.way;
+  check.tag = filling;
+}
+
 // Takes a frame of which the read has failed, and which the caller has pinned, to read its page once more: `again` names it then. Unless
 // the page has another frame by now: then the pins are let go.
 WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, errand& again) {
@@ -391,21 +151,49 @@ WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64
   unlock(c, set);
 }
 
-// Reads pages for the lanes that have taken one so, a whole read with all copies, and settles their tags. Collective.
-WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
+// Compares the pages of the lanes that have taken one so with their checksums, and settles their tags. Collective.
+WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, errand e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
+  const bool good = checksums::match(volume(c), mask, mine, page << c.page_shift, address(c, set, way), 1u << c.page_shift);
+  if (mine) queue_ref::settle(tag(c, entry(c, set, way)), nvme::op_read << WB_RECORD_OPCODE_SHIFT, good);
+}
+
+// Reads pages for the lanes that have taken one so, a whole read with all copies, and settles their tags. Collective.
+WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
+  const wb_cache& c = *cache;
+  const bool mine = e.way != none;
+  const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT, block = page * c.blocks_per_page;
+  const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
   const volume_ref v = volume(c);
-  const status s = v.read(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, reinterpret_cast<void*>(address(c, set, way)));
+  const uint64_t data = address(c, set, way);
+  status s = v.read(mask, block, mine ? c.blocks_per_page : 0, reinterpret_cast<void*>(data));
+  const bool read = mine && static_cast<bool>(s);
+  // All lanes take part in the comparison.
+  const bool right = checksums::match(v, mask, read, page << c.page_shift, data, 1u << c.page_shift);
+  bool bad = read && !right;
+  const uint32_t copies = has_copies(c) ? v.raw()->device_count : 1;
+  uint32_t first = 0;
+  const volume_ref::place at = v.reading_place(mine ? block : 0, first);
+  for (uint32_t i = 1; i < copies && warp::any(mask, bad); ++i) {
+    const bool got = v.read_copy(mask, bad, block, c.blocks_per_page, reinterpret_cast<void*>(data), (first + i) % copies);
+    const bool good = checksums::match(v, mask, got, page << c.page_shift, data, 1u << c.page_shift) && got;
+    if (good) v.redirected(at.device, block, c.blocks_per_page);
+    bad = bad && !good;
+  }
+  if (bad) {
+    s = status{status_word(WB_DAMAGED), nvme::op_read << WB_RECORD_OPCODE_SHIFT | c.blocks_per_page,
+               token::of(at.device, v.queue_on(at.device).q->index, 0).word, at.lba};
+  }
   if (!mine) return;
   if (!s) v.fail(s);
   queue_ref::settle(tag(c, entry(c, set, way)), nvme::op_read << WB_RECORD_OPCODE_SHIFT, static_cast<bool>(s));
 }
 
 // The leader's part of a turn: find the page, or a frame for it, and see how far it is.
-WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, errand& again) {
+WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, errand& check, errand& again) {
   const uint32_t set = set_of(c, w.page);
   const uint32_t lanes = warp::count(w.group);
   if (w.way == none) {
@@ -442,7 +230,9 @@ WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, er
   if (t & WB_TAG_VALID) {
     if (w.writes) mark(c, at, WB_TAG_DIRTY);
     w.status = WB_DONE;
-  } else if ((t & WB_TAG_FAILED) && has_copies(c) && !aborted(c)) {
+  } else if ((t & (WB_TAG_UNCHECKED | WB_TAG_FILLING)) == WB_TAG_UNCHECKED) {
+    take_unchecked(c, w, at, t, check);
+  } else if ((t & WB_TAG_FAILED) && (has_copies(c) || has_checksums(c)) && !aborted(c)) {
     take_failed(c, w, at, t, again);
   } else if (t & WB_TAG_FAILED) {
     unpin(c, at, lanes);
@@ -510,8 +300,8 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   using frames::none;
   const wb_cache& c = *cache;
   const bool acts = warp::is_leader(w.group) && w.status == WB_PENDING;
-  frames::errand read, write, again;
-  if (acts) frames::look(c, w, read, write, again);
+  frames::errand read, write, check, again;
+  if (acts) frames::look(c, w, read, write, check, again);
   const warp::mask_t writers = warp::ballot(mask, write.way != none);
   if (writers) {
     frames::submit(cache, mask, write, nvme::op_write);
@@ -524,6 +314,7 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   }
   const bool waits = acts && w.status == WB_PENDING;
   if (warp::any(mask, waits)) {
+    if (warp::any(mask, check.way != none)) frames::check_page(cache, mask, check);
     if (warp::any(mask, again.way != none)) frames::read_again(cache, mask, again);
     frames::help(cache, mask, waits ? frames::useful_token(c, w) : token{});
     if (waits) frames::lose_patience(c, w);

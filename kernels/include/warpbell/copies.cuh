@@ -54,15 +54,23 @@ WB_FN_COLD uint32_t volume_ref::read_elsewhere(volume_ref v, uint64_t block, uin
     word = v.move(self(), true, nvme::op_read, block, n, buffer, turn, ticket);
   }
   order::add_relaxed(&v.stats()->redirects, uint64_t{1});
-  wb_integrity* g = v.integrity();
-  for (; damaged; damaged &= damaged - 1) {
-    const uint32_t i = order::fetch_add_relaxed(&g->repair_count, 1u);
-    if (i >= WB_REPAIRS) continue;
-    order::store_relaxed(&g->repair[i].lba, block);
-    order::store_relaxed(&g->repair[i].device, warp::first(damaged));
-    order::store_relaxed(&g->repair[i].blocks, n);
-  }
+  for (; damaged; damaged &= damaged - 1) v.enter_repair(warp::first(damaged), block, n);
   return WB_DONE;
+}
+
+WB_FN_COLD void volume_ref::redirected(uint32_t device, uint64_t block, uint32_t n) const {
+  order::add_relaxed(&stats()->redirects, uint64_t{1});
+  enter_repair(device, block, n);
+}
+
+// Enters blocks that a device failed to give, and another one gave, in the list of those to be written back.
+WB_FN_COLD void volume_ref::enter_repair(uint32_t device, uint64_t block, uint32_t n) const {
+  wb_integrity* g = integrity();
+  const uint32_t i = order::fetch_add_relaxed(&g->repair_count, 1u);
+  if (i >= WB_REPAIRS) return;
+  order::store_relaxed(&g->repair[i].lba, block);
+  order::store_relaxed(&g->repair[i].device, device);
+  order::store_relaxed(&g->repair[i].blocks, n);
 }
 
 // Makes a read again that was waited for and failed; by one lane alone.

@@ -417,9 +417,10 @@ class queue_ref : public ring_ref {
   WB_FN static void settle(uint64_t* tag, uint32_t opcode_blocks, bool good) {
     constexpr uint64_t states = (uint64_t{1} << WB_TAG_VERSION_SHIFT) - 1;
     if (opcode_blocks >> WB_RECORD_OPCODE_SHIFT == nvme::op_read) {
-      uint64_t page = order::load_relaxed(tag) & ~states;
+      const uint64_t was = order::load_relaxed(tag), page = was & ~states;
+      const uint64_t read = (was & WB_TAG_UNCHECKED ? WB_TAG_UNCHECKED : WB_TAG_VALID) | WB_TAG_REFERENCED;
       // A read-modify-write, as who pins the frame meanwhile looks at the tag with one.
-      order::exchange(tag, page | (good ? WB_TAG_VALID | WB_TAG_REFERENCED : WB_TAG_FAILED));
+      order::exchange(tag, page | (good ? read : uint64_t{WB_TAG_FAILED}));
     } else if (good) {
       order::fetch_and(tag, ~uint64_t{WB_TAG_WRITING});
     } else {

@@ -19,7 +19,8 @@ enum wb_kind {
   WB_BAD_ARGUMENT = 6,  // outside the volume or array, misaligned, or larger than one command may move
   WB_POISONED = 7,      // the page could not be read earlier; the first failure is in the error log
   WB_UNREACHABLE = 8,   // no transport does this operation with that PE
-  WB_NETWORK_ERROR = 9  // the RDMA adapter failed the work request; the syndrome says why
+  WB_NETWORK_ERROR = 9, // the RDMA adapter failed the work request; the syndrome says why
+  WB_DAMAGED = 10       // a page does not have the checksum that was stored for it, however often it is read
 };
 
 // What a call of shmem.cuh was doing, in the `opcode` of its wb_error, above WB_SHMEM_OPCODE (abi.h).

@@ -137,6 +137,7 @@ class volume_ref {
   //   read  done: VALID | REFERENCED, the other state bits cleared; failed: FAILED alone, error raised (not on a replicated volume,
   //         whose pages can be read again: `read`, from whichever copy has them)
   //   write done: WRITING cleared; failed: WRITING cleared, DIRTY | FAILED set, error raised
+  // A page that has checksums is UNCHECKED instead of VALID once it is read; those of one that is written are stored already.
   // `opcode` is nvme::op_read or op_write, the same in all lanes; lanes with n == 0 help and get an empty token. A command that
   // cannot be started settles its tag in the same way, and its token is resolved. Collective.
   WB_FN token start(warp::mask_t mask, uint64_t block, uint32_t n, uint32_t opcode, void* buffer, uint64_t* tag) const {
@@ -150,6 +151,41 @@ class volume_ref {
     bool mine = t.in_flight();
     return queue(t).finish(mask, mine, t.ticket()) || !mine;
   }
+
+  // A write of pages whose checksums are stored already (checksum.cuh), as write_async otherwise.
+  WB_FN token write_pages_async(warp::mask_t mask, uint64_t block, uint32_t n, const void* src) const {
+    return begin(mask, n != 0, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src), 0, true);
+  }
+
+  // Checksums of pages (wb_integrity); a count of 0 if there are none.
+  struct checksum_table {
+    uint32_t* sum;
+    uint64_t count;
+  };
+  WB_FN checksum_table checksums() const {
+    const wb_integrity* g = integrity();
+    if (g == nullptr) return checksum_table{nullptr, 0};
+    const uint64_t count = order::load_acquire(&g->checksum_count);
+    return checksum_table{reinterpret_cast<uint32_t*>(order::load_relaxed(&g->checksum)), count};
+  }
+  // Nothing is known of these blocks from now on.
+  WB_FN void forget_checksums(uint64_t block, uint32_t n) const {
+    const checksum_table table = checksums();
+    if (table.count == 0) return;
+    const uint64_t last = (((block + n) << v_->block_shift) - 1) / WB_CHECKSUM_BYTES;
+    for (uint64_t u = (block << v_->block_shift) / WB_CHECKSUM_BYTES; u <= last && u < table.count; ++u) {
+      order::store_relaxed(table.sum + u, 0u);
+    }
+  }
+
+  // Reads from the copy that is `turn` places after the one that is read first. True if it is in use and gave the blocks. Collective.
+  WB_FN bool read_copy(warp::mask_t mask, bool wants, uint64_t block, uint32_t n, void* dst, uint32_t turn) const {
+    uint32_t ticket = 0;
+    const bool goes = wants && locate(block, turn).room != 0;
+    return move(mask, goes, nvme::op_read, block, n, reinterpret_cast<uint64_t>(dst), turn, ticket) == WB_DONE && goes;
+  }
+  // Says that another copy gave what `device` gave wrong, so that it is written back.
+  WB_FN_COLD void redirected(uint32_t device, uint64_t block, uint32_t n) const;
 
   // --- parts ---------------------------------------------------------------------------------------------------------
 
@@ -275,7 +311,8 @@ class volume_ref {
     }
   };
 
-  WB_FN token begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag) const;
+  WB_FN token begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag,
+                    bool is_page = false) const;
   WB_FN status transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const;
   WB_FN uint32_t move(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t blocks, uint64_t buffer,
                       uint32_t turn, uint32_t& ticket) const;
@@ -284,6 +321,7 @@ class volume_ref {
                               uint32_t& ticket) const;
   WB_FN_COLD static uint32_t read_elsewhere(volume_ref v, uint64_t block, uint32_t n, uint64_t buffer, uint32_t word, uint32_t& turn,
                                             uint32_t& ticket);
+  WB_FN_COLD void enter_repair(uint32_t device, uint64_t block, uint32_t n) const;
   WB_FN_COLD static status repeat(volume_ref v, status s, uint64_t again);
   WB_FN_COLD static uint32_t write_mark(volume_ref v);
 
@@ -311,10 +349,11 @@ class volume_ref {
   }
 
   // Remembers that blocks are written to, before they are. With stored arrays the first write of all is preceded by a mark on the
-  // medium. Done, or why the write must not be made.
-  WB_FN uint32_t announce(uint64_t block, uint32_t n) const {
+  // medium. `is_page`: their checksums are right already. Done, or why the write must not be made.
+  WB_FN uint32_t announce(uint64_t block, uint32_t n, bool is_page) const {
     wb_integrity* g = integrity();
     if (g == nullptr) return WB_DONE;
+    if (!is_page) forget_checksums(block, n);
     const uint64_t last = (block + n - 1) >> g->unit_shift;
     for (uint64_t u = block >> g->unit_shift; u <= last; ++u) {
       uint64_t* word = &g->changed[u / 64];
@@ -357,7 +396,7 @@ class volume_ref {
 };
 
 WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer,
-                              uint64_t tag) const {
+                              uint64_t tag, bool is_page) const {
   token t;
   place at{0, 0, 0, false};
   status s;
@@ -375,7 +414,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
     }
   }
   if (op == nvme::op_write) {
-    uint32_t word = waits ? announce(block, n) : uint32_t{WB_DONE}, ticket = 0;
+    uint32_t word = waits ? announce(block, n, is_page || tag != 0) : uint32_t{WB_DONE}, ticket = 0;
     const bool to_all = v_->replicated != 0;
     if (to_all) {
       const bool goes = waits && word == WB_DONE;
@@ -436,7 +475,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
 
 WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer) const {
   uint32_t ended = wants && !in_range(block, n) ? status_word(WB_BAD_ARGUMENT) : uint32_t{WB_DONE};
-  if (op == nvme::op_write && wants && ended == WB_DONE) ended = announce(block, n);
+  if (op == nvme::op_write && wants && ended == WB_DONE) ended = announce(block, n, false);
   uint32_t left = wants && ended == WB_DONE ? n : 0, ticket = 0, turn = 0;
   while (warp::any(mask, left != 0)) {
     if (left) {

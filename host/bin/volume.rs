@@ -1,0 +1,111 @@
+//! `warpbell volume`: what devices hold that warpbell stored.
+
+use crate::args::{JsonArgs, device};
+use crate::interrupt::Interrupt;
+use crate::output::{Failure, say, write_json};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use warpbell::bench::report::SCHEMA;
+use warpbell::engine::Engine;
+use warpbell::storage::{ArrayState, CheckedArray, DamagedRange, Drive, DriveSpec, Verification, Volume};
+use warpbell::units::{Bytes, grouped};
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Read all stored arrays and compare them with their checksums (exit code 1: something is damaged)
+    Verify(VerifyArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct VerifyArgs {
+    /// nvme:ADDRESS or soft:FILE, in the order in which they were stored; several are striped, or replicated
+    #[arg(value_name = "DEVICE", required = true, value_parser = device())]
+    pub devices: Vec<String>,
+    /// Bytes that go to one device before the next has its turn, as it was stored
+    #[arg(long, value_name = "SIZE", default_value = "128k")]
+    pub stripe_chunk: Bytes,
+    /// Every device holds everything: each is read
+    #[arg(long)]
+    pub replicate: bool,
+    /// Write what is damaged on one device again from another one
+    #[arg(long, requires = "replicate")]
+    pub repair: bool,
+    #[command(flatten)]
+    pub json: JsonArgs,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    command: &'static str,
+    device: &'a str,
+    intact: bool,
+    #[serde(flatten)]
+    found: &'a Verification,
+}
+
+pub fn run(command: VolumeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
+    let VolumeCommand::Verify(args) = command;
+    let specs = args.devices.iter().map(|d| d.parse()).collect::<Result<Vec<DriveSpec>, _>>()?;
+    DriveSpec::check_distinct(&specs)?;
+    let drives = specs.iter().map(DriveSpec::open).collect::<Result<Vec<Drive>, _>>()?;
+    let engine = Engine::cpu()?;
+    interrupt.doing("reading the stored arrays");
+    let volume = Volume::on(&engine, drives).chunk(args.stripe_chunk.0).replicated(args.replicate).build()?;
+    let found = {
+        let _stop = interrupt.stops(&engine);
+        volume.verify(args.repair)?
+    };
+    match &args.json.json {
+        Some(path) => {
+            let (device, intact) = (volume.name(), found.is_intact());
+            write_json(&Report { schema: SCHEMA, command: "volume verify", device, intact, found: &found }, path)?;
+        }
+        None => print(&volume, &found)?,
+    }
+    conclude(&volume, &found)
+}
+
+fn print(volume: &Volume, found: &Verification) -> Result<(), Failure> {
+    say!("volume {}", volume.name())?;
+    for a in &found.arrays {
+        let copy = a.copy.as_ref().map_or_else(String::new, |c| format!("  on {c}"));
+        say!("array `{}`  {} bytes{copy}  {}", a.name, grouped(a.bytes), words(a.state))?;
+    }
+    for DamagedRange { array, device, offset, bytes, lba, error, .. } in &found.damaged {
+        let reason = error.as_ref().map_or_else(|| "wrong checksum".to_owned(), Clone::clone);
+        say!("damaged: `{array}`, {} bytes at byte {offset}, LBA {lba} of {device}: {reason}", grouped(*bytes))?;
+    }
+    if !found.page_checksums {
+        say!("no page checksums: damage is found, and not located (graph --page-checksums stores them)")?;
+    }
+    let repaired = match found.repaired_bytes {
+        0 => String::new(),
+        n => format!(", {} bytes written again", grouped(n)),
+    };
+    say!("read {} bytes{repaired}", grouped(found.bytes))
+}
+
+fn words(state: ArrayState) -> &'static str {
+    match state {
+        ArrayState::Intact => "intact",
+        ArrayState::Changed => "changed since it was stored",
+        ArrayState::Interrupted => "half changed by a program that ended before its flush",
+        ArrayState::Repaired => "repaired",
+        _ => "damaged",
+    }
+}
+
+fn conclude(volume: &Volume, found: &Verification) -> Result<(), Failure> {
+    if found.is_intact() {
+        return Ok(());
+    }
+    let is_wrong = |a: &&CheckedArray| matches!(a.state, ArrayState::Damaged | ArrayState::Interrupted);
+    let (wrong, all) = (found.arrays.iter().filter(is_wrong).count(), found.arrays.len());
+    let remedy = if volume.is_replicated() && found.repaired_bytes == 0 {
+        "write them again from another copy (--repair), or store the data again"
+    } else {
+        "store the data again"
+    };
+    Err(Failure::Error(format!("{}: {wrong} of {all} arrays are not what was stored; {remedy}", volume.name())))
+}

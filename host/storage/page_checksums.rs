@@ -1,0 +1,263 @@
+//! Checksums of pages: one for each 4096 bytes of the volume's stored arrays, which kernels compare pages with when they have read them.
+//!
+//! Entry `i` of the table is the low half of the XXH3-64 of the bytes from `4096 * i` on, 1 where that is 0, and 0 where nothing is known. The
+//! table lies behind the arrays; an extension of the superblock says where. Kernels use a copy of it near them, and keep that right: what
+//! caches write back has a new checksum, what is written in another way has none. A flush writes the table to the medium.
+
+use super::StorageError;
+use super::content::Content;
+use super::manifest::{ARRAY_ALIGN, Manifest, ManifestError};
+use super::superblock::Extension;
+use super::volume::{Volume, lock};
+use crate::engine::abi;
+use crate::memory::{self, MemoryError, Region};
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes that a checksum covers.
+pub(super) const UNIT: usize = abi::CHECKSUM_BYTES;
+/// Kind of the extension: first byte of the table and number of entries, u64 each. A program that does not know it would change arrays and
+/// leave their checksums as they are.
+pub(super) const KIND: u32 = 1;
+
+/// Returns the table's entry for the bytes of a unit.
+pub(super) fn entry_of(unit: &[u8]) -> u32 {
+    (xxh3_64(unit) as u32).max(1)
+}
+
+/// Place of a table on the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TablePlace {
+    /// First byte in the volume, and end of what the table covers.
+    pub(super) at: u64,
+}
+
+impl TablePlace {
+    /// Returns the place of the table of arrays that end at byte `end`, a multiple of [`ARRAY_ALIGN`].
+    pub(super) fn behind(end: u64) -> Self {
+        Self { at: end }
+    }
+
+    pub(super) fn entries(self) -> u64 {
+        self.at / UNIT as u64
+    }
+
+    pub(super) fn end(self) -> u64 {
+        self.at.saturating_add((self.entries() * size_of::<u32>() as u64).next_multiple_of(ARRAY_ALIGN))
+    }
+
+    pub(super) fn extension(self) -> Extension {
+        let mut bytes = self.at.to_le_bytes().to_vec();
+        bytes.extend(self.entries().to_le_bytes());
+        Extension { kind: KIND, bytes }
+    }
+
+    /// Reads an extension. Nothing in it is trusted.
+    pub(super) fn parse(x: &Extension, arrays_end: u64) -> Result<Self, ManifestError> {
+        let word = |i: usize| Some(u64::from_le_bytes(*x.bytes.get(i * 8..)?.first_chunk()?));
+        let place = word(0).map(Self::behind);
+        match (place, word(1)) {
+            (Some(p), Some(count))
+                if p.at >= arrays_end && p.at.is_multiple_of(ARRAY_ALIGN) && count == p.entries() =>
+            {
+                Ok(p)
+            }
+            _ => Err(ManifestError::Extension { kind: x.kind, bytes: x.bytes.len() }),
+        }
+    }
+}
+
+/// The table near the kernels.
+#[derive(Debug)]
+pub(super) struct Table {
+    region: Region,
+    place: TablePlace,
+}
+
+impl Table {
+    /// Returns the entries of these units that there are.
+    fn clip(&self, units: &Range<u64>) -> Range<usize> {
+        let last = self.place.entries();
+        units.start.min(last) as usize..units.end.min(last) as usize
+    }
+
+    fn entries(&self, units: &Range<u64>) -> Result<Vec<u32>, MemoryError> {
+        let at = self.clip(units);
+        self.region.get_slice(at.start * size_of::<u32>(), at.len())
+    }
+
+    fn set(&self, first: u64, entries: &[u32]) -> Result<(), MemoryError> {
+        let at = self.clip(&(first..first.saturating_add(entries.len() as u64)));
+        self.region.set_slice(at.start * size_of::<u32>(), &entries[..at.len()])
+    }
+}
+
+/// The table of a volume, and those that kernels may still look at.
+#[derive(Debug, Default)]
+pub(super) struct PageChecksums {
+    table: Option<Table>,
+    former: Vec<Region>,
+}
+
+impl Volume {
+    /// Returns true if kernels compare pages with checksums when they have read them: see [`VolumeBuilder::page_checksums`].
+    ///
+    /// [`VolumeBuilder::page_checksums`]: super::VolumeBuilder::page_checksums
+    pub fn has_page_checksums(&self) -> bool {
+        lock(&self.0.page_checksums).table.is_some()
+    }
+
+    /// Gives kernels the table of content that was found, or takes away the one that they have.
+    pub(super) fn open_page_checksums(&self, content: &Content) -> Result<(), StorageError> {
+        let place = content.block.manifest.checksum_table().filter(|_| self.0.use_page_checksums != Some(false));
+        let Some(place) = place else { return self.close_page_checksums() };
+        if content.interrupted {
+            // Some are of data that did not reach the medium.
+            tracing::warn!(
+                volume = self.name(),
+                "page checksums are not used: a program ended while it changed arrays"
+            );
+            return self.close_page_checksums();
+        }
+        let mut entries = vec![0u32; place.entries() as usize];
+        self.read_bytes(place.at, bytemuck::cast_slice_mut(&mut entries))?;
+        self.use_page_checksums(place, &entries)
+    }
+
+    /// Gives kernels this table.
+    pub(super) fn use_page_checksums(&self, place: TablePlace, entries: &[u32]) -> Result<(), StorageError> {
+        self.close_page_checksums()?;
+        let region = self.0.engine.allocate(memory::Place::Device, size_of_val(entries).max(size_of::<u32>()))?;
+        region.set_slice(0, entries)?;
+        self.0.integrity.set_checksums(region.address(), entries.len() as u64)?;
+        lock(&self.0.page_checksums).table = Some(Table { region, place });
+        Ok(())
+    }
+
+    pub(super) fn close_page_checksums(&self) -> Result<(), StorageError> {
+        let mut held = lock(&self.0.page_checksums);
+        self.0.integrity.set_checksums(0, 0)?;
+        if self.0.engine.is_idle() {
+            held.former.clear();
+        }
+        if let Some(table) = held.table.take() {
+            held.former.push(table.region);
+        }
+        Ok(())
+    }
+
+    /// Runs something with the table, and the units of a range of blocks: all that it touches.
+    fn with_table<T>(
+        &self,
+        first: u64,
+        blocks: u64,
+        use_it: impl FnOnce(&Table, Range<u64>) -> Result<T, MemoryError>,
+    ) -> Result<Option<T>, StorageError> {
+        let held = lock(&self.0.page_checksums);
+        let Some(table) = held.table.as_ref() else { return Ok(None) };
+        let (start, end) = (first << self.block_shift(), (first + blocks) << self.block_shift());
+        let units = start / UNIT as u64..end.div_ceil(UNIT as u64);
+        Ok(Some(use_it(table, units)?))
+    }
+
+    /// Says that nothing is known of these blocks from now on.
+    pub(super) fn forget_checksums(&self, first: u64, blocks: u64) -> Result<(), StorageError> {
+        let forget = |table: &Table, units: Range<u64>| {
+            let at = table.clip(&units);
+            table.region.fill(at.start * size_of::<u32>(), at.len() * size_of::<u32>(), 0)
+        };
+        self.with_table(first, blocks, forget).map(drop)
+    }
+
+    /// Stores the checksums of the units that lie within blocks that were written.
+    pub(super) fn store_checksums(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
+        let blocks = (data.len() >> self.block_shift()) as u64;
+        let start = first << self.block_shift();
+        let skip = (start.next_multiple_of(UNIT as u64) - start) as usize;
+        let whole = data.get(skip..).unwrap_or_default();
+        let store = |table: &Table, _| {
+            let entries: Vec<u32> = whole.chunks_exact(UNIT).map(entry_of).collect();
+            table.set((start + skip as u64) / UNIT as u64, &entries)
+        };
+        self.with_table(first, blocks, store).map(drop)
+    }
+
+    /// Returns the units of these bytes, which begin with a unit, that do not have the checksum that is known of them.
+    pub(super) fn wrong_units(&self, offset: u64, data: &[u8]) -> Result<Vec<u64>, StorageError> {
+        let first = offset / UNIT as u64;
+        let compare = |table: &Table, _| {
+            let known = table.entries(&(first..first + (data.len() / UNIT) as u64))?;
+            let pairs = data.chunks_exact(UNIT).zip(known).enumerate();
+            Ok(pairs.filter(|(_, (unit, e))| *e != 0 && entry_of(unit) != *e).map(|(i, _)| first + i as u64).collect())
+        };
+        let blocks = (data.len() >> self.block_shift()) as u64;
+        Ok(self.with_table(offset >> self.block_shift(), blocks, compare)?.unwrap_or_default())
+    }
+
+    /// Returns true if the unit at this byte has a checksum.
+    pub(super) fn is_known(&self, offset: u64) -> Result<bool, StorageError> {
+        let unit = offset / UNIT as u64;
+        let known = |table: &Table, _| Ok(table.entries(&(unit..unit + 1))?.first().is_some_and(|e| *e != 0));
+        Ok(self.with_table(offset >> self.block_shift(), 1, known)?.unwrap_or(false))
+    }
+
+    /// Returns the table of this content as it is now; after an interruption, one that knows nothing.
+    pub(super) fn page_checksums(&self, content: &Content) -> Result<Option<NewTable>, StorageError> {
+        let Some(place) = content.block.manifest.checksum_table() else { return Ok(None) };
+        let held = lock(&self.0.page_checksums);
+        match held.table.as_ref() {
+            Some(table) => Ok(Some(NewTable { place, entries: table.entries(&(0..u64::MAX))? })),
+            None => Ok(Some(NewTable::behind(place.at))),
+        }
+    }
+
+    /// Writes the table to the medium.
+    pub(super) fn write_page_checksums(&self) -> Result<(), StorageError> {
+        let (at, entries) = {
+            let held = lock(&self.0.page_checksums);
+            let Some(table) = held.table.as_ref() else { return Ok(()) };
+            (table.place.at, table.entries(&(0..u64::MAX))?)
+        };
+        self.put_table(at, &entries)
+    }
+
+    /// Writes a table's entries from byte `at` of the volume on, filled up with zeros to a whole block.
+    pub(super) fn put_table(&self, at: u64, entries: &[u32]) -> Result<(), StorageError> {
+        let mut bytes = bytemuck::cast_slice::<u32, u8>(entries).to_vec();
+        bytes.resize(bytes.len().next_multiple_of(self.block_bytes()), 0);
+        self.put_blocks(at >> self.block_shift(), &bytes)
+    }
+}
+
+/// A table that is being made, as data is written.
+#[derive(Debug)]
+pub(super) struct NewTable {
+    pub(super) place: TablePlace,
+    pub(super) entries: Vec<u32>,
+}
+
+impl NewTable {
+    /// Begins the table of arrays that end at byte `end`.
+    pub(super) fn behind(end: u64) -> Self {
+        let place = TablePlace::behind(end);
+        Self { place, entries: vec![0; place.entries() as usize] }
+    }
+
+    /// Takes data that begins with a unit; what is left at its end is not a unit's.
+    pub(super) fn take(&mut self, offset: u64, data: &[u8]) {
+        let first = (offset / UNIT as u64) as usize;
+        for (i, unit) in data.chunks_exact(UNIT).enumerate() {
+            if let Some(entry) = self.entries.get_mut(first + i) {
+                *entry = entry_of(unit);
+            }
+        }
+    }
+}
+
+impl Manifest {
+    /// Returns the place of the table of page checksums, if the arrays have one.
+    pub(super) fn checksum_table(&self) -> Option<TablePlace> {
+        let x = self.extensions().iter().find(|x| x.kind == KIND)?;
+        TablePlace::parse(x, 0).ok()
+    }
+}

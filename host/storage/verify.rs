@@ -1,0 +1,287 @@
+//! Stored arrays compared with their checksums, on every copy.
+
+use super::StorageError;
+use super::checksum::Checksum;
+use super::content::Content;
+use super::manifest::Entry;
+use super::page_checksums::UNIT;
+use super::volume::Volume;
+use crate::engine::EngineError;
+use serde::Serialize;
+
+/// Bytes that are read at a time: whole units.
+const BYTES_AT_ONCE: usize = 4 << 20;
+
+/// Result of [`Volume::verify`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Verification {
+    /// True if the arrays have page checksums, so that damage is located.
+    pub page_checksums: bool,
+    /// Each array, on each copy of a replicated volume.
+    pub arrays: Vec<CheckedArray>,
+    /// Damage that was located, in the order of the arrays.
+    pub damaged: Vec<DamagedRange>,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Bytes of a copy that were written again from another one.
+    pub repaired_bytes: u64,
+}
+
+/// An array, or a copy of it, that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CheckedArray {
+    /// Name of the array.
+    pub name: String,
+    /// Bytes of the array.
+    pub bytes: u64,
+    /// The copy's device as it was named, if the volume is replicated.
+    pub copy: Option<String>,
+    /// Finding.
+    pub state: ArrayState,
+}
+
+/// Finding of [`Volume::verify`] about an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ArrayState {
+    /// It has the checksum that was stored.
+    Intact,
+    /// It was changed since it was stored, so that its own checksum says nothing; those of its pages that are known are right.
+    Changed,
+    /// A program that ended before its flush was changing it, and it is not what was stored.
+    Interrupted,
+    /// It does not have the checksum that was stored, or cannot be read.
+    Damaged,
+    /// It was damaged, and was written again from another copy.
+    Repaired,
+}
+
+/// Bytes of a volume that are damaged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DamagedRange {
+    /// Name of the array.
+    pub array: String,
+    /// The device that holds them, as it was named.
+    pub device: String,
+    /// First byte in the volume.
+    pub offset: u64,
+    /// Number of bytes: whole units of 4096.
+    pub bytes: u64,
+    /// First logical block on the device.
+    pub lba: u64,
+    /// The device's error, if they could not be read.
+    pub error: Option<String>,
+}
+
+impl Verification {
+    /// Returns true if nothing is damaged, and nothing was left half changed. Changed arrays count as right.
+    pub fn is_intact(&self) -> bool {
+        let is_right = |a: &CheckedArray| !matches!(a.state, ArrayState::Damaged | ArrayState::Interrupted);
+        self.arrays.iter().all(is_right)
+    }
+}
+
+/// One copy of one array while it is read.
+struct Pass {
+    copy: Option<usize>,
+    sum: Checksum,
+    damaged: Vec<DamagedRange>,
+}
+
+impl Volume {
+    /// Reads all stored arrays, on every copy of a replicated volume, and compares them with their checksums: the array's own, and those
+    /// of its pages where they were stored ([`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums)). With `repair`, what
+    /// is damaged on one copy is written again from one that has the right checksum.
+    ///
+    /// Call it when no kernel runs, and after a flush: what is on its way is taken for damage.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::NoPath`] while kernels run; [`StorageError::Manifest`] as for [`Volume::manifest`]; errors of the devices other than
+    /// those of reads, which are in the result.
+    pub fn verify(&self, repair: bool) -> Result<Verification, StorageError> {
+        if !self.engine().is_idle() {
+            let reason = "kernels run, which could change the arrays; finish the run first".to_owned();
+            return Err(StorageError::NoPath {
+                what: "verification".to_owned(),
+                device: self.name().to_owned(),
+                reason,
+            });
+        }
+        let content = self.current()?;
+        let mut found = Verification { page_checksums: self.has_page_checksums(), ..Verification::default() };
+        for entry in content.block.manifest.entries() {
+            self.verify_array(&content, entry, repair, &mut found)?;
+        }
+        if found.repaired_bytes > 0 {
+            self.flush_devices()?;
+        }
+        Ok(found)
+    }
+
+    fn verify_array(
+        &self,
+        content: &Content,
+        entry: &Entry,
+        repair: bool,
+        found: &mut Verification,
+    ) -> Result<(), StorageError> {
+        let copies: Vec<Option<usize>> =
+            if self.is_replicated() { self.0.in_use()?.into_iter().map(Some).collect() } else { vec![None] };
+        let mut passes: Vec<Pass> =
+            copies.into_iter().map(|copy| Pass { copy, sum: Checksum::default(), damaged: Vec::new() }).collect();
+        for pass in &mut passes {
+            self.read_whole(entry, pass)?;
+            found.bytes += entry.bytes();
+        }
+        let states: Vec<ArrayState> =
+            passes.iter().map(|p| self.state_of(content, entry, p)).collect::<Result<_, _>>()?;
+        let good = states.iter().position(|s| *s == ArrayState::Intact).and_then(|i| passes[i].copy);
+        for (pass, mut state) in passes.into_iter().zip(states) {
+            if let (true, Some(copy), ArrayState::Damaged | ArrayState::Interrupted) = (repair, pass.copy, state) {
+                let (written, whole) = match good {
+                    Some(good) => (self.copy_array(entry, good, copy)?, true),
+                    None => self.copy_damaged(&pass.damaged, copy)?,
+                };
+                found.repaired_bytes += written;
+                if whole {
+                    state = ArrayState::Repaired;
+                }
+            }
+            let copy = pass.copy.map(|c| self.0.names[c].clone());
+            found.arrays.push(CheckedArray { name: entry.name.clone(), bytes: entry.bytes(), copy, state });
+            found.damaged.extend(pass.damaged);
+        }
+        Ok(())
+    }
+
+    fn state_of(&self, content: &Content, entry: &Entry, pass: &Pass) -> Result<ArrayState, StorageError> {
+        Ok(match self.check_data(content, entry, pass.sum.finish()) {
+            _ if !pass.damaged.is_empty() => ArrayState::Damaged,
+            Ok(()) if pass.sum.finish() == entry.checksum => ArrayState::Intact,
+            Ok(()) => ArrayState::Changed,
+            Err(_) if content.interrupted => ArrayState::Interrupted,
+            Err(StorageError::Manifest { .. }) => ArrayState::Damaged,
+            Err(e) => return Err(e),
+        })
+    }
+
+    /// Reads from one copy, or from the volume.
+    fn read_from(&self, copy: Option<usize>, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
+        let first = offset >> self.block_shift();
+        match copy {
+            Some(device) => self.with_queue(device, |q, ns| q.read(ns, first, out)),
+            None => self.read_blocks(first, out),
+        }
+    }
+
+    /// Reads an array in parts of whole units; arrays begin with one, and none begins in the unit with which another ends.
+    fn read_whole(&self, entry: &Entry, pass: &mut Pass) -> Result<(), StorageError> {
+        let mut part = vec![0; BYTES_AT_ONCE];
+        let mut at = entry.offset;
+        while at < entry.end() {
+            if self.engine().is_cancelled() {
+                return Err(EngineError::Cancelled.into());
+            }
+            let n = part.len().min((entry.end() - at) as usize);
+            let part = &mut part[..n.next_multiple_of(UNIT)];
+            match self.read_from(pass.copy, at, part) {
+                Ok(()) => {}
+                Err(StorageError::Nvme(_)) => self.read_by_units(entry, pass, at, part)?,
+                Err(e) => return Err(e),
+            }
+            pass.sum.update(&part[..n]);
+            for unit in self.wrong_units(at, part)? {
+                self.enter(entry, pass, unit * UNIT as u64, None);
+            }
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads one unit after the other, to find those that the device cannot read.
+    fn read_by_units(&self, entry: &Entry, pass: &mut Pass, at: u64, part: &mut [u8]) -> Result<(), StorageError> {
+        for (unit, offset) in part.chunks_mut(UNIT).zip((at..).step_by(UNIT)) {
+            match self.read_from(pass.copy, offset, unit) {
+                Ok(()) => {}
+                Err(e @ StorageError::Nvme(_)) => {
+                    unit.fill(0);
+                    self.enter(entry, pass, offset, Some(e.to_string()));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a damaged unit, with the one before it if they are neighbours on one device.
+    fn enter(&self, entry: &Entry, pass: &mut Pass, offset: u64, error: Option<String>) {
+        let (device, lba) = match pass.copy {
+            Some(device) => (device, offset >> self.block_shift()),
+            None => self.0.stripe.locate(offset >> self.block_shift()),
+        };
+        let device = self.0.names[device].clone();
+        if let Some(last) = pass.damaged.last_mut() {
+            if offset < last.offset + last.bytes {
+                // It could not be read, so that it is wrong is no news.
+                return;
+            }
+            let follows = last.offset + last.bytes == offset && last.lba + (last.bytes >> self.block_shift()) == lba;
+            if follows && last.device == device && last.error.is_some() == error.is_some() {
+                last.bytes += UNIT as u64;
+                return;
+            }
+        }
+        pass.damaged.push(DamagedRange { array: entry.name.clone(), device, offset, bytes: UNIT as u64, lba, error });
+    }
+
+    /// Writes what differs of an array from one copy to another. Answers the bytes.
+    fn copy_array(&self, entry: &Entry, from: usize, to: usize) -> Result<u64, StorageError> {
+        let (mut good, mut bad) = (vec![0; BYTES_AT_ONCE], vec![0; BYTES_AT_ONCE]);
+        let mut written = 0;
+        for start in (entry.offset..entry.end()).step_by(BYTES_AT_ONCE) {
+            let n = BYTES_AT_ONCE.min((entry.end() - start) as usize).next_multiple_of(UNIT);
+            self.read_from(Some(from), start, &mut good[..n])?;
+            let readable = self.read_from(Some(to), start, &mut bad[..n]).is_ok();
+            for (i, unit) in good[..n].chunks(UNIT).enumerate() {
+                if readable && *unit == bad[i * UNIT..][..UNIT] {
+                    continue;
+                }
+                let offset = start + (i * UNIT) as u64;
+                self.with_queue(to, |q, ns| q.write(ns, offset >> self.block_shift(), unit))?;
+                written += UNIT as u64;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Writes damaged units from any copy that has their checksums. Answers the bytes, and true if that were all.
+    fn copy_damaged(&self, damaged: &[DamagedRange], to: usize) -> Result<(u64, bool), StorageError> {
+        let others: Vec<usize> = self.0.in_use()?.into_iter().filter(|d| *d != to).collect();
+        let mut data = vec![0; UNIT];
+        let (mut written, mut all) = (0, self.has_page_checksums());
+        for offset in damaged.iter().flat_map(|d| (d.offset..d.offset + d.bytes).step_by(UNIT)) {
+            let mut is_good = |from: &usize| -> Result<bool, StorageError> {
+                let read = self.read_from(Some(*from), offset, &mut data).is_ok();
+                Ok(read && self.is_known(offset)? && self.wrong_units(offset, &data)?.is_empty())
+            };
+            let mut found = false;
+            for from in &others {
+                found = is_good(from)?;
+                if found {
+                    break;
+                }
+            }
+            if found {
+                self.with_queue(to, |q, ns| q.write(ns, offset >> self.block_shift(), &data))?;
+                written += UNIT as u64;
+            }
+            all &= found;
+        }
+        Ok((written, all && !damaged.is_empty()))
+    }
+}

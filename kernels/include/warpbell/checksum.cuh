@@ -1,0 +1,60 @@
+// Checksums of pages: a word for each WB_CHECKSUM_BYTES of a volume's stored arrays, the low half of their XXH3. Kernels compare pages with
+// them when they have read them, and keep them right when they write pages back (wb_integrity).
+#pragma once
+
+#include <warpbell/volume.cuh>
+#include <warpbell/xxh3.cuh>
+
+namespace warpbell {
+namespace checksums {
+
+static_assert(xxh3::bytes == WB_CHECKSUM_BYTES, "what a checksum covers");
+
+// 0 is kept for `not known`.
+WB_FN uint32_t of(uint64_t hash) {
+  const uint32_t low = static_cast<uint32_t>(hash);
+  return low ? low : 1;
+}
+
+// Goes through the units of the pages of the lanes with `mine`: `bytes` bytes in memory at `data` that are, or will be, at byte `at` of the
+// volume. Stores their checksums, or answers whether they have those that are known. Collective: a whole warp takes one page after the
+// other, the lanes of part of one take each its own.
+template <bool Stores>
+WB_FN_COLD bool each_unit(volume_ref v, warp::mask_t mask, bool mine, uint64_t at, uint64_t data, uint32_t bytes) {
+  const bool together = warp::width == 32 && mask == warp::full();
+  const volume_ref::checksum_table table = v.checksums();
+  bool good = true;
+  warp::mask_t left = together ? warp::ballot(mask, mine) : mine ? warp::mask_t{1} << warp::lane() : 0;
+  for (; left; left &= left - 1) {
+    const uint32_t owner = warp::first(left);
+    const uint64_t first = (together ? warp::shuffle(mask, at, owner) : at) / WB_CHECKSUM_BYTES;
+    const uint64_t from = together ? warp::shuffle(mask, data, owner) : data;
+    const uint64_t count = together ? warp::shuffle(mask, table.count, owner) : table.count;
+    for (uint32_t i = 0; i < bytes / WB_CHECKSUM_BYTES && first + i < count; ++i) {
+      uint32_t* sum = table.sum + first + i;
+      uint32_t known = Stores ? 1u : order::load_relaxed(sum);
+      if (together) known = warp::shuffle(mask, known, owner);
+      if (known == 0) continue;
+      const uint64_t unit = from + i * WB_CHECKSUM_BYTES;
+      const uint32_t found = of(together ? xxh3::hash_together(unit) : xxh3::hash(unit));
+      if (warp::lane() != owner) continue;
+      if (Stores) order::store_relaxed(sum, found);
+      else if (found != known) good = false;
+    }
+  }
+  return good;
+}
+
+// Whether the page of each lane has the checksums that are known of it.
+WB_FN bool match(volume_ref v, warp::mask_t mask, bool mine, uint64_t at, uint64_t data, uint32_t bytes) {
+  return each_unit<false>(v, mask, mine, at, data, bytes);
+}
+
+// Stores the checksums of pages that are about to be written. Of smaller ones nothing is known from then on.
+WB_FN void store(volume_ref v, warp::mask_t mask, bool mine, uint64_t at, uint64_t data, uint32_t bytes) {
+  if (bytes >= WB_CHECKSUM_BYTES) each_unit<true>(v, mask, mine, at, data, bytes);
+  else if (mine) v.forget_checksums(at >> v.block_shift(), bytes >> v.block_shift());
+}
+
+}  // namespace checksums
+}  // namespace warpbell
