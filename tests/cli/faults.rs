@@ -114,3 +114,25 @@ fn a_copy_that_fails_is_reported_and_the_run_goes_on() {
         }
     }
 }
+
+#[test]
+fn data_that_is_not_what_was_stored_is_noticed_by_page_checksums() {
+    let bfs = |more: &[&str]| {
+        warpbell(&[&["graph", "bfs", ENRON, "--source", "1", "--engine", "cpu", "--page-checksums"], more].concat())
+    };
+    // Wrong for good, and once: there are fewer than 300 reads.
+    let bad = "soft:mem,corrupt=read:1400-1700";
+    let o = bfs(&["--device", bad]);
+    assert_eq!(o.status.code(), Some(1));
+    mentions(
+        &stderr(&o),
+        &["read of 8 block(s) at LBA 1", "the page does not have the checksum that was stored for it"],
+    );
+    let o = bfs(&["--device", "soft:mem,corrupt=read:every:150"]);
+    assert!(o.status.success(), "{}", stderr(&o));
+    mentions(&stdout(&o), &["verified"]);
+    let o = bfs(&["--device", bad, "--device", "soft:mem", "--replicate", "--stripe-chunk", "8k"]);
+    assert!(o.status.success(), "{}", stderr(&o));
+    mentions(&stdout(&o), &["verified", "copies 2 of 2"]);
+    assert!(!stdout(&o).contains("redirected reads 0"), "{}", stdout(&o));
+}
