@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use warpbell::bench::report::SCHEMA;
 use warpbell::engine::Engine;
-use warpbell::storage::{ArrayState, CheckedArray, DamagedRange, Drive, DriveSpec, Verification, Volume};
+use warpbell::storage::{ArrayState, CheckedArray, DamagedRange, Drive, DriveSpec, LostCopy, Verification, Volume};
 use warpbell::units::{Bytes, grouped};
 
 #[derive(Debug, Subcommand)]
@@ -40,6 +40,8 @@ struct Report<'a> {
     command: &'static str,
     device: &'a str,
     intact: bool,
+    /// Copies that were not read.
+    lost: &'a [LostCopy],
     #[serde(flatten)]
     found: &'a Verification,
 }
@@ -56,14 +58,17 @@ pub fn run(command: VolumeCommand, interrupt: &Interrupt) -> Result<(), Failure>
         let _stop = interrupt.stops(&engine);
         volume.verify(args.repair)?
     };
+    let lost = volume.redundancy()?.lost;
     match &args.json.json {
         Some(path) => {
-            let (device, intact) = (volume.name(), found.is_intact());
-            write_json(&Report { schema: SCHEMA, command: "volume verify", device, intact, found: &found }, path)?;
+            let (device, intact) = (volume.name(), found.is_intact() && lost.is_empty());
+            let report =
+                Report { schema: SCHEMA, command: "volume verify", device, intact, lost: &lost, found: &found };
+            write_json(&report, path)?;
         }
         None => print(&volume, &found)?,
     }
-    conclude(&volume, &found)
+    conclude(&volume, &found, &lost)
 }
 
 fn print(volume: &Volume, found: &Verification) -> Result<(), Failure> {
@@ -96,9 +101,14 @@ fn words(state: ArrayState) -> &'static str {
     }
 }
 
-fn conclude(volume: &Volume, found: &Verification) -> Result<(), Failure> {
+fn conclude(volume: &Volume, found: &Verification, lost: &[LostCopy]) -> Result<(), Failure> {
     if found.is_intact() {
-        return Ok(());
+        return match lost {
+            [] => Ok(()),
+            [LostCopy { name, reason, .. }, ..] => Err(Failure::Error(format!(
+                "{name} is left out and was not read: {reason}; store the data again, so that it holds it too"
+            ))),
+        };
     }
     let is_wrong = |a: &&CheckedArray| matches!(a.state, ArrayState::Damaged | ArrayState::Interrupted);
     let (wrong, all) = (found.arrays.iter().filter(is_wrong).count(), found.arrays.len());

@@ -175,6 +175,15 @@ fn a_damaged_copy_is_read_around_and_repaired() {
     assert!(o.status.success());
     mentions(&stdout(&o), &["b.img  repaired", "4,096 bytes written again"]);
     assert!(verify(&[]).status.success());
+    // A copy without superblocks is none.
+    let mut bytes = fs::read(&images[1]).unwrap();
+    let whole = bytes.clone();
+    bytes[..64 << 10].fill(0);
+    fs::write(&images[1], bytes).unwrap();
+    let o = verify(&[]);
+    assert_eq!(o.status.code(), Some(1));
+    mentions(&stderr(&o), &["b.img is left out and was not read: it lacks generation 1", "store the data again"]);
+    fs::write(&images[1], whole).unwrap();
     let o = warpbell(&["volume", "verify", &a, "--repair"]);
     assert_eq!(o.status.code(), Some(2), "one drive has nothing to repair from");
     // Opened in another way it is refused, and nothing is written.
