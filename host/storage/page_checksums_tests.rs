@@ -1,5 +1,7 @@
 //! Pages whose data is not what was stored: noticed when they are read, located, repaired; and checksums that stay right over changes.
 
+use super::page_checksums::{KIND, TablePlace};
+use super::superblock::Extension;
 use super::{Array, ArrayState, Cache, Drive, Plan, StorageError, Verification, Volume, VolumeBuilder};
 use crate::engine::{CpuImage, Engine, Outcome, RunError};
 use std::os::unix::fs::FileExt;
@@ -341,4 +343,24 @@ fn blocks_that_cannot_be_read_are_located() {
         d.error.as_ref().is_some_and(|e| e.contains("unrecovered read error") || e.contains("Unrecovered")),
         "{d:?}"
     );
+}
+
+#[test]
+fn a_table_that_contradicts_itself_is_refused() {
+    let parse = |at: u64, count: u64| {
+        let bytes = [at.to_le_bytes(), count.to_le_bytes()].concat();
+        TablePlace::parse(&Extension { kind: KIND, bytes }, 1 << 17)
+    };
+    let place = parse(1 << 17, 32).unwrap();
+    assert_eq!((place.entries(), place.end()), (32, (1 << 17) + (1 << 16)));
+    assert_eq!(TablePlace::parse(&place.extension(), 1 << 17), Ok(place));
+    // Within the arrays, not where an array could end, of another number, and beyond any volume.
+    for (at, count) in [(1 << 16, 16), ((1 << 17) + 4096, 33), (1 << 17, 31), (u64::MAX, u64::MAX / 4096)] {
+        assert!(parse(at, count).is_err(), "{at} {count}");
+    }
+    let far = u64::MAX - 65_535;
+    assert_eq!(parse(far, far / 4096).unwrap().end(), u64::MAX);
+    for bytes in [0, 7, 8, 15] {
+        assert!(TablePlace::parse(&Extension { kind: KIND, bytes: vec![0; bytes] }, 0).is_err());
+    }
 }
