@@ -34,7 +34,7 @@ const HEAP_SLACK: usize = 4 << 20;
 
 fn main() -> Result<(), Failure> {
     let options = Options::parse("--engine auto|gpu|cpu --pes N --log2 M")?;
-    let suited = if support::engine(&options, 0)?.kind() == "gpu" { GPU_LOG2 } else { CPU_LOG2 };
+    let suited = if support::engine(&options, 0)?.is_gpu() { GPU_LOG2 } else { CPU_LOG2 };
     let log2: u32 = options.get("log2", suited)?;
     if !(1..=32).contains(&log2) {
         return Err(format!("--log2 {log2}: 2^1 to 2^32 entries on each PE").into());

@@ -70,7 +70,7 @@ impl Plate {
 
 fn main() -> Result<(), Failure> {
     let options = Options::parse("--engine auto|gpu|cpu --pes N --rows N --cols N --steps N")?;
-    let large = support::engine(&options, 0)?.kind() == "gpu";
+    let large = support::engine(&options, 0)?.is_gpu();
     let side = if large { 4096 } else { 256 };
     let plate =
         Plate { rows: options.get("rows", side)?, cols: options.get("cols", side)?, steps: options.get("steps", 100)? };

@@ -191,7 +191,7 @@ impl<'a> ArrayBench<'a> {
         let grid = self.grid(kernel)?;
         let threads = u64::from(grid.blocks) * u64::from(grid.threads);
         let width = u64::from(self.engine.info().warp_width);
-        let count = if self.engine.kind() == "gpu" { GPU_LOADS } else { CPU_LOADS };
+        let count = if self.engine.is_gpu() { GPU_LOADS } else { CPU_LOADS };
         let out = self.engine.allocate(Place::Device, threads as usize * 8)?;
         let (loads, expected) = match p.shape {
             Shape::Counted if p.name == "random 8 B" => (threads * u64::from(count), self.random_sum(threads, count)),

@@ -383,7 +383,7 @@ impl<'a> NvmeBench<'a> {
     fn launch(&self, kernel: &str, units: Range<u64>, limit: Duration) -> Result<Duration, NvmeBenchError> {
         let engine: &Engine = self.volume.engine();
         let width = engine.info().warp_width;
-        let each = if engine.kind() == "gpu" { BLOCK_WARPS.min(self.shape.warps) } else { 1 };
+        let each = if engine.is_gpu() { BLOCK_WARPS.min(self.shape.warps) } else { 1 };
         let grid = Grid { blocks: self.shape.warps.div_ceil(each), threads: each * width };
         let parameters = Parameters {
             buffers: self.buffers.address(),

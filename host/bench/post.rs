@@ -121,7 +121,7 @@ pub struct PostSetting {
 impl PostSetting {
     /// What suits an engine: whole blocks, enough posts for tenths of a second.
     pub fn suited(engine: &Engine, blocks: u32, depth: u32) -> Self {
-        let gpu = engine.kind() == "gpu";
+        let gpu = engine.is_gpu();
         let width = engine.info().warp_width;
         let (threads, posts_each) = if gpu { (256, 8192) } else { (width, 5_000) };
         // One for each warp, up to where the ideal adapter's own warps would be what is measured.

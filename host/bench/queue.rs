@@ -96,7 +96,7 @@ pub struct QueueSetting {
 impl QueueSetting {
     /// What suits an engine: enough threads to keep the queues half full, enough commands for tenths of a second.
     pub fn suited(engine: &Engine, queues: u32, depth: u32) -> Self {
-        let gpu = engine.kind() == "gpu";
+        let gpu = engine.is_gpu();
         let (submitters, commands_each) =
             if gpu { (queues.saturating_mul(512).clamp(1024, 1 << 16), 2048) } else { (queues * 2, 10_000) };
         Self { queues, depth, submitters, commands_each }

@@ -3,7 +3,7 @@
 //! JSON keys carry their units: `_bytes`, `_ns`, `_per_s`. `schema` grows by one when a key changes its meaning or goes away.
 
 use crate::destination::{Destination, DestinationError};
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineKind};
 use crate::processors;
 use crate::storage::Redundancy;
 use serde::Serialize;
@@ -55,8 +55,8 @@ pub fn write_json(value: &impl Serialize, to: &Path) -> Result<(), DestinationEr
 pub struct Environment {
     /// Version of this crate.
     pub version: &'static str,
-    /// `cpu` or `gpu`.
-    pub engine: &'static str,
+    /// Kind of engine.
+    pub engine: EngineKind,
     /// The engine in words.
     pub engine_name: String,
     /// Why it was chosen over another, if there was a choice.

@@ -15,6 +15,7 @@ use warpbell::bench::array::{self, ArrayBench};
 use warpbell::bench::nvme::{DepthLimit, NvmeBench, NvmeBenchError, NvmeJob};
 use warpbell::bench::queue::{self, QueueSetting};
 use warpbell::bench::report::{Report, Spread, nanoseconds};
+use warpbell::engine::EngineKind;
 use warpbell::storage::{Cache, Consent, Drive, Volume};
 use warpbell::units::{Bytes, si};
 
@@ -48,7 +49,7 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let engine = engine::open(&args.engine)?;
     text.line(format_args!("# warpbell {}  bench nvme  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     let _stop = interrupt.stops(&engine);
-    let bytes = args.size.map_or(if engine.kind() == "gpu" { GPU_DEVICE } else { CPU_DEVICE }, |b| b.0);
+    let bytes = args.size.map_or(if engine.is_gpu() { GPU_DEVICE } else { CPU_DEVICE }, |b| b.0);
     // Memory is filled first, so that there is something to read; what others wrote is only read, unless writing was asked for.
     let writes = read_percent < 100 || args.verify;
     interrupt.doing("opening the device");
@@ -126,8 +127,8 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let text = Text::beside(&args.measure.report)?;
     let engine = engine::open(&args.measure.engine)?;
     let counts: Vec<u32> = match (&args.queues[..], engine.kind()) {
-        ([], "gpu") => vec![1, 8, 32, 128],
-        ([], _) => vec![1, 2],
+        ([], EngineKind::Gpu) => vec![1, 8, 32, 128],
+        ([], EngineKind::Cpu) => vec![1, 2],
         (given, _) => given.to_vec(),
     };
     text.line(format_args!("# warpbell {}  bench queue  engine {engine}", env!("CARGO_PKG_VERSION")))?;
@@ -168,7 +169,7 @@ const LEAST_CACHE: u64 = 1 << 20;
 fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let text = Text::beside(&args.measure.report)?;
     let engine = engine::open(&args.measure.engine)?;
-    let bytes = args.size.map_or(if engine.kind() == "gpu" { GPU_ARRAY } else { CPU_ARRAY }, |b| b.0);
+    let bytes = args.size.map_or(if engine.is_gpu() { GPU_ARRAY } else { CPU_ARRAY }, |b| b.0);
     text.line(format_args!("# warpbell {}  bench array  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     let _stop = interrupt.stops(&engine);
     // No device is in play: the array's pages stay in the cache from the first write on.

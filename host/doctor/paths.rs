@@ -7,8 +7,10 @@ use super::nvme::{Controller, Reach, libnvm_nodes};
 use super::pci::{Pair, nearest};
 use super::process::Access;
 use crate::cuda::WritesOrdering;
+use crate::engine::EngineKind;
 use crate::memory::ladder::{GDRDRV, Rung as LadderRung};
 use crate::pci::Sysfs;
+use crate::storage::{Doorbell, LandingPath, QueueMemory};
 use serde::Serialize;
 
 /// Whether a rung could be taken.
@@ -60,14 +62,14 @@ pub struct StoragePath {
     pub device: String,
     /// `vfio group`, `vfio cdev`, `soft`.
     pub by: &'static str,
-    /// `gpu` or `cpu`.
-    pub engine: &'static str,
-    /// `host`, or `gpu` where a rung is ready.
-    pub queues: &'static str,
-    /// `bounce`, `direct`.
-    pub landing: &'static str,
-    /// `gpu`, `cpu-engine`, `cpu`.
-    pub doorbell: &'static str,
+    /// Kind of engine.
+    pub engine: EngineKind,
+    /// Place of the queues: GPU memory where a rung is ready.
+    pub queues: QueueMemory,
+    /// Way of the data.
+    pub landing: LandingPath,
+    /// Who rings.
+    pub doorbell: Doorbell,
     /// Why no better: one sentence for each axis that could be.
     pub why: Vec<String>,
 }
@@ -333,18 +335,21 @@ impl Site<'_> {
     /// The path that a volume would get.
     pub(super) fn storage(&self, rungs: &[Rung]) -> StoragePath {
         let gpu = self.gpu();
-        let engine = if gpu.is_some() { "gpu" } else { "cpu" };
+        let engine = if gpu.is_some() { EngineKind::Gpu } else { EngineKind::Cpu };
         let mut why = Vec::new();
         let Some(controller) = self.controller() else {
             if let Some(host) = rungs.iter().find(|r| r.name == "host") {
                 why.push(format!("no real controller: {}", host.reason));
             }
-            let (landing, doorbell) = if gpu.is_some() { ("bounce", "gpu") } else { ("direct", "cpu-engine") };
+            let (landing, doorbell) = match engine {
+                EngineKind::Gpu => (LandingPath::Bounce, Doorbell::Gpu),
+                EngineKind::Cpu => (LandingPath::Direct, Doorbell::CpuEngine),
+            };
             return StoragePath {
                 device: "soft:mem".into(),
                 by: "soft",
                 engine,
-                queues: "host",
+                queues: QueueMemory::Host,
                 landing,
                 doorbell,
                 why,
@@ -354,33 +359,33 @@ impl Site<'_> {
             c.area == Area::Gpu && c.name == "doorbell" && gpu.is_some_and(|g| c.subject == super::gpu::subject(g))
         });
         let doorbell = match (gpu, doorbell_check) {
-            (None, _) => "cpu-engine",
-            (Some(_), Some(Check { status: Status::Ok, .. })) => "gpu",
+            (None, _) => Doorbell::CpuEngine,
+            (Some(_), Some(Check { status: Status::Ok, .. })) => Doorbell::Gpu,
             (Some(_), check) => {
                 let reason = check.map_or("unknown", |c| c.detail.as_str());
                 why.push(format!("the doorbell is forwarded by a host thread: {reason}"));
-                "cpu"
+                Doorbell::Cpu
             }
         };
         let mut direct = rungs.iter().filter(|r| r.reaches_gpu_memory);
         // One with a remedy is not taken unless that is followed.
         let ready = direct.clone().find(|r| matches!(r.state, State::Open | State::Ready) && r.fix.is_none());
         let (queues, landing) = match (gpu, ready) {
-            (None, _) => ("host", "direct"),
+            (None, _) => (QueueMemory::Host, LandingPath::Direct),
             (Some(gpu), Some(rung)) => {
                 let otherwise = "if its read-back succeeds, else in host memory with bounce landing";
                 why.push(format!("queues in GPU memory through {} {otherwise}", rung.name));
                 if gpu.writes_ordering.is_some_and(|o| o >= WritesOrdering::Owner) {
-                    ("gpu", "direct")
+                    (QueueMemory::Gpu, LandingPath::Direct)
                 } else {
                     why.push("landing is bounce: the GPU does not keep a device's writes in order".to_owned());
-                    ("gpu", "bounce")
+                    (QueueMemory::Gpu, LandingPath::Bounce)
                 }
             }
             (Some(_), None) => {
                 let first = direct.next().map(|r| format!("{}: {}", r.name, r.reason)).unwrap_or_default();
                 why.push(format!("GPU memory is closed: {first}"));
-                ("host", "bounce")
+                (QueueMemory::Host, LandingPath::Bounce)
             }
         };
         StoragePath {

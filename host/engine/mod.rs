@@ -47,6 +47,25 @@ enum Backend {
     Gpu(gpu::GpuEngine),
 }
 
+/// Kind of processor that runs kernels. Reads and serialises as `cpu` or `gpu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    /// CPU threads.
+    Cpu,
+    /// A GPU.
+    Gpu,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+        })
+    }
+}
+
 /// How long a wait inside a kernel may last unless told otherwise.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -99,12 +118,17 @@ impl Engine {
         })))
     }
 
-    /// `cpu` or `gpu`.
-    pub fn kind(&self) -> &'static str {
+    /// Returns where kernels run.
+    pub fn kind(&self) -> EngineKind {
         match self.0.backend {
-            Backend::Cpu(_) => "cpu",
-            Backend::Gpu(_) => "gpu",
+            Backend::Cpu(_) => EngineKind::Cpu,
+            Backend::Gpu(_) => EngineKind::Gpu,
         }
+    }
+
+    /// Returns true if kernels run on a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.kind() == EngineKind::Gpu
     }
 
     /// Lanes in a warp: blocks are whole warps.
@@ -289,8 +313,8 @@ impl Engine {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct EngineInfo {
-    /// `cpu` or `gpu`.
-    pub kind: &'static str,
+    /// Kind of engine.
+    pub kind: EngineKind,
     /// As the engine prints itself.
     pub name: String,
     /// Why it was chosen over another, if there was a choice.

@@ -290,7 +290,7 @@ mod tests {
         put(&stream, "wb_iota", grid, args!(&out, 1u64, 2u64, 0u64)).unwrap();
         let e = stream.synchronize(SOON).unwrap_err();
         // A GPU does not say which kernel it was, and begins what is behind it.
-        let on_gpu = engine.kind() == "gpu";
+        let on_gpu = engine.is_gpu();
         let named = if on_gpu { "wb_iota, wb_shmem_signal_wait, wb_iota" } else { "wb_shmem_signal_wait" };
         assert!(matches!(&e, RunError::Operations { kernel, .. } if kernel == named), "{e}");
         assert_eq!(out.get::<u64>(0).unwrap(), if on_gpu { 2 } else { 1 });
@@ -309,7 +309,7 @@ mod tests {
         assert!(!stream.is_finished().unwrap());
         drop(stream);
         assert!(engine.is_idle());
-        assert_eq!(out.get::<u64>(0).unwrap(), if engine.kind() == "gpu" { 2 } else { 0 });
+        assert_eq!(out.get::<u64>(0).unwrap(), if engine.is_gpu() { 2 } else { 0 });
         let stream = engine.stream().unwrap();
         put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
         stream.synchronize(SOON).unwrap();
@@ -333,7 +333,7 @@ mod tests {
         put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
         stream.stop().unwrap();
         assert!(stream.synchronize(SOON).is_err());
-        assert_eq!(out.get::<u64>(0).unwrap(), if engine.kind() == "gpu" { 2 } else { 0 });
+        assert_eq!(out.get::<u64>(0).unwrap(), if engine.is_gpu() { 2 } else { 0 });
     }
 
     #[test]

@@ -8,8 +8,7 @@ const GPU_HEAP: usize = 64 << 20;
 
 /// A world of `n` PEs in this process, on the tests' engines.
 pub(super) fn local(n: usize) -> Vec<World> {
-    if engine(0).kind() == "cpu" { World::local(n) } else { World::local_on((0..n).map(engine).collect(), GPU_HEAP) }
-        .unwrap()
+    if !engine(0).is_gpu() { World::local(n) } else { World::local_on((0..n).map(engine).collect(), GPU_HEAP) }.unwrap()
 }
 
 /// Runs `body` on every PE of a world of `n`, each in a thread of its own.

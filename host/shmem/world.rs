@@ -248,10 +248,7 @@ impl World {
 
     /// All PEs meet in a kernel, and what was put before has arrived.
     pub fn barrier_all(&self) -> Result<(), ShmemError> {
-        let threads = match self.engine().kind() {
-            "gpu" => 32,
-            _ => self.engine().grid(1, 1).threads,
-        };
+        let threads = if self.engine().is_gpu() { 32 } else { self.engine().grid(1, 1).threads };
         let grid = crate::engine::Grid { blocks: 1, threads };
         // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
         unsafe { self.call(None, "wb_shmem_barrier", grid, args!(self)) }

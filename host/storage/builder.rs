@@ -13,7 +13,7 @@ use super::stats::Counters;
 use super::stripe::Stripe;
 use super::volume::{Inner, Volume, lock};
 use super::{StorageError, Windows};
-use crate::engine::{Engine, abi};
+use crate::engine::{Engine, EngineKind, abi};
 use crate::memory::Place;
 use crate::memory::ladder::RungChoice;
 use crate::nvme::{self, DoorbellPath, HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
@@ -227,8 +227,8 @@ impl VolumeBuilder {
             landing: way.landing,
             doorbell: match (forwarded, self.engine.kind()) {
                 (true, _) => Doorbell::Cpu,
-                (false, "gpu") => Doorbell::Gpu,
-                (false, _) => Doorbell::CpuEngine,
+                (false, EngineKind::Gpu) => Doorbell::Gpu,
+                (false, EngineKind::Cpu) => Doorbell::CpuEngine,
             },
             engine: self.engine.kind(),
             order,
@@ -337,8 +337,8 @@ impl VolumeBuilder {
 
     fn choose_doorbell(&self) -> Result<nvme::DoorbellChoice, StorageError> {
         match (self.doorbell, self.engine.kind()) {
-            (DoorbellChoice::Gpu, "gpu") => Ok(nvme::DoorbellChoice::Kernel),
-            (DoorbellChoice::Gpu, _) => {
+            (DoorbellChoice::Gpu, EngineKind::Gpu) => Ok(nvme::DoorbellChoice::Kernel),
+            (DoorbellChoice::Gpu, EngineKind::Cpu) => {
                 Err(self.no_path("doorbell gpu", "the engine is cpu, whose threads ring themselves: use --engine gpu"))
             }
             (DoorbellChoice::Cpu, _) => Ok(nvme::DoorbellChoice::Forwarded),
@@ -363,7 +363,7 @@ impl VolumeBuilder {
 
     /// Count and depth: as asked, or what suits.
     fn choose_queues(&self, landing: LandingPath, bounce: u64) -> (u32, u32) {
-        let gpu = self.engine.kind() == "gpu";
+        let gpu = self.engine.is_gpu();
         let free = self.drives.iter().map(|d| d.controller().free_queues()).min().unwrap_or(1);
         let suits = if gpu { GPU_QUEUES } else { u32::try_from(self.engine.threads()).unwrap_or(u32::MAX) };
         // One pair is left for the host, unless all were asked for.

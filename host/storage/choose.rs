@@ -112,7 +112,7 @@ pub(super) fn order(gpu: Option<WritesOrdering>, completions: Place) -> Option<W
 
 impl VolumeBuilder {
     pub(super) fn choose_way(&self, notes: &mut Vec<String>) -> Result<Way, StorageError> {
-        let gpu = self.engine.kind() == "gpu";
+        let gpu = self.engine.is_gpu();
         if self.mapping != RungChoice::Auto {
             if !gpu {
                 let reason = "it is a way to GPU memory, and the engine is cpu: use --engine gpu";
@@ -160,7 +160,7 @@ impl VolumeBuilder {
             match controller.map_memory(&page) {
                 Ok(_) => {}
                 // A device that gives memory of its own serves as well, if it is the only one.
-                Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && self.engine.kind() == "cpu" => {
+                Err(DmaError::Unreachable { .. }) if self.drives.len() == 1 && !self.engine.is_gpu() => {
                     controller.dma().allocate(self.engine.space(), 1).map_err(|e| e.to_string())?;
                 }
                 // Where nothing was asked for the notes have each rung on a line of its own.

@@ -1,6 +1,7 @@
 //! Which way data takes: asked for, chosen, printed.
 
 use super::StorageError;
+use crate::engine::EngineKind;
 use crate::nvme::{MappingReport, WriteCache};
 use serde::Serialize;
 use std::fmt;
@@ -146,8 +147,8 @@ pub struct Path {
     pub landing: LandingPath,
     /// Who rings.
     pub doorbell: Doorbell,
-    /// `cpu` or `gpu`.
-    pub engine: &'static str,
+    /// Kind of engine.
+    pub engine: EngineKind,
     /// What keeps data before its completion.
     pub order: WritesOrder,
     /// How each device got addresses for GPU memory, or why it did not: every rung of the mapping ladder that was tried. Empty
@@ -178,7 +179,7 @@ mod tests {
             queues: QueueMemory::Host,
             landing: LandingPath::Direct,
             doorbell: Doorbell::CpuEngine,
-            engine: "cpu",
+            engine: EngineKind::Cpu,
             order: WritesOrder::Processor,
             mapping: Vec::new(),
             write_cache: WriteCaches::of([WriteCache::None, WriteCache::Off]),

@@ -150,7 +150,7 @@ impl Place {
     }
 
     pub fn limits(&self, arena: usize) -> Limits {
-        let all_types = self.worlds[0].engine().kind() == "cpu";
+        let all_types = !self.worlds[0].engine().is_gpu();
         Limits { pes: self.pes(), arena, threads: self.grid.threads, all_types }
     }
 

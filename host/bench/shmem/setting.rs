@@ -399,7 +399,7 @@ impl Setting {
 }
 
 fn suited(engine: &Engine) -> &'static Suited {
-    if engine.kind() == "gpu" { &GPU } else { &CPU }
+    if engine.is_gpu() { &GPU } else { &CPU }
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@ use crate::output::{self, Failure, Text};
 use serde_json::json;
 use warpbell::bench::post::{self, PostSetting};
 use warpbell::bench::report::{Report, nanoseconds};
+use warpbell::engine::EngineKind;
 
 pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let text = Text::beside(&args.measure.report)?;
     let engine = engine::open(&args.measure.engine)?;
     let counts: Vec<u32> = match (&args.blocks[..], engine.kind()) {
-        ([], "gpu") => vec![1, 2, 4, 8, 16, 32, 64],
-        ([], _) => vec![1, 2],
+        ([], EngineKind::Gpu) => vec![1, 2, 4, 8, 16, 32, 64],
+        ([], EngineKind::Cpu) => vec![1, 2],
         (given, _) => given.to_vec(),
     };
     text.line(format_args!("# warpbell {}  bench post  engine {engine}", env!("CARGO_PKG_VERSION")))?;

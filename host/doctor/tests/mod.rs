@@ -6,8 +6,10 @@ mod shapes;
 mod text;
 
 use super::{Area, Check, GpuFacts, Report, Require, State, Status, examine};
+use crate::engine::EngineKind;
 use crate::pci::recorded::{Config, Device, Recorded};
 use crate::pci::{Distance, Sysfs};
+use crate::storage::{Doorbell, LandingPath, QueueMemory};
 use proptest::prelude::*;
 use shapes::*;
 
@@ -50,7 +52,10 @@ fn a_laptop_lacks_everything_and_fails_nothing() {
     expect(&r, (Host, "", "iommu"), Skip, "no NVMe controller that would need it", None);
     expect(&r, (Host, "", "memlock"), Warn, "8 MiB", Some("/etc/security/limits.d"));
     expect(&r, (Path, "", "soft"), Fine, "needs nothing", None);
-    assert_eq!((r.storage.device.as_str(), r.storage.engine, r.storage.doorbell), ("soft:mem", "cpu", "cpu-engine"));
+    assert_eq!(
+        (r.storage.device.as_str(), r.storage.engine, r.storage.doorbell),
+        ("soft:mem", EngineKind::Cpu, Doorbell::CpuEngine)
+    );
     assert_eq!(possible(&r), [false, false, false]);
     let unmet = r.unmet().unwrap();
     assert!(unmet.starts_with("gpu is required and not possible: gpu driver: no NVIDIA GPU"), "{unmet}");
@@ -87,7 +92,7 @@ fn a_workstation_keeps_its_boot_drive_and_learns_what_its_card_lacks() {
         r.checks.iter().all(|c| !c.fix.as_deref().unwrap_or_default().contains("nvme bind")),
         "a boot drive is not offered"
     );
-    assert_eq!((r.storage.by, r.storage.engine, r.storage.landing), ("soft", "gpu", "bounce"));
+    assert_eq!((r.storage.by, r.storage.engine, r.storage.landing), ("soft", EngineKind::Gpu, LandingPath::Bounce));
     assert_eq!(possible(&r), [true, false, false]);
 }
 
@@ -128,7 +133,10 @@ fn a_server_has_a_path_and_is_told_about_access_control() {
     expect(&r, (Path, "", "iommufd"), Skip, "this user may not open /dev/iommu", Some("chown $USER /dev/iommu"));
     expect(&r, (Path, "", "host"), Fine, "0000:04:00.0 maps pinned host memory through vfio group", None);
     assert_eq!(r.storage.device, "nvme:0000:04:00.0");
-    assert_eq!((r.storage.queues, r.storage.landing, r.storage.doorbell), ("host", "bounce", "gpu"));
+    assert_eq!(
+        (r.storage.queues, r.storage.landing, r.storage.doorbell),
+        (QueueMemory::Host, LandingPath::Bounce, Doorbell::Gpu)
+    );
     assert_eq!(r.storage.why, ["GPU memory is closed: gdrdrv: there is no /dev/gdrdrv"]);
     let across = r.distances.iter().find(|p| p.gpu == "gpu 0" && p.peer == "0000:84:00.0").unwrap();
     assert_eq!(across.distance, Some(Distance::Sys));
@@ -144,7 +152,7 @@ fn a_server_with_gdrdrv_is_ready_for_peers_and_claims_no_more() {
     shape.0.node("/dev/gdrdrv", 0o666);
     let r = look(&shape);
     expect(&r, (Path, "", "gdrdrv"), Skip, "ready: what it needs is here; it is tried", None);
-    assert_eq!((r.storage.queues, r.storage.landing), ("gpu", "direct"));
+    assert_eq!((r.storage.queues, r.storage.landing), (QueueMemory::Gpu, LandingPath::Direct));
     assert!(r.storage.why[0].contains("if its read-back succeeds"), "{:?}", r.storage.why);
     assert_eq!(possible(&r), [true, true, true]);
     assert_eq!(r.unmet(), None);
@@ -178,7 +186,7 @@ fn a_guest_without_an_iommu_is_told_how_to_get_one() {
     expect(&r, (Nvme, "0000:00:07.0", "link"), Skip, "unknown: ", None);
     expect(&r, (Pci, "gpu 0 0000:00:07.0", "distance"), Warn, "the host's tree may differ", Some("nvidia-smi topo -m"));
     expect(&r, (Path, "", "iommufd"), Skip, "there is no /dev/iommu", Some("modprobe iommufd"));
-    assert_eq!((r.storage.by, r.storage.landing, r.storage.doorbell), ("soft", "bounce", "gpu"));
+    assert_eq!((r.storage.by, r.storage.landing, r.storage.doorbell), ("soft", LandingPath::Bounce, Doorbell::Gpu));
     assert_eq!(possible(&r), [true, false, false]);
     assert!(r.requirements[1].because.as_ref().unwrap().starts_with("host iommu: off"), "{:?}", r.requirements);
 }
@@ -209,7 +217,7 @@ fn libnvm_wants_what_vfio_cannot_use() {
     expect(&r, (Nvme, "0000:1b:00.0", "rights"), Skip, "not bound", None);
     expect(&r, (Pci, "gpu 0 0000:1b:00.0", "acs"), Fine, "off at every port", None);
     expect(&r, (Path, "", "libnvm"), Skip, "closed: it gives bus addresses", Some("unsafe-no-iommu"));
-    assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("soft", "host", "bounce"));
+    assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("soft", QueueMemory::Host, LandingPath::Bounce));
     assert_eq!(possible(&r), [true, false, false]);
 }
 
@@ -254,14 +262,17 @@ fn device_files_do_without_the_group() {
         "closed: this user may not open /dev/vfio/15",
         Some("chown $USER /dev/vfio/15"),
     );
-    assert_eq!((r.storage.by, r.storage.queues), ("vfio cdev", "host"));
+    assert_eq!((r.storage.by, r.storage.queues), ("vfio cdev", QueueMemory::Host));
 
     // With the group too, it is what a volume is opened through.
     shape.0.node("/dev/vfio/15", 0o666);
     let r = look(&shape);
     expect(&r, (Path, "", "gdrdrv"), Skip, "ready", None);
     expect(&r, (Nvme, "0000:04:00.0", "rights"), Fine, "/dev/vfio/15 can be opened", None);
-    assert_eq!((r.storage.by, r.storage.queues, r.storage.landing), ("vfio group", "gpu", "direct"));
+    assert_eq!(
+        (r.storage.by, r.storage.queues, r.storage.landing),
+        ("vfio group", QueueMemory::Gpu, LandingPath::Direct)
+    );
     std::fs::remove_file(shape.0.root().join("dev/gdrdrv")).unwrap();
     assert_eq!(look(&shape).storage.by, "vfio cdev");
 }
@@ -285,7 +296,7 @@ fn a_gpu_that_does_not_keep_writes_in_order_gets_no_direct_landing() {
     tree.node("/dev/gdrdrv", 0o666);
     facts.gpus.as_mut().unwrap()[0].writes_ordering = Some(crate::cuda::WritesOrdering::None);
     let r = look(&(tree, facts));
-    assert_eq!((r.storage.queues, r.storage.landing), ("gpu", "bounce"));
+    assert_eq!((r.storage.queues, r.storage.landing), (QueueMemory::Gpu, LandingPath::Bounce));
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub use reduction::{And, Max, Min, Or, Prod, Reducible, ReducibleInteger, Reduct
 pub use rma::{Cmp, LocalSlice, SignalOp};
 
 use super::{ShmemError, World};
-use crate::engine::{Args, EngineError, Grid, Stream, abi};
+use crate::engine::{Args, EngineError, EngineKind, Grid, Stream, abi};
 
 /// Threads of a block on a GPU: what the kernels are compiled for (kernels/shmem/part.cuh).
 const GPU_THREADS: u32 = 512;
@@ -57,15 +57,15 @@ impl World {
     pub(super) fn call_grid(&self, bytes: usize) -> Grid {
         let warp = self.engine().warp_width();
         match self.engine().kind() {
-            "gpu" => Grid { blocks: gpu_blocks(bytes), threads: GPU_THREADS },
-            _ => Grid { blocks: bytes.div_ceil(CPU_PART).clamp(1, CPU_BLOCKS) as u32, threads: warp },
+            EngineKind::Gpu => Grid { blocks: gpu_blocks(bytes), threads: GPU_THREADS },
+            EngineKind::Cpu => Grid { blocks: bytes.div_ceil(CPU_PART).clamp(1, CPU_BLOCKS) as u32, threads: warp },
         }
     }
 
     /// One block.
     pub(super) fn small_grid(&self) -> Grid {
         let warp = self.engine().warp_width();
-        Grid { blocks: 1, threads: if self.engine().kind() == "gpu" { GPU_SMALL_THREADS } else { warp } }
+        Grid { blocks: 1, threads: if self.engine().is_gpu() { GPU_SMALL_THREADS } else { warp } }
     }
 }
 
