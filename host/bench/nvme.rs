@@ -425,6 +425,7 @@ fn check_memory(needed: u64, free: Option<u64>) -> Result<(), NvmeBenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::CpuImage;
     use crate::storage::{Consent, Drive, LandingChoice};
 
     #[test]
@@ -528,14 +529,21 @@ mod tests {
         for landing in [LandingChoice::Direct, LandingChoice::Bounce] {
             let specs = ["soft:mem:1M", "soft:mem:1M,media-error=read:100-1000"];
             let drives = specs.map(|s| Drive::open(s).unwrap());
-            let builder = Volume::on(&Engine::cpu().unwrap(), drives).replicated(true).chunk(8192).landing(landing);
+            let engine = Engine::cpu_with(4, &CpuImage::shipped().unwrap(), None).unwrap();
+            let builder = Volume::on(&engine, drives).replicated(true).chunk(8192).landing(landing);
             let volume = builder.transfer(8192).build().unwrap();
             for iodepth in [1, 64] {
                 let bench = NvmeBench::new(&volume, NvmeJob { iodepth, ..job(4096, 100) }).unwrap();
                 bench.fill(|_, _| {}).unwrap();
-                assert!(bench.run().unwrap().verified, "{landing}");
-                let r = volume.redundancy().unwrap();
-                assert!(r.redirected_reads > 0 && r.lost.is_empty(), "{landing}: {r}");
+                // On a busy machine a run may end before it has read one of the many bad blocks.
+                let r = loop {
+                    assert!(bench.run().unwrap().verified, "{landing}");
+                    let r = volume.redundancy().unwrap();
+                    if r.redirected_reads > 0 {
+                        break r;
+                    }
+                };
+                assert!(r.lost.is_empty(), "{landing}: {r}");
                 assert_eq!(volume.stats().unwrap().errors, 0, "{landing}");
                 volume.repair().unwrap();
                 volume.reset_stats().unwrap();

@@ -1,7 +1,7 @@
 //! Stored arrays over crashes, other layouts and changes.
 
 use super::{Cache, Drive, Element, Plan, Volume, VolumeBuilder};
-use crate::engine::Engine;
+use crate::engine::{CpuImage, Engine};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,8 +26,9 @@ impl Files {
     }
 }
 
+/// Few threads on any machine: nothing here is about many.
 fn engine() -> Engine {
-    Engine::cpu().unwrap()
+    Engine::cpu_with(2, &CpuImage::shipped().unwrap(), None).unwrap()
 }
 
 fn values(seed: u64, count: u64) -> Vec<u64> {

@@ -114,7 +114,7 @@ fn a_quirk_delays_the_first_look_after_a_reset() {
 
 #[test]
 fn a_predecessor_that_died_while_enabling_is_waited_for() {
-    let (fake, controller) = open(Quirks { ready_after: Some(20), ..Quirks::default() });
+    let (fake, controller) = open(Quirks { cap: CAP | 0xff << 24, ready_after: Some(20), ..Quirks::default() });
     fake.half_enabled();
     let controller = controller.unwrap();
     assert!(controller.is_enabled().unwrap());

@@ -91,7 +91,8 @@ fn a_controller_that_never_becomes_ready_is_given_up() {
 
 #[test]
 fn a_slow_controller_is_waited_for() {
-    let (fake, controller) = enable(Quirks { ready_after: Some(300), ..Quirks::default() });
+    // CAP.TO is two minutes: a busy machine may take its time for 300 looks.
+    let (fake, controller) = enable(Quirks { cap: CAP | 0xff << 24, ready_after: Some(300), ..Quirks::default() });
     let controller = controller.unwrap();
     assert_eq!(controller.identify().serial(), "FAKE");
     assert!(fake.is_enabled());
