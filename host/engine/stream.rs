@@ -353,9 +353,11 @@ mod tests {
         let out = engine.allocate(Place::Device, 8).unwrap();
         let weak = out.downgrade();
         put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 1u64, 0u64)).unwrap();
-        std::mem::forget(stream);
+        let stream = std::mem::ManuallyDrop::new(stream);
         drop(out);
         assert!(weak.upgrade().is_some(), "a stream that is forgotten leaks it");
+        drop(std::mem::ManuallyDrop::into_inner(stream));
+        assert!(weak.upgrade().is_none());
     }
 
     #[test]

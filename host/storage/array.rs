@@ -214,9 +214,12 @@ mod tests {
         let inner = std::sync::Arc::downgrade(&cache.0);
         let n = a.len();
         let run = start(&engine, "wb_array_fill", engine.grid(256, 1), args!(&a, n, 3u64, 512u32)).unwrap();
-        std::mem::forget(run);
+        // As by `mem::forget`, but that its device does not stay for all other tests.
+        let run = std::mem::ManuallyDrop::new(run);
         drop((a, cache, v));
         assert!(inner.upgrade().is_some(), "its kernel still writes there");
+        drop(std::mem::ManuallyDrop::into_inner(run));
+        assert!(inner.upgrade().is_none());
     }
 
     /// Sums by every way of reading, against plain memory.

@@ -92,9 +92,12 @@ mod tests {
         let v = volume(&engine);
         let drives = std::sync::Arc::downgrade(&v.0);
         let buffer = v.allocate_data(64 << 10).unwrap();
-        std::mem::forget(v.start_read(0, 128, 1, &buffer).unwrap());
+        // As by `mem::forget`, but that the devices do not stay for all other tests.
+        let run = std::mem::ManuallyDrop::new(v.start_read(0, 128, 1, &buffer).unwrap());
         drop((v, buffer));
         assert!(drives.upgrade().is_some(), "the devices are still there");
+        drop(std::mem::ManuallyDrop::into_inner(run));
+        assert!(drives.upgrade().is_none());
     }
 
     #[test]
