@@ -81,7 +81,7 @@ pub(super) struct Job {
 
 impl Job {
     /// Takes a request over; its memory is looked up and checked here.
-    pub(super) fn new(posted: Posted, wqe: &Wqe<'_>, memory: &Memory, verdict: Verdict, now: Instant) -> Self {
+    pub(super) fn new(posted: Posted, wqe: &Wqe<'_>, memory: &Memory, verdict: Verdict) -> Self {
         let mut job = Self {
             posted,
             kind: Kind::Local,
@@ -95,7 +95,8 @@ impl Job {
             complete: false,
             fenced: !matches!(wqe.flags.fence, Fence::None | Fence::InitiatorSmall),
             verdict,
-            due: (!verdict.delay.is_zero()).then(|| now + verdict.delay),
+            // The clock of the service's turn may be older than the post.
+            due: (!verdict.delay.is_zero()).then(|| Instant::now() + verdict.delay),
             trouble: None,
         };
         let read = Rights::default();

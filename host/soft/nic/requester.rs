@@ -220,7 +220,7 @@ impl Requester {
         scratch: &mut (Vec<u8>, Vec<u8>),
         now: Instant,
     ) -> usize {
-        let mut done = self.fetch(core, now);
+        let mut done = self.fetch(core);
         if self.jobs.is_empty() {
             self.look_at_peer(core.config.timeouts.retry, now);
             return done;
@@ -236,7 +236,7 @@ impl Requester {
         done + self.retire(now)
     }
 
-    fn fetch(&mut self, core: &Core, now: Instant) -> usize {
+    fn fetch(&mut self, core: &Core) -> usize {
         let mut done = 0;
         while self.jobs.len() < MOST_JOBS && done < BATCH && !core.is_dead() {
             match self.ring.fetch() {
@@ -258,7 +258,7 @@ impl Requester {
                         core.dead.store(true, Ordering::Relaxed);
                         break;
                     }
-                    self.jobs.push_back(Job::new(posted, &wqe, &core.memory, verdict, now));
+                    self.jobs.push_back(Job::new(posted, &wqe, &core.memory, verdict));
                     done += 1;
                 }
             }
