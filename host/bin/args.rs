@@ -44,7 +44,7 @@ pub enum Command {
     /// Controllers: bind and unbind, list, identify, logs
     #[command(subcommand)]
     Nvme(NvmeCommand),
-    /// What devices hold that was stored: verify it
+    /// Stored arrays: verify them
     #[command(subcommand)]
     Volume(VolumeCommand),
     /// Say what this machine has and which paths are open

@@ -1,4 +1,4 @@
-//! `warpbell volume`: what devices hold that warpbell stored.
+//! `warpbell volume`: stored arrays, verified.
 
 use crate::args::{JsonArgs, device};
 use crate::interrupt::Interrupt;

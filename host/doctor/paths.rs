@@ -64,11 +64,11 @@ pub struct StoragePath {
     pub by: &'static str,
     /// Kind of engine.
     pub engine: EngineKind,
-    /// Place of the queues: GPU memory where a rung is ready.
+    /// Memory of the queues.
     pub queues: QueueMemory,
-    /// Way of the data.
+    /// Landing of the data.
     pub landing: LandingPath,
-    /// Who rings.
+    /// Doorbell path.
     pub doorbell: Doorbell,
     /// Why no better: one sentence for each axis that could be.
     pub why: Vec<String>,

@@ -10,13 +10,10 @@
 use super::StorageError;
 use super::checksum::Checksum;
 use super::manifest::{Entry, MANIFEST_BYTES, Manifest, ManifestError};
-use super::page_checksums::{NewTable, UNIT};
+use super::page_checksums::{BYTES_AT_ONCE, NewTable, parts};
 use super::stripe::Piece;
 use super::superblock::{Head, Layout, MARK_AT, SLOTS, Superblock, mark};
 use super::volume::{Volume, lock};
-
-/// Bytes that are read at a time to compute a checksum.
-const BYTES_AT_ONCE: usize = 4 << 20;
 
 /// The content that the superblocks agree on.
 #[derive(Clone, Debug)]
@@ -230,7 +227,9 @@ impl Volume {
             // What is written from here on is preceded by a mark again: the table must not be taken for its.
             self.arm(&next)?;
             if self.has_page_checksums() {
-                self.write_page_checksums()?;
+                if let Some(table) = self.page_checksums(content)? {
+                    self.put_table(&table)?;
+                }
                 has_new = true;
             } else if !content.interrupted {
                 has_new |= next.manifest.drop_page_checksums();
@@ -314,13 +313,13 @@ impl Volume {
             }
         }
         if next.manifest != content.block.manifest || content.interrupted {
-            if let Some(NewTable { place, entries }) = &table {
-                self.put_table(place.at, entries)?;
+            if let Some(table) = &table {
+                self.put_table(table)?;
             }
             self.publish(next.clone(), 1 - content.slot)?;
             self.0.integrity.clear_changed()?;
-            if let Some(NewTable { place, entries }) = &table {
-                self.use_page_checksums(*place, entries)?;
+            if let Some(table) = &table {
+                self.use_page_checksums(table)?;
             }
         }
         Ok(next.manifest)
@@ -328,20 +327,14 @@ impl Volume {
 
     /// Reads an array as a whole. Its units get checksums in `table`.
     fn checksum_of(&self, entry: &Entry, mut table: Option<&mut NewTable>) -> Result<u64, StorageError> {
-        let mut sum = Checksum::default();
-        let mut part = vec![0; usize::try_from(entry.bytes()).unwrap_or(usize::MAX).min(BYTES_AT_ONCE)];
-        let mut at = entry.offset;
-        while at < entry.end() {
-            let n = part.len().min((entry.end() - at) as usize);
-            // The table covers what lies behind the array's end up to the next unit.
-            let whole = n.next_multiple_of(UNIT);
-            part.resize(part.len().max(whole), 0);
-            self.read_bytes(at, &mut part[..whole])?;
-            sum.update(&part[..n]);
+        let (mut sum, mut buffer) = (Checksum::default(), vec![0; BYTES_AT_ONCE]);
+        for part in parts(entry) {
+            let data = &mut buffer[..part.whole];
+            self.read_bytes(part.offset, data)?;
+            sum.update(&data[..part.bytes]);
             if let Some(table) = table.as_deref_mut() {
-                table.take(at, &part[..whole]);
+                table.take(part.offset, data);
             }
-            at += n as u64;
         }
         Ok(sum.finish())
     }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -356,7 +356,7 @@ impl Volume {
         if !self.is_replicated() || !inner.engine.is_idle() {
             return Ok(());
         }
-        let _alone = inner.copies.writes.write().unwrap_or_else(|e| e.into_inner());
+        let _alone = self.without_writes();
         let (_, entered) = inner.integrity.repairs()?;
         let mut pending = std::mem::take(&mut *lock(&inner.copies.pending));
         pending.extend(entered.iter().map(|r| (r.device as usize, r.lba, u64::from(r.blocks))));
@@ -380,14 +380,27 @@ impl Volume {
                 );
                 continue;
             }
-            match self.with_queue(device, |q, ns| q.write(ns, lba, &data)) {
-                Ok(()) => inner.counters.repaired(blocks),
-                Err(e) if failed(&e).is_some() => {
-                    inner.leave_out(device, format!("a repair failed: {e}"), true)?;
-                }
-                Err(e) => return Err(e),
+            if self.write_back(device, lba, &data)? {
+                inner.counters.repaired(blocks);
             }
         }
         Ok(())
+    }
+
+    /// Keeps the host from writing to copies.
+    pub(super) fn without_writes(&self) -> RwLockWriteGuard<'_, ()> {
+        self.0.copies.writes.write().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Writes to one copy what another one gave. Leaves the copy out, and returns false, if it does not take it.
+    pub(super) fn write_back(&self, device: usize, lba: u64, data: &[u8]) -> Result<bool, StorageError> {
+        match self.with_queue(device, |q, ns| q.write(ns, lba, data)) {
+            Ok(()) => Ok(true),
+            Err(e) if failed(&e).is_some() => {
+                self.0.leave_out(device, format!("a repair failed: {e}"), true)?;
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
     }
 }

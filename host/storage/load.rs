@@ -137,7 +137,8 @@ impl Volume {
         let generation = found.as_ref().map_or(0, |c| c.latest) + 1;
         let slot = old.filter(|_| keeps_old).map_or(0, |c| 1 - c.slot);
         let arrays = checked.entries().iter().map(Filling::new).collect();
-        let checksums = plan.page_checksums.then(|| NewTable::behind(checked.arrays_end()));
+        let place = plan.page_checksums.then(|| TablePlace::behind(checked.arrays_end()));
+        let checksums = place.map(|place| self.new_table(place)).transpose()?;
         let next = Superblock { uuid, generation, layout, index: 0, members: 0, manifest: checked };
         Ok(VolumeWriter { volume: self, arrays, checksums, next, slot, keeps_old })
     }
@@ -308,17 +309,17 @@ impl VolumeWriter<'_> {
         self.arrays.iter_mut().try_for_each(|a| a.finish(&mut to))?;
         let mut manifest = Manifest::new(self.arrays.into_iter().map(|a| a.entry).collect())
             .map_err(|source| StorageError::Manifest { device: volume.name().to_owned(), source })?;
-        if let Some(NewTable { place, entries }) = &self.checksums {
-            volume.put_table(place.at, entries)?;
-            manifest = manifest.with_extensions(vec![place.extension()]);
+        if let Some(table) = &self.checksums {
+            volume.put_table(table)?;
+            manifest = manifest.with_extensions(vec![table.place.extension()]);
         }
         volume.0.integrity.clear_changed()?;
         volume.publish(Superblock { manifest: manifest.clone(), ..self.next }, self.slot)?;
+        volume.keep()?;
         match &self.checksums {
-            Some(NewTable { place, entries }) => volume.use_page_checksums(*place, entries)?,
+            Some(table) => volume.use_page_checksums(table)?,
             None => volume.close_page_checksums()?,
         }
-        volume.keep()?;
         Ok(manifest)
     }
 }

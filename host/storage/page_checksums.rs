@@ -6,7 +6,7 @@
 
 use super::StorageError;
 use super::content::Content;
-use super::manifest::{ARRAY_ALIGN, Manifest, ManifestError};
+use super::manifest::{ARRAY_ALIGN, Entry, Manifest, ManifestError};
 use super::superblock::Extension;
 use super::volume::{Volume, lock};
 use crate::engine::abi;
@@ -19,6 +19,31 @@ pub(super) const UNIT: usize = abi::CHECKSUM_BYTES;
 /// Kind of the extension: first byte of the table and number of entries, u64 each. A program that does not know it would change arrays and
 /// leave their checksums as they are.
 pub(super) const KIND: u32 = 1;
+
+/// Bytes of an array that are read at a time: whole units.
+pub(super) const BYTES_AT_ONCE: usize = 4 << 20;
+
+/// A part of an array that is read at a time.
+pub(super) struct Part {
+    /// First byte in the volume.
+    pub(super) offset: u64,
+    /// Bytes of the array.
+    pub(super) bytes: usize,
+    /// Bytes up to the end of the last unit, in which no other array begins.
+    pub(super) whole: usize,
+}
+
+/// Returns the parts of an array, of [`BYTES_AT_ONCE`] at most.
+pub(super) fn parts(entry: &Entry) -> impl Iterator<Item = Part> + use<> {
+    let end = entry.end();
+    (entry.offset..end).step_by(BYTES_AT_ONCE).map(move |offset| {
+        let bytes = BYTES_AT_ONCE.min((end - offset) as usize);
+        Part { offset, bytes, whole: bytes.next_multiple_of(UNIT) }
+    })
+}
+
+/// Entries that are read or written at a time.
+const ENTRIES_AT_ONCE: usize = 1 << 20;
 
 /// Returns the table's entry for the bytes of a unit.
 pub(super) fn entry_of(unit: &[u8]) -> u32 {
@@ -119,29 +144,54 @@ impl Volume {
             );
             return self.close_page_checksums();
         }
-        let mut entries = vec![0u32; place.entries() as usize];
-        self.read_bytes(place.at, bytemuck::cast_slice_mut(&mut entries))?;
-        self.use_page_checksums(place, &entries)
+        let mut table = self.new_table(place)?;
+        for (i, part) in table.entries.chunks_mut(ENTRIES_AT_ONCE).enumerate() {
+            self.read_bytes(
+                place.at + (i * ENTRIES_AT_ONCE * size_of::<u32>()) as u64,
+                bytemuck::cast_slice_mut(part),
+            )?;
+        }
+        self.use_page_checksums(&table)
+    }
+
+    /// Begins a table at this place that knows nothing.
+    pub(super) fn new_table(&self, place: TablePlace) -> Result<NewTable, StorageError> {
+        let mut entries = Vec::new();
+        let count = usize::try_from(place.entries()).unwrap_or(usize::MAX);
+        entries.try_reserve_exact(count).map_err(|e| self.no_table(place, &e))?;
+        entries.resize(count, 0);
+        Ok(NewTable { place, entries })
+    }
+
+    fn no_table(&self, place: TablePlace, e: &dyn std::error::Error) -> StorageError {
+        let size = super::error::size(place.entries().saturating_mul(size_of::<u32>() as u64));
+        StorageError::NoPath {
+            what: "page checksums".to_owned(),
+            device: self.name().to_owned(),
+            reason: format!("their table takes {size}: {e}; open the volume without them"),
+        }
     }
 
     /// Gives kernels this table.
-    pub(super) fn use_page_checksums(&self, place: TablePlace, entries: &[u32]) -> Result<(), StorageError> {
+    pub(super) fn use_page_checksums(&self, new: &NewTable) -> Result<(), StorageError> {
         self.close_page_checksums()?;
-        let region = self.0.engine.allocate(memory::Place::Device, size_of_val(entries).max(size_of::<u32>()))?;
+        let NewTable { place, entries } = new;
+        let region = self.0.engine.allocate(memory::Place::Device, size_of_val(entries.as_slice()));
+        let region = region.map_err(|e| self.no_table(*place, &e))?;
         region.set_slice(0, entries)?;
         self.0.integrity.set_checksums(region.address(), entries.len() as u64)?;
-        lock(&self.0.page_checksums).table = Some(Table { region, place });
+        lock(&self.0.page_checksums).table = Some(Table { region, place: *place });
         Ok(())
     }
 
+    /// Takes away the table that kernels have. Those that run may look at it until they end.
     pub(super) fn close_page_checksums(&self) -> Result<(), StorageError> {
         let mut held = lock(&self.0.page_checksums);
         self.0.integrity.set_checksums(0, 0)?;
+        let table = held.table.take();
+        held.former.extend(table.map(|t| t.region));
         if self.0.engine.is_idle() {
             held.former.clear();
-        }
-        if let Some(table) = held.table.take() {
-            held.former.push(table.region);
         }
         Ok(())
     }
@@ -207,25 +257,20 @@ impl Volume {
         let held = lock(&self.0.page_checksums);
         match held.table.as_ref() {
             Some(table) => Ok(Some(NewTable { place, entries: table.entries(&(0..u64::MAX))? })),
-            None => Ok(Some(NewTable::behind(place.at))),
+            None => self.new_table(place).map(Some),
         }
     }
 
-    /// Writes the table to the medium.
-    pub(super) fn write_page_checksums(&self) -> Result<(), StorageError> {
-        let (at, entries) = {
-            let held = lock(&self.0.page_checksums);
-            let Some(table) = held.table.as_ref() else { return Ok(()) };
-            (table.place.at, table.entries(&(0..u64::MAX))?)
-        };
-        self.put_table(at, &entries)
-    }
-
-    /// Writes a table's entries from byte `at` of the volume on, filled up with zeros to a whole block.
-    pub(super) fn put_table(&self, at: u64, entries: &[u32]) -> Result<(), StorageError> {
-        let mut bytes = bytemuck::cast_slice::<u32, u8>(entries).to_vec();
-        bytes.resize(bytes.len().next_multiple_of(self.block_bytes()), 0);
-        self.put_blocks(at >> self.block_shift(), &bytes)
+    /// Writes a table to the medium, filled up with zeros to a whole block.
+    pub(super) fn put_table(&self, table: &NewTable) -> Result<(), StorageError> {
+        let mut at = table.place.at;
+        for part in table.entries.chunks(ENTRIES_AT_ONCE) {
+            let mut bytes = bytemuck::cast_slice::<u32, u8>(part).to_vec();
+            bytes.resize(bytes.len().next_multiple_of(self.block_bytes()), 0);
+            self.put_blocks(at >> self.block_shift(), &bytes)?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
     }
 }
 
@@ -233,16 +278,10 @@ impl Volume {
 #[derive(Debug)]
 pub(super) struct NewTable {
     pub(super) place: TablePlace,
-    pub(super) entries: Vec<u32>,
+    entries: Vec<u32>,
 }
 
 impl NewTable {
-    /// Begins the table of arrays that end at byte `end`.
-    pub(super) fn behind(end: u64) -> Self {
-        let place = TablePlace::behind(end);
-        Self { place, entries: vec![0; place.entries() as usize] }
-    }
-
     /// Takes data that begins with a unit; what is left at its end is not a unit's.
     pub(super) fn take(&mut self, offset: u64, data: &[u8]) {
         let first = (offset / UNIT as u64) as usize;

@@ -29,7 +29,9 @@
 //! | 76 | zeros | | |
 //! | 120 | XXH64 of the header so far, all entries and extensions, u64 | | |
 //!
-//! Extension 1 is the table of page checksums (`page_checksums.rs`). Extensions of a kind with [`OPTIONAL`] may be unknown to a reader, who keeps them when it writes the slot anew; any other kind that a
+//! Extension 1 is the table of page checksums (`page_checksums.rs`).
+//!
+//! Extensions of a kind with [`OPTIONAL`] may be unknown to a reader, who keeps them when it writes the slot anew; any other kind that a
 //! reader does not know makes it refuse the manifest.
 
 use super::checksum::Checksum;

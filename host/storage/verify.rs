@@ -4,13 +4,10 @@ use super::StorageError;
 use super::checksum::Checksum;
 use super::content::Content;
 use super::manifest::Entry;
-use super::page_checksums::UNIT;
+use super::page_checksums::{BYTES_AT_ONCE, UNIT, parts};
 use super::volume::Volume;
 use crate::engine::EngineError;
 use serde::Serialize;
-
-/// Bytes that are read at a time: whole units.
-const BYTES_AT_ONCE: usize = 4 << 20;
 
 /// Result of [`Volume::verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -95,7 +92,7 @@ struct Pass {
 impl Volume {
     /// Reads all stored arrays, on every copy of a replicated volume, and compares them with their checksums: the array's own, and those
     /// of its pages where they were stored ([`VolumeBuilder::page_checksums`](super::VolumeBuilder::page_checksums)). With `repair`, what
-    /// is damaged on one copy is written again from one that has the right checksum.
+    /// is damaged on one copy is written again from one that has the right checksum; a copy that does not take it is left out.
     ///
     /// Call it when no kernel runs, and after a flush: what is on its way is taken for damage.
     ///
@@ -112,6 +109,8 @@ impl Volume {
                 reason,
             });
         }
+        // A write meanwhile could be undone.
+        let _alone = repair.then(|| self.without_writes());
         let content = self.current()?;
         let mut found = Verification { page_checksums: self.has_page_checksums(), ..Verification::default() };
         for entry in content.block.manifest.entries() {
@@ -144,7 +143,7 @@ impl Volume {
         for (pass, mut state) in passes.into_iter().zip(states) {
             if let (true, Some(copy), ArrayState::Damaged | ArrayState::Interrupted) = (repair, pass.copy, state) {
                 let (written, whole) = match good {
-                    Some(good) => (self.copy_array(entry, good, copy)?, true),
+                    Some(good) => self.copy_array(entry, good, copy)?,
                     None => self.copy_damaged(&pass.damaged, copy)?,
                 };
                 found.repaired_bytes += written;
@@ -172,6 +171,9 @@ impl Volume {
 
     /// Reads from one copy, or from the volume.
     fn read_from(&self, copy: Option<usize>, offset: u64, out: &mut [u8]) -> Result<(), StorageError> {
+        if self.engine().is_cancelled() {
+            return Err(EngineError::Cancelled.into());
+        }
         let first = offset >> self.block_shift();
         match copy {
             Some(device) => self.with_queue(device, |q, ns| q.read(ns, first, out)),
@@ -179,26 +181,20 @@ impl Volume {
         }
     }
 
-    /// Reads an array in parts of whole units; arrays begin with one, and none begins in the unit with which another ends.
+    /// Reads an array, and enters what is damaged of it.
     fn read_whole(&self, entry: &Entry, pass: &mut Pass) -> Result<(), StorageError> {
-        let mut part = vec![0; BYTES_AT_ONCE];
-        let mut at = entry.offset;
-        while at < entry.end() {
-            if self.engine().is_cancelled() {
-                return Err(EngineError::Cancelled.into());
-            }
-            let n = part.len().min((entry.end() - at) as usize);
-            let part = &mut part[..n.next_multiple_of(UNIT)];
-            match self.read_from(pass.copy, at, part) {
+        let mut buffer = vec![0; BYTES_AT_ONCE];
+        for part in parts(entry) {
+            let data = &mut buffer[..part.whole];
+            match self.read_from(pass.copy, part.offset, data) {
                 Ok(()) => {}
-                Err(StorageError::Nvme(_)) => self.read_by_units(entry, pass, at, part)?,
+                Err(StorageError::Nvme(_)) => self.read_by_units(entry, pass, part.offset, data)?,
                 Err(e) => return Err(e),
             }
-            pass.sum.update(&part[..n]);
-            for unit in self.wrong_units(at, part)? {
+            pass.sum.update(&data[..part.bytes]);
+            for unit in self.wrong_units(part.offset, data)? {
                 self.enter(entry, pass, unit * UNIT as u64, None);
             }
-            at += n as u64;
         }
         Ok(())
     }
@@ -239,24 +235,23 @@ impl Volume {
         pass.damaged.push(DamagedRange { array: entry.name.clone(), device, offset, bytes: UNIT as u64, lba, error });
     }
 
-    /// Writes what differs of an array from one copy to another. Answers the bytes.
-    fn copy_array(&self, entry: &Entry, from: usize, to: usize) -> Result<u64, StorageError> {
+    /// Writes what differs of an array from one copy to another. Answers the bytes, and true if that were all.
+    fn copy_array(&self, entry: &Entry, from: usize, to: usize) -> Result<(u64, bool), StorageError> {
         let (mut good, mut bad) = (vec![0; BYTES_AT_ONCE], vec![0; BYTES_AT_ONCE]);
         let mut written = 0;
-        for start in (entry.offset..entry.end()).step_by(BYTES_AT_ONCE) {
-            let n = BYTES_AT_ONCE.min((entry.end() - start) as usize).next_multiple_of(UNIT);
-            self.read_from(Some(from), start, &mut good[..n])?;
-            let readable = self.read_from(Some(to), start, &mut bad[..n]).is_ok();
-            for (i, unit) in good[..n].chunks(UNIT).enumerate() {
-                if readable && *unit == bad[i * UNIT..][..UNIT] {
-                    continue;
+        for part in parts(entry) {
+            let (good, bad) = (&mut good[..part.whole], &mut bad[..part.whole]);
+            self.read_from(Some(from), part.offset, good)?;
+            let readable = self.read_from(Some(to), part.offset, bad).is_ok();
+            let units = good.chunks(UNIT).zip(bad.chunks(UNIT)).zip((part.offset..).step_by(UNIT));
+            for ((unit, _), offset) in units.filter(|((good, bad), _)| !readable || good != bad) {
+                if !self.write_back(to, offset >> self.block_shift(), unit)? {
+                    return Ok((written, false));
                 }
-                let offset = start + (i * UNIT) as u64;
-                self.with_queue(to, |q, ns| q.write(ns, offset >> self.block_shift(), unit))?;
                 written += UNIT as u64;
             }
         }
-        Ok(written)
+        Ok((written, true))
     }
 
     /// Writes damaged units from any copy that has their checksums. Answers the bytes, and true if that were all.
@@ -265,22 +260,20 @@ impl Volume {
         let mut data = vec![0; UNIT];
         let (mut written, mut all) = (0, self.has_page_checksums());
         for offset in damaged.iter().flat_map(|d| (d.offset..d.offset + d.bytes).step_by(UNIT)) {
-            let mut is_good = |from: &usize| -> Result<bool, StorageError> {
-                let read = self.read_from(Some(*from), offset, &mut data).is_ok();
-                Ok(read && self.is_known(offset)? && self.wrong_units(offset, &data)?.is_empty())
-            };
+            let known = self.is_known(offset)?;
             let mut found = false;
-            for from in &others {
-                found = is_good(from)?;
+            for from in others.iter().take_while(|_| known) {
+                let read = self.read_from(Some(*from), offset, &mut data).is_ok();
+                found = read && self.wrong_units(offset, &data)?.is_empty();
                 if found {
                     break;
                 }
             }
-            if found {
-                self.with_queue(to, |q, ns| q.write(ns, offset >> self.block_shift(), &data))?;
+            if found && self.write_back(to, offset >> self.block_shift(), &data)? {
                 written += UNIT as u64;
+            } else {
+                all = false;
             }
-            all &= found;
         }
         Ok((written, all && !damaged.is_empty()))
     }
