@@ -184,8 +184,8 @@ impl AdminQueue {
             }
             polls = polls.wrapping_add(1);
             let waited = started.elapsed();
-            // Registers are slow to read: only now and then, and once more at the end.
-            if polls.is_multiple_of(CSTS_EVERY) || waited > self.deadline {
+            // Once more at the end.
+            if looks_at_registers(polls) || waited > self.deadline {
                 let left = self.port.notice() == Some(Notice::Gone);
                 let csts = if left { u32::MAX } else { self.port.read32(register::CSTS)? };
                 if csts == u32::MAX {
@@ -330,11 +330,11 @@ impl AdminQueue {
     }
 }
 
-/// Polls between two looks at CSTS.
-const CSTS_EVERY: u32 = 1024;
 /// Polls that only spin before a wait begins to yield, and then to sleep.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 512;
+/// Sleeps between two looks at registers.
+const LOOK_EVERY: u32 = 64;
 
 /// A pause inside a host wait that suits short and long ones, and a machine with two cores.
 pub(super) fn pause(polls: u32) {
@@ -343,6 +343,12 @@ pub(super) fn pause(polls: u32) {
         SPINS..YIELDS => std::thread::yield_now(),
         _ => std::thread::sleep(Duration::from_micros(50)),
     }
+}
+
+/// True when a wait should read registers to see whether the controller is there: not while it spins, since a read is slow, and every few
+/// milliseconds from then on.
+pub(super) fn looks_at_registers(polls: u32) -> bool {
+    polls >= YIELDS && polls.is_multiple_of(LOOK_EVERY)
 }
 
 fn named(entry: &SqEntry, words: &str) -> String {

@@ -3,7 +3,7 @@
 mod blocks;
 mod transfer;
 
-use super::admin::{load_completion, pause, store_command};
+use super::admin::{load_completion, looks_at_registers, pause, store_command};
 use super::controller::{Controller, PAGE_BYTES, Ready};
 use super::error::io_name;
 use super::layout;
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// How long a command may take unless told otherwise.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
-/// Polls between two looks at CSTS.
-const CSTS_EVERY: u32 = 4096;
 /// Staging of a queue whose own data lands directly: buffers, and bytes of each.
 const STAGING_SLOTS: usize = 32;
 const STAGING_BYTES: usize = 128 << 10;
@@ -378,7 +376,7 @@ impl<'a> HostQueue<'a> {
                 return Err(NvmeError::Options { device: self.controller().name().to_owned(), reason });
             };
             polls = polls.wrapping_add(1);
-            if polls.is_multiple_of(CSTS_EVERY) {
+            if looks_at_registers(polls) {
                 self.set.get().check().inspect_err(|_| self.give_up_all())?;
             }
             if started.elapsed() > self.deadline {
