@@ -24,8 +24,10 @@ use std::time::{Duration, Instant};
 const BATCH: u32 = 64;
 /// Completions that share one store fence.
 const GROUP: usize = 8;
-/// Longest nap of a thread that has queues: what the first command after a pause may wait.
+/// Naps of a thread that has queues: an eighth of the pause so far, between these. That long the first command after the pause may wait.
+/// Short ones for ever would keep a processor busy with the naps of a few threads.
 const NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
 /// Longest nap of a thread without queues; messages wake it.
 const LONG_NAP: Duration = Duration::from_millis(100);
 /// How long an idle thread only spins, where there is a processor for every thread. Programs pause between runs, and a nap
@@ -76,17 +78,17 @@ impl Idle {
         self.spins = self.may_spin;
     }
 
-    /// `longest` is the longest nap; a thread without queues has long ones and does not spin.
-    fn rest(&mut self, longest: Duration) {
+    /// Lets a thread with queues wait, `due` at most.
+    fn rest(&mut self, due: Option<Duration>) {
         self.rounds = self.rounds.saturating_add(1);
-        if longest > NAP {
-            std::thread::park_timeout(longest);
-        } else if self.spins && !self.spun() {
+        if self.spins && !self.spun() {
             std::hint::spin_loop();
         } else if self.rounds <= YIELDS {
             std::thread::yield_now();
         } else {
-            std::thread::park_timeout(longest);
+            let pause = self.since.get_or_insert_with(Instant::now).elapsed();
+            let nap = (pause / 8).clamp(NAP, LONGEST_NAP);
+            std::thread::park_timeout(due.map_or(nap, |due| due.min(nap)));
         }
     }
 
@@ -189,19 +191,16 @@ impl Service {
             }
             done += self.reap() + self.deliver();
             match done {
-                0 => idle.rest(self.patience()),
+                0 if self.sqs.is_empty() && self.held.is_empty() => std::thread::park_timeout(LONG_NAP),
+                0 => idle.rest(self.due()),
                 _ => idle.busy(),
             }
         }
     }
 
-    /// How long the thread may sleep when there is nothing to do.
-    fn patience(&self) -> Duration {
-        match self.held.peek() {
-            Some(Reverse(h)) => h.due.saturating_duration_since(Instant::now()).min(NAP),
-            None if self.sqs.is_empty() => LONG_NAP,
-            None => NAP,
-        }
+    /// Time until the next completion that waits for its time.
+    fn due(&self) -> Option<Duration> {
+        self.held.peek().map(|Reverse(h)| h.due.saturating_duration_since(Instant::now()))
     }
 
     /// Takes a batch from one queue. Answers how many commands it held.
