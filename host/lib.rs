@@ -41,6 +41,7 @@ pub mod doctor;
 pub mod engine;
 pub mod graph;
 mod handshake;
+mod idle;
 pub mod memory;
 mod mmio;
 pub mod nvme;

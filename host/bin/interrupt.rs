@@ -1,7 +1,8 @@
 //! Ctrl-C, SIGTERM, SIGHUP and `--timeout`: the run ends through the engine's stop flag, so that devices are closed in order.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use warpbell::engine::Engine;
 
@@ -63,7 +64,7 @@ impl Drop for Guard<'_> {
 
 impl Interrupt {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+        self.0.lock()
     }
 
     /// Returns what asked for the end.

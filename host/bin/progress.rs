@@ -1,7 +1,7 @@
 //! A bar while a large graph is loaded or memory is filled, on a terminal only.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::Duration;
 use warpbell::graph::{Progress, Stage};
 
@@ -41,7 +41,7 @@ impl Loading {
         if self.bar.is_hidden() || self.started.elapsed() < PATIENCE {
             return;
         }
-        let mut shown = self.template.lock().unwrap_or_else(|e| e.into_inner());
+        let mut shown = self.template.lock();
         if *shown != template {
             *shown = template;
             if let Ok(style) = ProgressStyle::with_template(template) {

@@ -4,8 +4,8 @@ use crate::args::{EngineArgs, EngineChoice, WorldArgs};
 use crate::engine;
 use crate::interrupt::Interrupt;
 use crate::output::Failure;
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::Mutex;
 use warpbell::cuda::DeviceInfo;
 use warpbell::engine::Engine;
 use warpbell::shmem::bootstrap::{self, Bootstrap, Launched};
@@ -88,7 +88,7 @@ impl Plan {
         work: impl Fn(&World) -> Result<R, Failure> + Sync,
     ) -> Result<Vec<R>, Failure> {
         let _stop = interrupt.stops_all(&self.engines);
-        let ranks = self.ranks.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let ranks = self.ranks.lock().take();
         let worlds = match (ranks, self.engines.first()) {
             (Some(ranks), Some(own)) => {
                 let mut builder = World::builder(own).heap_bytes(heap_bytes).bootstrap(ranks);
@@ -106,7 +106,7 @@ impl Plan {
         let one = |world: World| match work(&world) {
             Ok(answer) => Some(answer),
             Err(e) => {
-                failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
+                failure.lock().get_or_insert(e);
                 // The others may be waiting for this one inside their kernels.
                 for engine in &self.engines {
                     // What cannot be stopped ends at its deadline.
@@ -119,7 +119,7 @@ impl Plan {
             let threads: Vec<_> = worlds.into_iter().map(|world| s.spawn(|| one(world))).collect();
             threads.into_iter().map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
         });
-        match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        match failure.into_inner() {
             Some(e) => Err(e),
             None => Ok(answers.into_iter().flatten().collect()),
         }

@@ -7,11 +7,12 @@ use super::error::{CudaError, code};
 use super::lane::{self, Lane};
 use super::virtual_memory::Mapped;
 use cudarc::driver::sys;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// Time that a kernel that was seen to end, or a copy, may still take to be over for the whole context.
@@ -105,10 +106,6 @@ impl std::fmt::Debug for Garbage {
     }
 }
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 impl Context {
     /// The primary context of the GPU with this ordinal.
     pub fn open(ordinal: usize) -> Result<Arc<Self>, CudaError> {
@@ -117,7 +114,7 @@ impl Context {
             CudaError::NoDevice { count, .. } => CudaError::NoDevice { ordinal, count },
             other => other,
         })?;
-        let mut open = lock(OPEN.get_or_init(Mutex::default));
+        let mut open = OPEN.get_or_init(Mutex::default).lock();
         if let Some(context) = open.get(&ordinal).and_then(Weak::upgrade) {
             return Ok(context);
         }
@@ -149,7 +146,7 @@ impl Context {
             let no_timing = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as c_uint;
             // SAFETY: writes one handle; the context is current.
             unsafe { call!(driver, cuEventCreate(&mut this.all_done, no_timing), "preparing the context") }?;
-            let mut lanes = lock(&this.lanes);
+            let mut lanes = this.lanes.lock();
             for _ in 0..lane::READY_LANES {
                 lanes.push(Lane::new(driver, &current)?);
             }
@@ -179,19 +176,19 @@ impl Context {
     /// Copies bytes from GPU memory. Does not wait for kernels that run.
     pub fn copy_to_host(&self, from: u64, out: &mut [u8]) -> Result<(), CudaError> {
         let current = self.current()?;
-        lock(&self.copier).copy_out(&current, from, out)
+        self.copier.lock().copy_out(&current, from, out)
     }
 
     /// Copies bytes to GPU memory. Does not wait for kernels that run.
     pub fn copy_to_device(&self, to: u64, data: &[u8]) -> Result<(), CudaError> {
         let current = self.current()?;
-        lock(&self.copier).copy_in(&current, to, data)
+        self.copier.lock().copy_in(&current, to, data)
     }
 
     /// Sets bytes of GPU memory to one value. Does not wait for kernels that run.
     pub fn fill(&self, to: u64, bytes: usize, value: u8) -> Result<(), CudaError> {
         let current = self.current()?;
-        lock(&self.copier).fill(&current, to, bytes, value)
+        self.copier.lock().fill(&current, to, bytes, value)
     }
 
     pub(super) fn device(&self) -> CUdevice {
@@ -219,7 +216,7 @@ impl Context {
     /// can hold) is the whole context's, also that of others; so nothing is done where it is enough, nor while kernels run.
     pub fn reserve_local_memory(&self, bytes: usize) -> Result<(), CudaError> {
         const LIMIT: c_int = sys::CUlimit_enum::CU_LIMIT_STACK_SIZE as c_int;
-        let mut stack = lock(&self.stack);
+        let mut stack = self.stack.lock();
         if stack.is_some_and(|s| bytes <= s.now) {
             return Ok(());
         }
@@ -229,7 +226,7 @@ impl Context {
         unsafe { call!(self.driver, cuCtxGetLimit(&mut now, LIMIT), "reading the stack size") }?;
         let limit = stack.get_or_insert(StackLimit { found: now, now });
         limit.now = now;
-        let runs = lock(&self.runs);
+        let runs = self.runs.lock();
         if bytes <= now || runs.active > 0 || !self.is_quiet(&runs) {
             return Ok(());
         }
@@ -249,46 +246,46 @@ impl Context {
 
     /// Local memory of a thread, once a kernel was launched or a world built.
     pub fn stack_limit(&self) -> Option<StackLimit> {
-        *lock(&self.stack)
+        *self.stack.lock()
     }
 
     /// A stream that no launch has.
     pub(super) fn take_lane(&self) -> Result<Lane, CudaError> {
         let current = self.current()?;
         // Held while one is made: see there.
-        let mut idle = lock(&self.lanes);
+        let mut idle = self.lanes.lock();
         idle.pop().map_or_else(|| Lane::new(self.driver, &current), Ok)
     }
 
     pub(super) fn give_lane_back(&self, lane: Lane) {
-        lock(&self.lanes).push(lane);
+        self.lanes.lock().push(lane);
     }
 
     /// A kernel is about to start: from here nothing is freed.
     pub(super) fn run_begins(&self) {
-        lock(&self.runs).active += 1;
+        self.runs.lock().active += 1;
     }
 
     /// A kernel has ended. What waited for the last one is freed.
     pub(super) fn run_ends(&self) {
-        let mut runs = lock(&self.runs);
+        let mut runs = self.runs.lock();
         runs.active -= 1;
         self.free_if_idle(runs);
     }
 
     /// Frees memory as soon as no kernel runs.
     pub(super) fn release(&self, garbage: Garbage) {
-        let mut runs = lock(&self.runs);
+        let mut runs = self.runs.lock();
         runs.garbage.push(garbage);
         self.free_if_idle(runs);
     }
 
     /// Frees what waits for kernels of others to end, if they have by now. Returns true if there was anything.
     pub(super) fn collect(&self) -> bool {
-        let runs = lock(&self.runs);
+        let runs = self.runs.lock();
         let before = runs.garbage.len();
         self.free_if_idle(runs);
-        lock(&self.runs).garbage.len() < before
+        self.runs.lock().garbage.len() < before
     }
 
     /// Returns true if nothing runs in the context: no kernel and no copy of this process, whoever started it.
@@ -354,7 +351,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         self.collect();
-        let runs = self.runs.get_mut().unwrap_or_else(|e| e.into_inner());
+        let runs = self.runs.get_mut();
         if runs.active > 0 || !runs.garbage.is_empty() {
             // A kernel would not end, or one of others runs. Every call that frees waits for it, so all is left to the end of the process.
             std::mem::forget(std::mem::take(&mut runs.garbage));
@@ -365,10 +362,10 @@ impl Drop for Context {
                 // SAFETY: made by `retain`; nobody has it any more.
                 unsafe { (self.driver.cuEventDestroy_v2)(self.all_done) };
             }
-            for lane in self.lanes.get_mut().unwrap_or_else(|e| e.into_inner()) {
+            for lane in self.lanes.get_mut() {
                 lane.destroy(self.driver);
             }
-            self.copier.get_mut().unwrap_or_else(|e| e.into_inner()).close(&current);
+            self.copier.get_mut().close(&current);
         }
         // SAFETY: retained by `open`; whoever made things in it holds the context, so nothing is left.
         let released =
@@ -472,7 +469,7 @@ mod tests {
         let engine = crate::engine::Engine::gpu(0).unwrap();
         let foreign = Foreign::start(&engine);
         let context = foreign.context.clone();
-        let waiting = || lock(&context.runs).garbage.len();
+        let waiting = || context.runs.lock().garbage.len();
         let before = waiting();
         for place in [Place::Device, Place::Host] {
             drop(engine.allocate(place, 1 << 20).unwrap());

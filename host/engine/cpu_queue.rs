@@ -2,8 +2,9 @@
 
 use super::EngineError;
 use super::cpu::Prepared;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Long beyond every kernel: the waits inside one have limits.
@@ -36,7 +37,7 @@ struct State {
 
 impl Progress {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock()
     }
 }
 
@@ -71,7 +72,7 @@ impl CpuQueue {
             let Some(left) = until.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
                 return Ok(false);
             };
-            state = self.progress.changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
+            self.progress.changed.wait_for(&mut state, left);
         }
         match &state.failed {
             Some((_, Some(reason))) => {

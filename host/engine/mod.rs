@@ -18,10 +18,11 @@ pub use run::{Grid, Run, RunReport};
 pub use stream::Stream;
 
 use crate::memory::{MemoryError, Place, Region, Space};
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Where kernels run. Cheap to clone.
@@ -250,7 +251,7 @@ impl Engine {
 
     /// Whether no kernel of this engine runs now.
     pub fn is_idle(&self) -> bool {
-        *self.0.active.lock().unwrap_or_else(|e| e.into_inner()) == 0
+        *self.0.active.lock() == 0
     }
 
     /// Asks the runs in flight to end and refuses every later launch with [`EngineError::Cancelled`]. For an interrupt from
@@ -258,7 +259,7 @@ impl Engine {
     pub fn cancel(&self) -> Result<(), MemoryError> {
         self.0.cancelled.store(true, Ordering::Release);
         // Under the launches' lock, so that none of them clears the flag after it was raised.
-        let _active = self.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        let _active = self.0.active.lock();
         self.0.control.stop()
     }
 
@@ -266,7 +267,7 @@ impl Engine {
     /// ([`RunError::Stopped`], [`EngineError::Stopped`]): a PE that they would wait for is gone. The first reason stays.
     pub fn stop_for(&self, reason: impl Into<String>) -> Result<(), MemoryError> {
         // Under the launches' lock, as in `cancel`.
-        let _active = self.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        let _active = self.0.active.lock();
         let _ = self.0.stopped_for.set(reason.into());
         self.0.control.stop()
     }
@@ -279,7 +280,7 @@ impl Engine {
     /// Asks the runs in flight to end; later launches are not concerned. For whoever sees that a device is ill before the waits
     /// inside a kernel do.
     pub fn stop_runs(&self) -> Result<(), MemoryError> {
-        let active = self.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        let active = self.0.active.lock();
         if *active > 0 { self.0.control.stop() } else { Ok(()) }
     }
 

@@ -4,8 +4,8 @@ use super::args::Kept;
 use super::{Args, Backend, Engine, EngineError, OperationError, Outcome, RunError, abi, cpu, gpu};
 use crate::memory::{MemoryError, Place, Region, Space, WeakRegion};
 use core::mem::offset_of;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Blocks and threads in a block.
@@ -81,7 +81,7 @@ impl Control {
     }
 
     fn views(&self) -> MutexGuard<'_, Vec<WeakRegion>> {
-        self.views.lock().unwrap_or_else(|e| e.into_inner())
+        self.views.lock()
     }
 
     /// Makes the flags and the log ready for a run that is alone. Nearly always they are so already, and looking costs only reads
@@ -192,7 +192,7 @@ pub(super) fn begin(engine: &Engine) -> Result<MutexGuard<'_, usize>, EngineErro
     if engine.space().is_poisoned() {
         return Err(EngineError::Poisoned);
     }
-    let active = engine.0.active.lock().unwrap_or_else(|e| e.into_inner());
+    let active = engine.0.active.lock();
     if engine.is_cancelled() {
         return Err(EngineError::Cancelled);
     }
@@ -338,7 +338,7 @@ impl Drop for Run {
         {
             tracing::warn!(kernel = self.kernel, error = %e, "a dropped run did not end well");
         }
-        let mut active = self.engine.0.active.lock().unwrap_or_else(|e| e.into_inner());
+        let mut active = self.engine.0.active.lock();
         *active -= 1;
     }
 }

@@ -4,10 +4,11 @@ use super::cpu_queue::CpuQueue;
 use super::gpu::GpuQueue;
 use super::run::{self, RunReport, STOP_GRACE};
 use super::{Args, Backend, Engine, EngineError, Grid, RunError};
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Kernels in the order of their launches: each starts when the one before it has ended.
@@ -169,13 +170,13 @@ impl Stream {
     fn retire(&self, state: &mut State) {
         state.busy = false;
         state.kernels.clear();
-        *self.engine.0.active.lock().unwrap_or_else(|e| e.into_inner()) -= 1;
+        *self.engine.0.active.lock() -= 1;
         // The last share of a world ends it with a kernel of its own.
         state.kept.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock()
     }
 }
 

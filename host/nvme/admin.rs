@@ -3,6 +3,7 @@
 
 use super::error::{admin_name, gone, no_longer_ready};
 use super::{Notice, NvmeError, Port};
+use crate::idle::{Idle, Pace, Pause};
 use crate::memory::DmaRegion;
 use crate::wire::nvme::log::AsyncEvent;
 use crate::wire::nvme::{CqEntry, SqEntry, admin, csts, register, status};
@@ -174,7 +175,7 @@ impl AdminQueue {
     }
 
     fn wait(&mut self, entry: &SqEntry, started: Instant, words: &str) -> Result<CqEntry, NvmeError> {
-        let mut polls = 0u32;
+        let (mut wait, mut looks) = (Wait::new(), false);
         loop {
             while let Some(done) = self.next()? {
                 if done.cid() == entry.cid() {
@@ -182,10 +183,9 @@ impl AdminQueue {
                 }
                 self.late(&done)?;
             }
-            polls = polls.wrapping_add(1);
             let waited = started.elapsed();
             // Once more at the end.
-            if looks_at_registers(polls) || waited > self.deadline {
+            if looks || waited > self.deadline {
                 let left = self.port.notice() == Some(Notice::Gone);
                 let csts = if left { u32::MAX } else { self.port.read32(register::CSTS)? };
                 if csts == u32::MAX {
@@ -211,7 +211,7 @@ impl AdminQueue {
                     });
                 }
             }
-            pause(polls);
+            looks = wait.pause();
         }
     }
 
@@ -330,25 +330,32 @@ impl AdminQueue {
     }
 }
 
-/// Polls that only spin before a wait begins to yield, and then to sleep.
-const SPINS: u32 = 64;
-const YIELDS: u32 = 512;
-/// Sleeps between two looks at registers.
-const LOOK_EVERY: u32 = 64;
+/// Pauses of a host wait: short and long ones, and on a machine with two processors.
+const PACE: Pace =
+    Pace { spin: Duration::from_micros(2), yields: 512, naps: [Duration::from_micros(50), Duration::from_millis(1)] };
+/// Naps between two looks at registers.
+const LOOK_EVERY: u32 = 8;
 
-/// A pause inside a host wait that suits short and long ones, and a machine with two cores.
-pub(super) fn pause(polls: u32) {
-    match polls {
-        0..SPINS => std::hint::spin_loop(),
-        SPINS..YIELDS => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(50)),
-    }
+/// A wait of the host for a controller.
+pub(super) struct Wait {
+    idle: Idle,
+    naps: u32,
 }
 
-/// True when a wait should read registers to see whether the controller is there: not while it spins, since a read is slow, and every few
-/// milliseconds from then on.
-pub(super) fn looks_at_registers(polls: u32) -> bool {
-    polls >= YIELDS && polls.is_multiple_of(LOOK_EVERY)
+impl Wait {
+    pub(super) fn new() -> Self {
+        Self { idle: Idle::new(PACE), naps: 0 }
+    }
+
+    /// Pauses. Returns true when it is time to see in the registers whether the controller is there: not while the wait is short, since reads
+    /// are slow, and every few milliseconds from then on.
+    pub(super) fn pause(&mut self) -> bool {
+        let pause = self.idle.next();
+        pause.make(std::thread::sleep);
+        let naps = matches!(pause, Pause::Nap(_));
+        self.naps += u32::from(naps);
+        naps && self.naps % LOOK_EVERY == 1
+    }
 }
 
 fn named(entry: &SqEntry, words: &str) -> String {

@@ -6,7 +6,8 @@ use super::port::touch;
 use super::{MemoryWindow, NvmeError, Port, PortError};
 use crate::memory::{DmaRegion, FirstFit, IommuMap, Region, Space, WeakRegion};
 use crate::wire::nvme::{Cap, register};
-use std::sync::{Arc, Mutex, MutexGuard};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// CMBMSC: show the location and size registers.
 const CRE: u64 = 1;
@@ -59,10 +60,6 @@ impl Drop for MemoryBuffer {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 /// Part of the buffer that is in use.
 struct Part {
     buffer: Arc<MemoryBuffer>,
@@ -72,7 +69,7 @@ struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        lock(&self.buffer.free).give_back(self.start, self.bytes);
+        self.buffer.free.lock().give_back(self.start, self.bytes);
     }
 }
 
@@ -111,7 +108,7 @@ impl MemoryBuffer {
 
     /// Bytes that no queue uses.
     pub fn free_bytes(&self) -> u64 {
-        lock(&self.free).free_bytes()
+        self.free.lock().free_bytes()
     }
 
     /// The device's address of the first byte.
@@ -120,7 +117,7 @@ impl MemoryBuffer {
     }
 
     fn view(&self, space: &Space) -> Result<Region, crate::memory::MemoryError> {
-        let mut views = lock(&self.views);
+        let mut views = self.views.lock();
         views.retain(|v| v.upgrade().is_some());
         if let Some(region) = views.iter().filter_map(WeakRegion::upgrade).find(|r| r.space().same(space)) {
             return Ok(region);
@@ -147,7 +144,7 @@ impl MemoryBuffer {
     ) -> Result<DmaRegion, NvmeError> {
         let wanted = (bytes as u64).next_multiple_of(ALIGN);
         let (start, free) = {
-            let mut all = lock(&self.free);
+            let mut all = self.free.lock();
             (all.take(wanted, ALIGN), all.free_bytes())
         };
         let start = start.ok_or_else(|| NvmeError::NoMemoryBuffer {
@@ -175,7 +172,7 @@ pub(super) fn forget_buffer(port: &dyn Port, cap: Cap) -> Result<(), PortError> 
 impl Controller<Ready> {
     /// The controller memory buffer, enabled at the first call. An error where there is none that submission queues can be in.
     pub fn memory_buffer(&self) -> Result<Arc<MemoryBuffer>, NvmeError> {
-        let mut known = lock(&self.state.buffer);
+        let mut known = self.state.buffer.lock();
         if let Some(buffer) = &*known {
             return Ok(buffer.clone());
         }
@@ -251,7 +248,7 @@ impl Controller<Ready> {
 
     /// After a reset, which may have taken the buffer's address away.
     pub(super) fn restore_buffer(&self) -> Result<(), NvmeError> {
-        match &*lock(&self.state.buffer) {
+        match &*self.state.buffer.lock() {
             Some(buffer) => self.place_buffer(buffer),
             None => Ok(()),
         }

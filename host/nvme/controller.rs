@@ -1,6 +1,6 @@
 //! Bring-up and shutdown: a controller is disabled or ready, and the type says which.
 
-use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, pause};
+use super::admin::{ADMIN_BYTES, ADMIN_DEPTH, AdminQueue, Wait};
 use super::cmb::forget_buffer;
 use super::error::{gone, no_longer_ready};
 use super::port::touch;
@@ -10,9 +10,10 @@ use crate::memory::ladder::Ladder;
 use crate::memory::{DmaRegion, Region, Space, WeakRegion};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
 use crate::wire::nvme::{Cap, cc, csts, register};
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// log2 of the memory page that the driver uses (CC.MPS).
@@ -119,7 +120,7 @@ impl Core {
     fn wait_ready(&self, ready: bool, what: &'static str) -> Result<(), NvmeError> {
         let within = self.ready_timeout();
         let started = Instant::now();
-        let mut polls = 0;
+        let mut wait = Wait::new();
         loop {
             // Read the clock first: the register is looked at once more after the time is up.
             let waited = started.elapsed();
@@ -135,8 +136,7 @@ impl Core {
             if waited > within {
                 return Err(NvmeError::NotReady { device: self.device.clone(), what, waited: within, csts });
             }
-            polls += 1;
-            pause(polls);
+            wait.pause();
         }
     }
 
@@ -361,7 +361,7 @@ impl Controller<Disabled> {
 
 impl Controller<Ready> {
     pub(super) fn admin(&self) -> MutexGuard<'_, AdminQueue> {
-        self.state.admin.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.admin.lock()
     }
 
     /// What the controller says about itself, and how many I/O queues it grants.
@@ -416,11 +416,11 @@ impl Controller<Ready> {
     }
 
     pub(super) fn known_write_cache(&self) -> Option<WriteCache> {
-        *self.state.write_cache.lock().unwrap_or_else(|e| e.into_inner())
+        *self.state.write_cache.lock()
     }
 
     pub(super) fn remember_write_cache(&self, cache: Option<WriteCache>) {
-        *self.state.write_cache.lock().unwrap_or_else(|e| e.into_inner()) = cache;
+        *self.state.write_cache.lock() = cache;
     }
 
     /// Resets the controller: the way out when it no longer answers. All I/O queues are gone with it and what was in flight
@@ -468,7 +468,7 @@ impl Controller<Ready> {
         let reported = Duration::from_micros(u64::from(self.state.identify.shutdown_us()));
         let within = reported.max(self.core.command_deadline()).min(SHUTDOWN_CEILING);
         let started = Instant::now();
-        let mut polls = 0;
+        let mut wait = Wait::new();
         loop {
             let waited = started.elapsed();
             let csts = self.core.csts()?;
@@ -483,8 +483,7 @@ impl Controller<Ready> {
                 let what = "finish its shutdown";
                 return Err(NvmeError::NotReady { device: self.core.device.clone(), what, waited: within, csts });
             }
-            polls += 1;
-            pause(polls);
+            wait.pause();
         }
         self.disable()
     }
@@ -516,7 +515,7 @@ impl Controller<Ready> {
     /// is a window.
     pub(super) fn doorbell_window(&self, space: &Space) -> Result<Option<Region>, crate::memory::MemoryError> {
         let Some(window) = self.core.port.doorbells() else { return Ok(None) };
-        let mut known = self.state.windows.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.state.windows.lock();
         known.retain(|w| w.upgrade().is_some());
         if let Some(region) = known.iter().filter_map(WeakRegion::upgrade).find(|r| r.space().same(space)) {
             return Ok(Some(region));

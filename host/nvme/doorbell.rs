@@ -1,12 +1,14 @@
 //! Who rings: a kernel's store to the device, or a host thread that forwards mailboxes.
 
 use super::{NvmeError, Port, PortError};
+use crate::idle::{Idle, Pace};
 use crate::memory::{Place, Region, Space};
 use crate::wire::nvme::register;
+use parking_lot::Mutex;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -46,10 +48,8 @@ pub enum DoorbellChoice {
 /// Bytes of a queue's mailbox: a line of its own, submission tail first, then completion head.
 const MAILBOX_BYTES: usize = 64;
 const CQ_WORD: usize = 4;
-/// Polls without news before the thread begins to sleep. Until then it yields, for its core may be a kernel's.
-const IDLE_YIELDS: u32 = 256;
-/// The sleep between polls, and so what an idle queue's first command waits at most.
-const IDLE_SLEEP: Duration = Duration::from_micros(50);
+/// Pauses of the thread without news. It yields at first, for its processor may be a kernel's; a nap is what an idle queue's first command waits at most.
+const PACE: Pace = Pace { spin: Duration::ZERO, yields: 256, naps: [Duration::from_micros(50); 2] };
 
 /// Forwards the mailboxes of one queue set. A newer value may overtake an older one of the same doorbell, never the other
 /// way round: the device only needs the newest.
@@ -115,27 +115,23 @@ impl Forwarder {
         let view = Mailboxes(host);
         let thread = std::thread::Builder::new().name("wb-doorbell".to_owned()).spawn(move || {
             let (_kept, view) = (kept, view);
-            let mut idle = 0;
+            let mut idle = Idle::new(PACE);
             while !stopped.load(Ordering::Relaxed) {
                 match forward(&view, &mut watched, port.as_ref()) {
-                    Ok(true) => idle = 0,
-                    Ok(false) => idle += 1,
+                    Ok(true) => idle.busy(),
+                    Ok(false) => {}
                     Err(e) => {
                         // Kernels run into their deadlines; the error says why.
                         tracing::warn!(error = %e, "doorbells are no longer forwarded");
-                        *failed.lock().unwrap_or_else(|p| p.into_inner()) = Some(e);
+                        *failed.lock() = Some(e);
                         return;
                     }
                 }
-                if idle < IDLE_YIELDS {
-                    std::thread::yield_now();
-                } else {
-                    std::thread::sleep(IDLE_SLEEP);
-                }
+                idle.rest();
             }
             // What was stored before the stop still goes out.
             if let Err(e) = forward(&view, &mut watched, port.as_ref()) {
-                *failed.lock().unwrap_or_else(|p| p.into_inner()) = Some(e);
+                *failed.lock() = Some(e);
             }
         });
         let thread = thread.map_err(|e| refused(format!("no thread: {e}")))?;
@@ -157,7 +153,7 @@ impl Forwarder {
 
     /// Why forwarding ended, if it did.
     pub(super) fn error(&self) -> Option<String> {
-        self.error.lock().unwrap_or_else(|p| p.into_inner()).as_ref().map(PortError::to_string)
+        self.error.lock().as_ref().map(PortError::to_string)
     }
 
     /// Ends the thread. Port accesses are bounded, so this is.
@@ -220,7 +216,7 @@ mod tests {
             if self.broken.load(Ordering::Relaxed) {
                 return Err(PortError::Lost { device: "r".into(), offset, reason: "unplugged".into() });
             }
-            self.writes.lock().unwrap().push((offset, value));
+            self.writes.lock().push((offset, value));
             Ok(())
         }
         fn doorbells(&self) -> Option<DoorbellWindow> {
@@ -251,12 +247,12 @@ mod tests {
             f.store(1, true, v);
         }
         wait_for(|| {
-            let w = port.writes.lock().unwrap();
+            let w = port.writes.lock();
             w.contains(&(register::sq_tail(1, 0), 5000)) && w.contains(&(register::cq_head(4, 0), 5000))
         });
         f.store(1, false, 7);
         f.stop();
-        let writes = port.writes.lock().unwrap();
+        let writes = port.writes.lock();
         assert_eq!(writes.last(), Some(&(register::sq_tail(4, 0), 7)));
         let of = |r| writes.iter().filter(|w| w.0 == r).map(|w| w.1).collect::<Vec<_>>();
         assert!(of(register::sq_tail(1, 0)).is_sorted() && of(register::cq_head(4, 0)).is_sorted());

@@ -1,7 +1,7 @@
 //! GPU memory for a controller: the mapping ladder with the controller itself as the engine of its read-backs.
 
 use super::NvmeError;
-use super::admin::{load_completion, pause};
+use super::admin::{Wait, load_completion};
 use super::controller::{Controller, PAGE_BYTES, Ready};
 use crate::memory::ladder::{Attempt, Ladder, LadderDevice, Probe, ProbeError, Rung, RungChoice, TRIAL_BYTES};
 use crate::memory::{DmaError, DmaRegion, MemoryError, Place, Region, Space};
@@ -100,7 +100,7 @@ impl ReadBack<'_> {
     /// Waits for one completion on a queue of the host.
     fn completion(&self, ring: &DmaRegion) -> Result<u16, ProbeError> {
         let host = ring.host().ok_or_else(|| ProbeError::differs("the completion ring is not in host memory"))?;
-        let (started, mut polls) = (Instant::now(), 0);
+        let (started, mut wait) = (Instant::now(), Wait::new());
         loop {
             let waited = started.elapsed();
             // SAFETY: the ring's first entry, which is page aligned.
@@ -112,8 +112,7 @@ impl ReadBack<'_> {
                 let reason = format!("no completion of a command in it within {waited:?}");
                 return Err(ProbeError { reason, still_in_use: true });
             }
-            polls += 1;
-            pause(polls);
+            wait.pause();
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which I/O queue identifiers are in use.
 
-use std::sync::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Identifiers 1 to the number of pairs that the controller grants. A pair whose deletion failed is lost: the controller
 /// may still have it, so its identifier is not given out again.
@@ -20,7 +20,7 @@ impl QueueIds {
     }
 
     fn uses(&self) -> MutexGuard<'_, Vec<Use>> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+        self.0.lock()
     }
 
     pub(super) fn granted(&self) -> u32 {

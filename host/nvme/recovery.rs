@@ -5,7 +5,7 @@
 //! queue was deleted or whose controller was reset is no longer executed (NVMe Base 2.1, 3.7.2 and 5.2.4), so its memory is
 //! the host's again and a repeated write cannot be overtaken by itself.
 
-use super::admin::pause;
+use super::admin::Wait;
 use super::controller::{Controller, Ready};
 use super::error::io_name;
 use super::queues::QueueSet;
@@ -365,7 +365,7 @@ fn abort(
         }
     }
     let started = Instant::now();
-    let mut polls = 0;
+    let mut wait = Wait::new();
     loop {
         collect(sets, pending);
         let left: Vec<(u16, u16)> =
@@ -377,8 +377,7 @@ fn abort(
             let reason = format!("{} of {} command(s) did not end", left.len(), open.len());
             return Err(NvmeError::Options { device: controller.name().to_owned(), reason });
         }
-        polls += 1;
-        pause(polls);
+        wait.pause();
     }
 }
 

@@ -13,10 +13,11 @@ use crate::args;
 use crate::engine::{Args, Engine, KernelArg, abi};
 use crate::memory::{Place, Region};
 use bytemuck::{Pod, Zeroable};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a PE whose memory others reach through the network stays for them; and where a connection has failed, so that some may not
@@ -344,7 +345,7 @@ impl World {
 
     /// Where in this PE's heap host calls have room, for one call at a time.
     pub(super) fn bounce(&self) -> MutexGuard<'_, Range<usize>> {
-        self.0.own.bounce.lock().unwrap_or_else(|e| e.into_inner())
+        self.0.own.bounce.lock()
     }
 
     pub(super) fn heap(&self) -> &Heap {
@@ -361,7 +362,7 @@ impl World {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.book.lock().unwrap_or_else(|e| e.into_inner())
+        self.0.book.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::StorageError;
 use super::stripe::Piece;
-use super::volume::{Volume, lock};
+use super::volume::Volume;
 use crate::nvme::{NvmeError, WriteCache};
 use std::ops::Range;
 
@@ -86,7 +86,7 @@ impl Volume {
 
     /// The volatile write caches of the devices, in the volume's order.
     pub fn write_caches(&self) -> Result<Vec<WriteCache>, StorageError> {
-        self.0.drives.iter().map(|d| Ok(lock(d).controller().write_cache()?)).collect()
+        self.0.drives.iter().map(|d| Ok(d.lock().controller().write_cache()?)).collect()
     }
 }
 
@@ -149,13 +149,13 @@ mod tests {
         std::fs::write(&path, vec![0; 65536]).unwrap();
         let v = volume(&[&format!("soft:{}", path.display()), "soft:mem:64k"]);
         assert_eq!(v.write_caches().unwrap(), [WriteCache::On, WriteCache::None]);
-        let controller = lock(&v.0.drives[0]).controller().clone();
+        let controller = v.0.drives[0].lock().controller().clone();
         controller.set_write_cache(false).unwrap();
         assert_eq!(v.write_caches().unwrap()[0], WriteCache::Off);
         v.write_blocks(0, &[9; 512]).unwrap();
         v.flush().unwrap();
         assert_eq!(&std::fs::read(&path).unwrap()[..512], [9; 512]);
-        let none = lock(&v.0.drives[1]).controller().set_write_cache(true).unwrap_err();
+        let none = v.0.drives[1].lock().controller().set_write_cache(true).unwrap_err();
         assert!(none.to_string().contains("no volatile write cache"), "{none}");
     }
 }

@@ -11,13 +11,14 @@ use super::path::{
 };
 use super::stats::Counters;
 use super::stripe::Stripe;
-use super::volume::{Inner, Volume, lock};
+use super::volume::{Inner, Volume};
 use super::{StorageError, Windows};
 use crate::engine::{Engine, EngineKind, abi};
 use crate::memory::Place;
 use crate::memory::ladder::RungChoice;
 use crate::nvme::{self, DoorbellPath, HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Stripe unit unless told otherwise: large enough for one command to use, small enough to spread what is read in sequence.
@@ -284,7 +285,7 @@ impl VolumeBuilder {
         };
         inner.publish(&devices)?;
         if stripe.replicated {
-            let controllers = inner.drives.iter().map(|d| lock(d).controller().clone()).collect();
+            let controllers = inner.drives.iter().map(|d| d.lock().controller().clone()).collect();
             inner.watch = Some(Watch::start(&inner.shared, controllers)?);
         }
         let volume = Volume(Arc::new(inner));

@@ -3,7 +3,7 @@
 use super::array::Array;
 use super::geometry::Geometry;
 use super::manifest::Element;
-use super::volume::{Volume, lock};
+use super::volume::Volume;
 use super::window::DataBuffer;
 use super::{Stats, StorageError};
 use crate::engine::{Args, KernelArg, abi};
@@ -128,7 +128,7 @@ impl CacheBuilder {
         shared.set(0, constants)?;
         let inner = Inner { shared, metadata, _frames: frames, constants, geometry, volume: self.volume };
         let inner = Arc::new(inner);
-        lock(&inner.volume.0.caches).push(Arc::downgrade(&inner));
+        inner.volume.0.caches.lock().push(Arc::downgrade(&inner));
         Ok(Cache(inner))
     }
 }

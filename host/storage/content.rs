@@ -13,7 +13,7 @@ use super::manifest::{Entry, MANIFEST_BYTES, Manifest, ManifestError};
 use super::page_checksums::{BYTES_AT_ONCE, NewTable, parts};
 use super::stripe::Piece;
 use super::superblock::{Head, Layout, MARK_AT, SLOTS, Superblock, mark};
-use super::volume::{Volume, lock};
+use super::volume::Volume;
 
 /// The content that the superblocks agree on.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Volume {
 
     /// Reads the first bytes of one drive.
     pub(super) fn head(&self, device: usize) -> Result<Head, StorageError> {
-        let bytes = lock(&self.0.drives[device]).bytes();
+        let bytes = self.0.drives[device].lock().bytes();
         let mut head = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX).min(MANIFEST_BYTES)];
         self.with_queue(device, |queue, namespace| queue.read(namespace, 0, &mut head))?;
         Ok(Head::parse(&head))
@@ -135,7 +135,7 @@ impl Volume {
         let found = self.find_content()?;
         let fits = found.block.manifest.check_fits(self.bytes());
         fits.map_err(|source| self.wrong_manifest(source))?;
-        let mut known = lock(&self.0.content);
+        let mut known = self.0.content.lock();
         let is_new = known
             .as_ref()
             .is_none_or(|k| (k.block.uuid, k.block.generation) != (found.block.uuid, found.block.generation));
@@ -194,7 +194,7 @@ impl Volume {
         self.flush_devices()?;
         next.members = self.0.in_use()?.iter().fold(0, |all, device| all | 1 << device);
         self.write_superblocks(&next, slot)?;
-        let mut known = lock(&self.0.content);
+        let mut known = self.0.content.lock();
         self.arm(&next)?;
         *known = Some(Content { latest: next.generation, block: next, slot, interrupted: false });
         Ok(())
@@ -202,11 +202,11 @@ impl Volume {
 
     /// Forgets the content, on the drives too.
     pub(super) fn erase_content(&self) -> Result<(), StorageError> {
-        *lock(&self.0.content) = None;
+        *self.0.content.lock() = None;
         self.0.integrity.set_pending(false)?;
         self.close_page_checksums()?;
         let erase = |device: usize| {
-            let bytes = lock(&self.0.drives[device]).bytes().min(MANIFEST_BYTES as u64);
+            let bytes = self.0.drives[device].lock().bytes().min(MANIFEST_BYTES as u64);
             self.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes as usize]))
         };
         self.on_each("write", 0, erase)?;
@@ -215,7 +215,7 @@ impl Volume {
 
     /// Says in the manifest which arrays have changed, and which copies are left out. For a flush, after the data.
     pub(super) fn record_changes(&self) -> Result<(), StorageError> {
-        let mut known = lock(&self.0.content);
+        let mut known = self.0.content.lock();
         let Some(content) = known.as_mut() else { return Ok(()) };
         let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
         let changed = self.0.integrity.changed()?;
@@ -270,7 +270,7 @@ impl Volume {
         self.0.integrity.touch(first, first + blocks - 1);
         self.forget_checksums(first, blocks)?;
         if self.0.integrity.is_pending()? {
-            let known = lock(&self.0.content);
+            let known = self.0.content.lock();
             if let Some(content) = known.as_ref() {
                 self.write_mark(&content.block)?;
                 self.0.integrity.set_pending(false)?;

@@ -6,16 +6,17 @@
 use super::StorageError;
 use super::page_checksums::UNIT;
 use super::stripe::Piece;
-use super::volume::{Inner, Volume, lock};
+use super::volume::{Inner, Volume};
 use crate::engine::abi;
 use crate::memory::{MemoryError, Region};
 use crate::nvme::{Controller, NvmeError, Ready};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::offset_of;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -200,7 +201,7 @@ impl Inner {
         tracing::warn!(device = self.names[device], reason, "a copy is left out");
         self.integrity.drop_copy(device)?;
         self.shared.set(device_at(device) + offset_of!(abi::Device, max_blocks), 0u32)?;
-        let mut reasons = lock(&self.copies.reasons);
+        let mut reasons = self.copies.reasons.lock();
         reasons.resize(self.drives.len(), None);
         reasons[device] = Some(reason);
         Ok(true)
@@ -217,7 +218,7 @@ impl Inner {
         }
         self.integrity.add_copy(device)?;
         self.shared.set(at + offset_of!(abi::Device, max_blocks), (self.max_transfer >> self.block_shift) as u32)?;
-        if let Some(reason) = lock(&self.copies.reasons).get_mut(device) {
+        if let Some(reason) = self.copies.reasons.lock().get_mut(device) {
             *reason = None;
         }
         Ok(())
@@ -229,7 +230,7 @@ impl Volume {
     pub(super) fn take_in_all(&self) -> Result<(), StorageError> {
         let used = self.0.in_use()?;
         for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
-            if lock(&self.0.drives[device]).check().is_ok() {
+            if self.0.drives[device].lock().check().is_ok() {
                 self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 0u32)?;
                 self.0.take_in(device)?;
             }
@@ -251,7 +252,7 @@ impl Volume {
                     for (bad, e) in errors {
                         match failed(&e) {
                             Some(Failed::Device) => drop(self.0.leave_out(bad, e.to_string(), false)?),
-                            _ => drop(lock(&self.0.copies.pending).insert((bad, piece.lba, piece.blocks))),
+                            _ => drop(self.0.copies.pending.lock().insert((bad, piece.lba, piece.blocks))),
                         }
                     }
                     return Ok(());
@@ -265,7 +266,7 @@ impl Volume {
 
     /// Writes a piece to every copy in use. Those that fail it are left out if another one took it.
     pub(super) fn write_copies(&self, piece: &Piece, data: &[u8]) -> Result<(), StorageError> {
-        let _shared = self.0.copies.writes.read().unwrap_or_else(|e| e.into_inner());
+        let _shared = self.0.copies.writes.read();
         let used = self.0.in_use()?;
         for device in (0..self.0.drives.len()).filter(|d| !used.contains(d)) {
             self.0.shared.set(device_at(device) + offset_of!(abi::Device, missed), 1u32)?;
@@ -321,7 +322,7 @@ impl Volume {
             return Ok(Redundancy { copies: 1, ..Redundancy::default() });
         }
         let used = inner.in_use()?;
-        let reasons = lock(&inner.copies.reasons).clone();
+        let reasons = inner.copies.reasons.lock().clone();
         let mut lost = Vec::new();
         for device in (0..inner.drives.len()).filter(|d| !used.contains(d)) {
             let gone = inner.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, gone))? != 0;
@@ -335,7 +336,7 @@ impl Volume {
             lost.push(LostCopy { device, name: inner.names[device].clone(), reason });
         }
         let stats = inner.counters.read()?;
-        let pending = u64::from(inner.integrity.repairs()?.0) + lock(&inner.copies.pending).len() as u64;
+        let pending = u64::from(inner.integrity.repairs()?.0) + inner.copies.pending.lock().len() as u64;
         Ok(Redundancy {
             copies: inner.drives.len(),
             lost,
@@ -358,7 +359,7 @@ impl Volume {
         }
         let _alone = self.without_writes();
         let (_, entered) = inner.integrity.repairs()?;
-        let mut pending = std::mem::take(&mut *lock(&inner.copies.pending));
+        let mut pending = std::mem::take(&mut *inner.copies.pending.lock());
         pending.extend(entered.iter().map(|r| (r.device as usize, r.lba, u64::from(r.blocks))));
         inner.integrity.clear_repairs()?;
         let used = inner.in_use()?;
@@ -389,7 +390,7 @@ impl Volume {
 
     /// Keeps the host from writing to copies.
     pub(super) fn without_writes(&self) -> RwLockWriteGuard<'_, ()> {
-        self.0.copies.writes.write().unwrap_or_else(|e| e.into_inner())
+        self.0.copies.writes.write()
     }
 
     /// Writes to one copy what another one gave. Leaves the copy out, and returns false, if it does not take it.

@@ -3,14 +3,14 @@
 use super::StorageError;
 use super::drive::Drive;
 use super::stripe::Piece;
-use super::volume::{Volume, lock};
+use super::volume::Volume;
 use crate::nvme::{HostQueue, HostQueueOptions, NvmeError, RecoveryPolicy};
 use crate::wire::nvme::status;
+use parking_lot::Mutex;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 /// Bytes that a partial block is completed with at a time.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -40,7 +40,7 @@ impl HostSide {
     }
 
     pub(super) fn set_policy(&self, policy: RecoveryPolicy) {
-        *lock(&self.policy) = policy;
+        *self.policy.lock() = policy;
     }
 }
 
@@ -185,7 +185,7 @@ impl Volume {
 
     /// Returns the recovery policy. What a command may take at most is also the most that it gets to end once it was aborted.
     pub(super) fn policy(&self) -> RecoveryPolicy {
-        let policy = *lock(&self.0.host.policy);
+        let policy = *self.0.host.policy.lock();
         RecoveryPolicy { abort_grace: policy.abort_grace.min(self.0.engine.deadline()), ..policy }
     }
 
@@ -196,14 +196,14 @@ impl Volume {
         use_it: impl FnOnce(&mut HostQueue<'_>, &crate::nvme::Namespace) -> Result<T, NvmeError>,
     ) -> Result<T, StorageError> {
         let (namespace, file) = {
-            let drive = lock(&self.0.drives[device]);
+            let drive = self.0.drives[device].lock();
             (drive.namespace().clone(), drive.file().map(PathBuf::from))
         };
         let told = |outcome: Result<T, NvmeError>| outcome.map_err(|e| no_space(e, file));
         let deadline = self.0.engine.deadline();
         let policy = self.policy();
         if let Some(queue) = &self.0.host.queues[device] {
-            let mut queue = lock(queue);
+            let mut queue = queue.lock();
             queue.set_deadline(deadline);
             queue.set_recovery(policy);
             let outcome = use_it(&mut queue, &namespace);
@@ -216,7 +216,7 @@ impl Volume {
             let (what, device) = ("host access".to_owned(), self.name().to_owned());
             return Err(StorageError::NoPath { what, device, reason: reason.to_owned() });
         }
-        let mut set = lock(&self.0.sets[device]);
+        let mut set = self.0.sets[device].lock();
         let mut queue = HostQueue::on(&mut set, 0)?;
         queue.set_deadline(deadline);
         queue.set_recovery(policy);
@@ -340,7 +340,7 @@ mod tests {
         for (given, admin) in [(1, 5), (30, 30)] {
             v.set_deadline(Duration::from_secs(given)).unwrap();
             assert_eq!(told(&v), Duration::from_secs(given));
-            assert_eq!(lock(&v.0.drives[0]).controller().command_deadline(), Duration::from_secs(admin));
+            assert_eq!(v.0.drives[0].lock().controller().command_deadline(), Duration::from_secs(admin));
         }
     }
 

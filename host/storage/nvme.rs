@@ -4,8 +4,9 @@ use super::StorageError;
 use crate::nvme::vfio::{self, VfioApi, VfioConfig, VfioError};
 use crate::nvme::{Controller, NvmeError, Ready};
 use crate::pci::{Bdf, FindError, FoundController, Sysfs, find, none_such};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 /// What follows `nvme:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl NvmeSpec {
     }
 
     fn at(&self, bdf: Bdf) -> Result<Arc<Controller<Ready>>, StorageError> {
-        let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+        let mut open = OPEN.lock();
         let open = open.get_or_insert_default();
         if let Some(controller) = open.get(&bdf).and_then(Weak::upgrade) {
             return Ok(controller);

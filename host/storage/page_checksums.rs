@@ -8,7 +8,7 @@ use super::StorageError;
 use super::content::Content;
 use super::manifest::{ARRAY_ALIGN, Entry, Manifest, ManifestError};
 use super::superblock::Extension;
-use super::volume::{Volume, lock};
+use super::volume::Volume;
 use crate::engine::abi;
 use crate::memory::{self, MemoryError, Region};
 use std::ops::Range;
@@ -129,7 +129,7 @@ impl Volume {
     ///
     /// [`VolumeBuilder::page_checksums`]: super::VolumeBuilder::page_checksums
     pub fn has_page_checksums(&self) -> bool {
-        lock(&self.0.page_checksums).table.is_some()
+        self.0.page_checksums.lock().table.is_some()
     }
 
     /// Gives kernels the table of content that was found, or takes away the one that they have.
@@ -180,13 +180,13 @@ impl Volume {
         let region = region.map_err(|e| self.no_table(*place, &e))?;
         region.set_slice(0, entries)?;
         self.0.integrity.set_checksums(region.address(), entries.len() as u64)?;
-        lock(&self.0.page_checksums).table = Some(Table { region, place: *place });
+        self.0.page_checksums.lock().table = Some(Table { region, place: *place });
         Ok(())
     }
 
     /// Takes away the table that kernels have. Those that run may look at it until they end.
     pub(super) fn close_page_checksums(&self) -> Result<(), StorageError> {
-        let mut held = lock(&self.0.page_checksums);
+        let mut held = self.0.page_checksums.lock();
         self.0.integrity.set_checksums(0, 0)?;
         let table = held.table.take();
         held.former.extend(table.map(|t| t.region));
@@ -203,7 +203,7 @@ impl Volume {
         blocks: u64,
         use_it: impl FnOnce(&Table, Range<u64>) -> Result<T, MemoryError>,
     ) -> Result<Option<T>, StorageError> {
-        let held = lock(&self.0.page_checksums);
+        let held = self.0.page_checksums.lock();
         let Some(table) = held.table.as_ref() else { return Ok(None) };
         let (start, end) = (first << self.block_shift(), (first + blocks) << self.block_shift());
         let units = start / UNIT as u64..end.div_ceil(UNIT as u64);
@@ -254,7 +254,7 @@ impl Volume {
     /// Returns the table of this content as it is now; after an interruption, one that knows nothing.
     pub(super) fn page_checksums(&self, content: &Content) -> Result<Option<NewTable>, StorageError> {
         let Some(place) = content.block.manifest.checksum_table() else { return Ok(None) };
-        let held = lock(&self.0.page_checksums);
+        let held = self.0.page_checksums.lock();
         match held.table.as_ref() {
             Some(table) => Ok(Some(NewTable { place, entries: table.entries(&(0..u64::MAX))? })),
             None => self.new_table(place).map(Some),

@@ -1,7 +1,7 @@
 //! A volume after a run that ended with time-outs, or on a controller that failed: made usable again, with a report.
 
 use super::cache::Settled;
-use super::volume::{Volume, lock};
+use super::volume::Volume;
 use super::{StorageError, drive::Drive};
 use crate::nvme::{RecoveryPolicy, RecoveryReport};
 use std::fmt;
@@ -71,8 +71,8 @@ impl Volume {
         let used = self.0.in_use()?;
         let mut devices = Vec::new();
         for (device, (drive, set)) in self.0.drives.iter().zip(&self.0.sets).enumerate() {
-            let controller = lock(drive).controller().clone();
-            let outcome = controller.recover(&mut [&mut lock(set)], &policy);
+            let controller = drive.lock().controller().clone();
+            let outcome = controller.recover(&mut [&mut set.lock()], &policy);
             match outcome {
                 Ok(report) => {
                     devices.push(report);
@@ -88,7 +88,7 @@ impl Volume {
         }
         // Two drives may be namespaces of one controller: what was reset for the later one ended the queues of the earlier.
         for set in &self.0.sets {
-            let mut set = lock(set);
+            let mut set = set.lock();
             if set.is_stale() && set.controller().check().is_ok() {
                 set.reset()?;
             }
@@ -124,7 +124,7 @@ impl Volume {
 
     fn settle_caches(&self) -> Result<Settled, StorageError> {
         let caches: Vec<_> = {
-            let mut known = lock(&self.0.caches);
+            let mut known = self.0.caches.lock();
             known.retain(|c| c.strong_count() > 0);
             known.iter().filter_map(std::sync::Weak::upgrade).collect()
         };
@@ -141,7 +141,7 @@ impl Volume {
         if !self.0.engine.is_idle() {
             return;
         }
-        let mut set = lock(&self.0.sets[device]);
+        let mut set = self.0.sets[device].lock();
         if set.is_stale()
             && let Err(e) = set.reset()
         {

@@ -2,7 +2,7 @@
 
 use super::StorageError;
 use super::manifest::{Manifest, ManifestError};
-use super::volume::{Volume, lock};
+use super::volume::Volume;
 use std::path::PathBuf;
 
 /// A device that holds stored arrays, and that nobody allowed to overwrite ([`Consent`](super::Consent)).
@@ -27,7 +27,7 @@ impl Volume {
         // A stripe's parts are one volume only together.
         let whole = if self.is_replicated() { None } else { self.find_content().ok().map(|c| c.block.manifest) };
         for (index, drive) in self.0.drives.iter().enumerate() {
-            let device = match &*lock(drive) {
+            let device = match &*drive.lock() {
                 drive if drive.may_be_overwritten() => continue,
                 drive => drive.file().map_or_else(|| drive.name().into(), PathBuf::from),
             };

@@ -13,8 +13,9 @@ use super::{StorageError, builder::VolumeBuilder, host_io::HostSide};
 use crate::engine::{Args, Engine, KernelArg, abi};
 use crate::memory::Region;
 use crate::nvme::QueueSet;
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Namespaces with queues that kernels submit to. Cheap to clone; the devices close when the last clone and the last cache on it
@@ -61,10 +62,6 @@ impl KernelArg for Volume {
         args.push_value(self.address());
         args.keep(self.0.clone());
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Volume {
@@ -120,12 +117,12 @@ impl Volume {
 
     /// Returns true if all its blocks are memory of this process, which nobody else has written.
     pub fn is_in_memory(&self) -> bool {
-        self.0.drives.iter().all(|d| lock(d).is_in_memory())
+        self.0.drives.iter().all(|d| d.lock().is_in_memory())
     }
 
     /// Bytes of this process's memory that `bytes` bytes of the volume occupy once they have been written; 0 where no device is in memory.
     pub fn memory_bytes(&self, bytes: u64) -> u64 {
-        let in_memory = self.0.drives.iter().filter(|d| lock(d).is_in_memory()).count() as u64;
+        let in_memory = self.0.drives.iter().filter(|d| d.lock().is_in_memory()).count() as u64;
         let each = if self.is_replicated() { bytes } else { bytes.div_ceil(self.0.stripe.devices) };
         each.saturating_mul(in_memory)
     }
@@ -172,20 +169,20 @@ impl Volume {
 
     /// Whether the devices are there and well. Asked after a run ended with time-outs, it says why.
     pub fn check(&self) -> Result<(), StorageError> {
-        self.0.sets.iter().try_for_each(|set| Ok(lock(set).check()?))
+        self.0.sets.iter().try_for_each(|set| Ok(set.lock().check()?))
     }
 
     /// Sets how long one wait inside a kernel, and one command of the host, may last. For the whole engine. Admin commands get as
     /// much, and not less than the controller may take to become ready (CAP.TO).
     pub fn set_deadline(&self, deadline: Duration) -> Result<(), StorageError> {
         self.0.engine.set_deadline(deadline)?;
-        self.0.drives.iter().for_each(|drive| lock(drive).controller().give_commands(deadline));
+        self.0.drives.iter().for_each(|drive| drive.lock().controller().give_commands(deadline));
         Ok(())
     }
 
     /// Gives files that were made for this volume their names: see [`Drive::keep`].
     pub(super) fn keep(&self) -> Result<(), StorageError> {
-        self.0.drives.iter().try_for_each(|d| lock(d).keep())
+        self.0.drives.iter().try_for_each(|d| d.lock().keep())
     }
 }
 
@@ -201,7 +198,7 @@ impl Inner {
         v.chunk_blocks = self.stripe.chunk as u32;
         v.replicated = self.stripe.replicated.into();
         v.integrity = self.integrity.address();
-        v.memory_page_shift = lock(&self.sets[0]).memory_page_shift();
+        v.memory_page_shift = self.sets[0].lock().memory_page_shift();
         v.device[..devices.len()].copy_from_slice(devices);
         Ok(self.shared.set(0, v)?)
     }

@@ -1,6 +1,6 @@
 //! Memory that the devices of a volume address themselves.
 
-use super::volume::{Inner, Volume, lock};
+use super::volume::{Inner, Volume};
 use super::{LandingPath, StorageError, WritesOrder};
 use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
@@ -135,7 +135,7 @@ impl Volume {
                         region.len()
                     )));
                 }
-                self.0.drives.iter().map(|d| lock(d).controller().map_memory(region)).collect::<Result<_, _>>()?
+                self.0.drives.iter().map(|d| d.lock().controller().map_memory(region)).collect::<Result<_, _>>()?
             }
         };
         self.open_window(region.clone(), maps)
@@ -153,11 +153,11 @@ impl Volume {
             // it too, or nothing does.
             Err(StorageError::Dma(DmaError::Unreachable { .. })) => {
                 drop(region);
-                let own = lock(&self.0.drives[0]).controller().dma().allocate(self.engine().space(), bytes)?;
+                let own = self.0.drives[0].lock().controller().dma().allocate(self.engine().space(), bytes)?;
                 let (region, offset) = (own.region.clone(), own.offset);
                 let mut maps = vec![own];
                 for drive in &self.0.drives[1..] {
-                    let whole = lock(drive).controller().map_memory(&region)?;
+                    let whole = drive.lock().controller().map_memory(&region)?;
                     let iova = whole.iova + offset as u64;
                     maps.push(DmaRegion { offset, bytes: maps[0].bytes, iova, ..whole });
                 }
@@ -188,7 +188,7 @@ const fn window_at(place: usize) -> usize {
 impl Inner {
     /// Takes a free window. Kernels may be running: its bytes are written before its length is.
     fn enter_window(&self, maps: Vec<DmaRegion>) -> Result<usize, StorageError> {
-        let mut windows = lock(&self.windows);
+        let mut windows = self.windows.lock();
         // With bounce landing there is nothing to enter.
         let Some(first) = maps.first() else { return Ok(usize::MAX) };
         let free = windows.maps.iter().take(abi::MAX_WINDOWS).position(Option::is_none);
@@ -217,11 +217,11 @@ impl Inner {
     /// Makes the next write be preceded by a mark, this block, if it is `pending`. Its memory is reached by the devices like that of a
     /// window, and stays as long as the volume.
     pub(super) fn arm(&self, bytes: &[u8], block: u64, pending: bool) -> Result<(), StorageError> {
-        let mut memory = lock(&self.mark);
+        let mut memory = self.mark.lock();
         if memory.is_none() {
             let region = self.engine.allocate(Place::Device, bytes.len())?;
             if self.path.landing == LandingPath::Direct {
-                let maps = self.drives.iter().map(|d| lock(d).controller().map_memory(&region));
+                let maps = self.drives.iter().map(|d| d.lock().controller().map_memory(&region));
                 self.enter_window(maps.collect::<Result<_, _>>()?)?;
             }
             self.integrity.set_mark(region.address(), block)?;
@@ -235,7 +235,7 @@ impl Inner {
 
     /// Closes a window and leaves its place free: others never move, so kernels that use them are not disturbed.
     fn close_window(&self, place: usize) {
-        let mut windows = lock(&self.windows);
+        let mut windows = self.windows.lock();
         let Some(maps) = windows.maps.get_mut(place) else { return };
         let closed = self.shared.set(window_at(place) + offset_of!(abi::Window, bytes), 0u64);
         match closed {

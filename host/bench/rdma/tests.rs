@@ -10,8 +10,9 @@ use crate::rdma::{
 };
 use crate::shmem::bootstrap::LocalBootstrap;
 use crate::wire::mlx5::{Atomic as Action, Failure, Operation, Payload, Syndrome, VendorSyndrome};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -81,7 +82,7 @@ impl Adapter for Loopback {
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
         let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
         let number = 0x40 + self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        self.0.rings.lock().unwrap().push(ServedRing::new(memory.clone(), number)?);
+        self.0.rings.lock().push(ServedRing::new(memory.clone(), number)?);
         Ok(Box::new(Pair(number, memory)))
     }
 }
@@ -92,7 +93,7 @@ impl Loopback {
         let theirs = shared.clone();
         let thread = std::thread::spawn(move || {
             while !theirs.over.load(Ordering::Relaxed) {
-                for ring in theirs.rings.lock().unwrap().iter_mut() {
+                for ring in theirs.rings.lock().iter_mut() {
                     while serve(&theirs, ring) {}
                 }
                 std::thread::yield_now();
@@ -114,7 +115,7 @@ fn serve(shared: &Shared, ring: &mut ServedRing) -> bool {
     match ring.fetch() {
         Fetched::Request(posted, entry) => {
             let failure = Failure::new(Syndrome::REMOTE_ACCESS, VendorSyndrome::REMOTE_ACCESS);
-            let failed = match shared.fails_after.lock().unwrap().as_mut() {
+            let failed = match shared.fails_after.lock().as_mut() {
                 Some(0) => true,
                 Some(left) => {
                     *left -= 1;
@@ -331,7 +332,7 @@ fn a_failed_request_is_named_on_both_sides() {
     for name in ["write_bw", "read_lat"] {
         for initiator in INITIATORS {
             let adapter = Loopback::new();
-            *adapter.0.fails_after.lock().unwrap() = Some(20);
+            *adapter.0.fails_after.lock() = Some(20);
             let s = setting(name, |_| ());
             let sides = between(&adapter, &s, initiator, PATIENCE);
             let texts: Vec<String> = sides.into_iter().map(|side| side.unwrap_err().to_string()).collect();
@@ -380,7 +381,7 @@ fn sides_that_measure_different_things_notice() {
 fn the_other_side_that_does_nothing_is_not_waited_for_for_ever() {
     for initiator in INITIATORS {
         let adapter = Loopback::new();
-        *adapter.0.fails_after.lock().unwrap() = Some(0);
+        *adapter.0.fails_after.lock() = Some(0);
         let s = setting("write_lat", |_| ());
         let sides = between(&adapter, &s, initiator, Duration::from_millis(200));
         let texts: Vec<String> = sides.into_iter().map(|side| side.unwrap_err().to_string()).collect();

@@ -396,7 +396,7 @@ mod tests {
     use super::*;
     use crate::bench::shmem::AtomicOp;
     use crate::engine::Engine;
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     /// Runs `work` on two PEs, each on one thread.
     fn on_two(work: impl Fn(&World) + Sync) {
@@ -482,9 +482,9 @@ mod tests {
         on_two(|world| {
             let mut bench = ShmemBench::new(world, Setting { raw: true, ..setting(Test::PutSignalPingPong) }).unwrap();
             let row = bench.measure(40).unwrap();
-            rows.lock().unwrap().push(row);
+            rows.lock().push(row);
         });
-        let rows = rows.into_inner().unwrap();
+        let rows = rows.into_inner();
         assert_eq!(rows[0].to_string(), rows[1].to_string());
         assert_eq!((rows[0].operations, rows[0].wrong()), (20, 0));
         assert!(rows[0].library.percentiles.is_some() && rows[0].raw.is_some());

@@ -11,7 +11,7 @@ use crate::graph::build::{self, Built, Chunk, EdgeWeight, Rule};
 use crate::graph::csr::{Csr, MAX_NARROW_VERTICES, VertexId, Weights};
 use crate::graph::generate;
 use crate::graph::ids::{Ids, Renumber};
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 /// Edges of one piece of a file.
 #[derive(Default)]
@@ -247,7 +247,7 @@ impl Job<'_> {
         let built: Built<V, W> =
             build::build_parts(self.vertices, self.count, self.pieces.len(), self.rule, &progress, |i| {
                 // Each piece is taken once, and its memory goes as soon as it is partitioned.
-                let piece = self.pieces[i].lock().unwrap_or_else(|e| e.into_inner()).take().unwrap_or_default();
+                let piece = self.pieces[i].lock().take().unwrap_or_default();
                 let mut chunk = Chunk::with_capacity(piece.len());
                 for e in 0..piece.len() {
                     let pair = piece.pair(e).map(|id| V::from_index((self.vertex)(id) as usize));

@@ -473,12 +473,12 @@ fn a_star_has_one_long_list() {
 
 #[test]
 fn progress_reaches_the_end_of_each_stage() {
-    let seen = std::sync::Mutex::new(Vec::new());
-    let progress = |p: Progress| seen.lock().unwrap().push(p);
+    let seen = parking_lot::Mutex::new(Vec::new());
+    let progress = |p: Progress| seen.lock().push(p);
     let options = LoadOptions { progress: Some(&progress), ..Default::default() };
     let text = "1 2\n".repeat(1000);
     load_pieces("g.el", text.as_bytes(), &options, 100).unwrap();
-    let seen = seen.into_inner().unwrap();
+    let seen = seen.into_inner();
     for (stage, total) in [(Stage::Read, 4000), (Stage::Build, 2000)] {
         let of: Vec<_> = seen.iter().filter(|p| p.stage == stage).collect();
         assert!(of.iter().all(|p| p.total == total && p.done <= total), "{of:?}");

@@ -24,10 +24,11 @@ pub use syscalls::{Linux, Syscalls};
 
 use super::{DmaRegion, IommuMap, MemoryError, Region};
 use crate::pci::Bdf;
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// Bytes of a GPU page: the unit in which devices get access to GPU memory (nv-p2p.h: NVIDIA_P2P_PAGE_SIZE_64KB).
 pub use crate::cuda::GPU_PAGE;
@@ -222,7 +223,7 @@ impl Ladder {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock()
     }
 
     /// What was asked for.

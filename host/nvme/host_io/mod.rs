@@ -3,7 +3,7 @@
 mod blocks;
 mod transfer;
 
-use super::admin::{load_completion, looks_at_registers, pause, store_command};
+use super::admin::{Wait, load_completion, store_command};
 use super::controller::{Controller, PAGE_BYTES, Ready};
 use super::error::io_name;
 use super::layout;
@@ -362,7 +362,7 @@ impl<'a> HostQueue<'a> {
     /// Waits for the next completion. A command that is past its deadline is aborted; if that ends it in time its
     /// completion says so, if not the error names it and its slot stays taken until the controller lets go of it.
     pub fn wait(&mut self) -> Result<CqEntry, NvmeError> {
-        let mut polls = 0u32;
+        let (mut wait, mut looks) = (Wait::new(), false);
         loop {
             if let Some(done) = self.poll()? {
                 return Ok(done);
@@ -375,14 +375,13 @@ impl<'a> HostQueue<'a> {
                 let reason = "nothing is in flight; submit before waiting".to_owned();
                 return Err(NvmeError::Options { device: self.controller().name().to_owned(), reason });
             };
-            polls = polls.wrapping_add(1);
-            if looks_at_registers(polls) {
+            if looks {
                 self.set.get().check().inspect_err(|_| self.give_up_all())?;
             }
             if started.elapsed() > self.deadline {
                 return self.end_late(cid, &entry, started);
             }
-            pause(polls);
+            looks = wait.pause();
         }
     }
 
@@ -419,8 +418,7 @@ impl<'a> HostQueue<'a> {
         self.set.get().check().inspect_err(|_| self.give_up_all())?;
         let asked = self.abort_late();
         let grace = self.policy.abort_grace;
-        let mut polls = 0;
-        let mut aborted = false;
+        let (mut wait, mut aborted) = (Wait::new(), false);
         // Even a command that the controller says it did not abort may just have ended.
         while asked.is_ok()
             && !aborted
@@ -435,8 +433,7 @@ impl<'a> HostQueue<'a> {
                     return Ok(done);
                 }
             }
-            polls += 1;
-            pause(polls);
+            wait.pause();
         }
         let next = match asked {
             Ok(_) if aborted => "it was aborted, the queue can still be used",

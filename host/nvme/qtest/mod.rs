@@ -9,13 +9,14 @@ mod socket;
 pub use config::{QtestConfig, QtestNamespace};
 
 use super::{Attachment, DoorbellWindow, PciId, Port, PortError};
+use parking_lot::Mutex;
 use process::Qemu;
 use ram::Ram;
 use socket::QtestSocket;
 use std::fmt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Device number of the controller on the root bus.
 const PCI_SLOT: u32 = 4;
@@ -120,7 +121,7 @@ struct QtestPort {
 
 impl QtestPort {
     fn command(&self, line: &str) -> Result<u64, String> {
-        self.socket.lock().unwrap_or_else(|e| e.into_inner()).command(line)
+        self.socket.lock().command(line)
     }
 
     fn select(&self, offset: u32) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! A QEMU that ends with us: killed when the handle is dropped, and by the kernel when this process dies.
 
 use super::{QtestConfig, QtestError};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,7 +9,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -133,7 +133,7 @@ impl Qemu {
     }
 
     fn stderr_text(&self) -> String {
-        let mut file = self.stderr.lock().unwrap_or_else(|e| e.into_inner());
+        let mut file = self.stderr.lock();
         let mut bytes = Vec::new();
         let length = file.metadata().map_or(0, |m| m.len());
         let read =

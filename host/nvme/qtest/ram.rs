@@ -3,11 +3,12 @@
 use super::QtestError;
 use crate::memory::{DmaError, DmaRegion, FirstFit, Region, Space};
 use crate::nvme::DmaSpace;
+use parking_lot::Mutex;
 use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const PAGE: u64 = 4096;
 /// Below are the legacy holes of a PC: video memory and ROM shadows.
@@ -45,7 +46,7 @@ struct Range {
 
 impl Drop for Range {
     fn drop(&mut self) {
-        self.shared.free.lock().unwrap_or_else(|e| e.into_inner()).give_back(self.start, self.bytes);
+        self.shared.free.lock().give_back(self.start, self.bytes);
     }
 }
 
@@ -97,7 +98,7 @@ impl DmaSpace for Ram {
         };
         let wanted = (bytes.max(1) as u64).checked_next_multiple_of(PAGE);
         let taken = {
-            let mut free = self.shared.free.lock().unwrap_or_else(|e| e.into_inner());
+            let mut free = self.shared.free.lock();
             let left = free.free_bytes();
             wanted.and_then(|w| Some((free.take(w, PAGE)?, w))).ok_or_else(|| exhausted(bytes, left))
         };

@@ -10,10 +10,11 @@ use crate::nvme::{
 };
 use crate::pci::Bdf;
 use crate::wire::nvme::register;
+use parking_lot::Mutex;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 const BYTES: usize = 256 << 10;
 /// CMBSZ: 64 units of 4 KiB, submission queues.
@@ -57,7 +58,7 @@ impl Port for WithBuffer {
     fn write32(&self, offset: u32, value: u32) -> Result<(), PortError> {
         const HIGH: u32 = register::CMBMSC + 4;
         if let register::CMBMSC | HIGH = offset {
-            self.order.lock().unwrap().push(offset);
+            self.order.lock().push(offset);
             self.control[usize::from(offset == HIGH)].store(value, Ordering::Relaxed);
             return Ok(());
         }
@@ -185,7 +186,7 @@ fn submission_rings_are_in_the_buffer_and_completions_in_memory() {
     assert_eq!(buffer.free_bytes(), BYTES as u64 - 3 * PAGE);
     assert_eq!(r.port.base(), r.iommu.base);
     // Controllers act on the low half, so it is always the last.
-    assert!(r.port.order.lock().unwrap().chunks(2).all(|w| *w == [register::CMBMSC + 4, register::CMBMSC]));
+    assert!(r.port.order.lock().chunks(2).all(|w| *w == [register::CMBMSC + 4, register::CMBMSC]));
     for i in 0..3 {
         let q = super::queue_of(&set, i);
         let inside = r.iommu.base..r.iommu.base + BYTES as u64;

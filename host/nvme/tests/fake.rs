@@ -4,8 +4,9 @@
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
 use crate::nvme::{Attachment, DmaSpace, DoorbellWindow, PciId, Port, PortError};
 use crate::wire::nvme::{CqEntry, SqEntry, Status, admin, cc, csts, feature, register, status};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// What is odd about it.
 #[derive(Clone, Debug)]
@@ -134,11 +135,11 @@ impl Fake {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock()
     }
 
     pub(super) fn with_quirks(&self, change: impl FnOnce(&mut Quirks)) {
-        change(&mut self.quirks.lock().unwrap());
+        change(&mut self.quirks.lock());
     }
 
     pub(super) fn disappear(&self) {
@@ -221,7 +222,7 @@ impl Fake {
             // SAFETY: DMA addresses are host addresses of live rings in these tests.
             let entry = unsafe { std::ptr::read_volatile((q.sq as *const SqEntry).add(q.head as usize)) };
             q.head = (q.head + 1) % q.depth;
-            let quirks = self.quirks.lock().unwrap().clone();
+            let quirks = self.quirks.lock().clone();
             if if id == 0 { quirks.lose.contains(&entry.opcode()) } else { quirks.lose_io } {
                 s.lost.push((id, entry));
                 continue;
@@ -308,7 +309,7 @@ impl Fake {
     fn enable(&self, s: &mut State, value: u32) {
         let was = s.cc & cc::EN != 0;
         s.cc = value;
-        let quirks = self.quirks.lock().unwrap();
+        let quirks = self.quirks.lock();
         if value & cc::EN != 0 && !was {
             s.polls = 0;
             s.queues.clear();
@@ -350,7 +351,7 @@ impl Port for Fake {
         if s.blank {
             return Ok(0);
         }
-        let quirks = self.quirks.lock().unwrap();
+        let quirks = self.quirks.lock();
         if INTERRUPT_MASKS.contains(&offset) && quirks.msix {
             s.undefined += 1;
         }
@@ -380,7 +381,7 @@ impl Port for Fake {
             return Ok(());
         }
         if INTERRUPT_MASKS.contains(&offset) {
-            s.undefined += u32::from(self.quirks.lock().unwrap().msix);
+            s.undefined += u32::from(self.quirks.lock().msix);
             s.masked.push((offset, value));
         }
         match offset {
@@ -391,7 +392,7 @@ impl Port for Fake {
             register::ACQ => s.acq = s.acq >> 32 << 32 | u64::from(value),
             0x34 => s.acq = s.acq & 0xffff_ffff | u64::from(value) << 32,
             register::DOORBELLS.. => {
-                let step = 4u32 << (self.quirks.lock().unwrap().cap >> 32 & 0xf);
+                let step = 4u32 << (self.quirks.lock().cap >> 32 & 0xf);
                 let at = offset - register::DOORBELLS;
                 assert!(at.is_multiple_of(step), "doorbell {offset:#x} does not lie on the stride");
                 let index = at / step;
@@ -417,10 +418,10 @@ impl Port for Fake {
     }
 
     fn uses_msix(&self) -> bool {
-        self.quirks.lock().unwrap().msix
+        self.quirks.lock().msix
     }
 
     fn pci_id(&self) -> Option<PciId> {
-        self.quirks.lock().unwrap().pci_id
+        self.quirks.lock().pci_id
     }
 }

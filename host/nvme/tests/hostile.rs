@@ -1,8 +1,9 @@
 //! A controller made of arbitrary bytes: registers, completions and data. Whatever they say, the driver ends every call in
 //! time, with a result or with an error of one line, and touches no memory but its own.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpbell::memory::{DmaError, DmaRegion, Place, Region, Space};
 use warpbell::nvme::{
@@ -250,7 +251,7 @@ impl State {
 
 impl Hostile {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+        self.0.lock()
     }
 }
 

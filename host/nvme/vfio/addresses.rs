@@ -1,8 +1,8 @@
 //! Device addresses of one IOMMU address space: which are valid, and which are taken.
 
 use crate::memory::{FirstFit, IommuError};
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
 
 /// Below 4 GiB lie the windows of 32-bit BARs, and a switch without ACS routes an access there to the neighbour instead of to
 /// the IOMMU: these addresses are the last resort.
@@ -28,7 +28,7 @@ impl Addresses {
     }
 
     fn free(&self) -> MutexGuard<'_, FirstFit> {
-        self.free.lock().unwrap_or_else(|e| e.into_inner())
+        self.free.lock()
     }
 
     /// Bytes of a page.

@@ -6,6 +6,7 @@ use super::farewell;
 use super::uapi::{call, call_growing, call_number, vfio as uapi};
 use crate::nvme::{Notice, PciId};
 use crate::pci::Bdf;
+use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,8 +15,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Offsets in configuration space (PCI Local Bus 3.0, 6.1).
@@ -54,7 +55,7 @@ pub(super) struct Claim(Bdf);
 impl Claim {
     /// Before anything of the device is opened.
     pub(super) fn new(bdf: Bdf) -> Result<Self, VfioError> {
-        if OPEN.lock().unwrap_or_else(|e| e.into_inner()).insert(bdf) {
+        if OPEN.lock().insert(bdf) {
             return Ok(Self(bdf));
         }
         let (device, path) = (bdf.to_string(), PathBuf::from(bdf.to_string()));
@@ -64,7 +65,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        OPEN.lock().unwrap_or_else(|e| e.into_inner()).remove(&self.0);
+        OPEN.lock().remove(&self.0);
     }
 }
 
@@ -341,7 +342,7 @@ impl VfioDevice {
             let (device, last) = (self.name.clone(), count.saturating_sub(1));
             return Err(VfioError::Vectors { device, first: 0, last, vectors });
         }
-        let mut connected = self.interrupts.lock().unwrap_or_else(|e| e.into_inner());
+        let mut connected = self.interrupts.lock();
         self.disconnect(&mut connected)?;
         let failed = |source| VfioError::call(&self.name, "eventfd", source);
         let events: Vec<EventFd> = (0..count).map(|_| EventFd::new()).collect::<Result<_, _>>().map_err(failed)?;
@@ -353,12 +354,12 @@ impl VfioDevice {
 
     /// Returns true if MSI-X vectors are connected. VFIO enables MSI-X with the first of them.
     pub(super) fn uses_msix(&self) -> bool {
-        *self.interrupts.lock().unwrap_or_else(|e| e.into_inner())
+        *self.interrupts.lock()
     }
 
     /// Disconnects all MSI-X vectors.
     pub fn disable_interrupts(&self) -> Result<(), VfioError> {
-        self.disconnect(&mut self.interrupts.lock().unwrap_or_else(|e| e.into_inner()))
+        self.disconnect(&mut self.interrupts.lock())
     }
 
     fn disconnect(&self, connected: &mut bool) -> Result<(), VfioError> {

@@ -83,9 +83,9 @@ mod tests {
     use super::*;
     use crate::memory::{IommuError, IommuKind, Place};
     use crate::pci::Bdf;
+    use parking_lot::Mutex;
     use std::os::fd::BorrowedFd;
     use std::ptr::NonNull;
-    use std::sync::Mutex;
 
     /// An IOMMU that only remembers.
     #[derive(Debug)]
@@ -114,14 +114,14 @@ mod tests {
             if self.refuses {
                 return Err(IommuError::NoEntry { device: "fake".into(), limit: 0 });
             }
-            self.mapped.lock().unwrap().push((iova, bytes));
+            self.mapped.lock().push((iova, bytes));
             Ok(())
         }
         fn map_dmabuf(&self, _: BorrowedFd<'_>, _: u64, _: u64, _: u64, _: DmaAccess) -> Result<(), IommuError> {
             unreachable!("not asked for")
         }
         fn unmap(&self, iova: u64, bytes: u64) -> Result<(), IommuError> {
-            let mut mapped = self.mapped.lock().unwrap();
+            let mut mapped = self.mapped.lock();
             let at = mapped.iter().position(|m| *m == (iova, bytes)).expect("what was mapped");
             mapped.remove(at);
             Ok(())
@@ -152,10 +152,10 @@ mod tests {
             assert!(large.iova.is_multiple_of(LARGE_PAGE) && (large.address()).is_multiple_of(LARGE_PAGE));
             let share = a.clone();
             drop((a, large));
-            assert_eq!(*fake.mapped.lock().unwrap(), [(share.iova, share.bytes as u64)]);
+            assert_eq!(*fake.mapped.lock(), [(share.iova, share.bytes as u64)]);
             let again = share.iova;
             drop(share);
-            assert!(fake.mapped.lock().unwrap().is_empty());
+            assert!(fake.mapped.lock().is_empty());
             assert_eq!(dma.allocate(&Space::cpu(), 1).unwrap().iova, again);
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         drop(region);
         assert_eq!(mapped.bytes, 12_288);
         drop(mapped);
-        assert!(weak.upgrade().is_none() && fake.mapped.lock().unwrap().is_empty());
+        assert!(weak.upgrade().is_none() && fake.mapped.lock().is_empty());
     }
 
     #[test]

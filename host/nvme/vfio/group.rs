@@ -7,6 +7,7 @@ use super::memlock;
 use super::uapi::{call, call_growing, call_number, vfio as uapi};
 use crate::memory::{DmaAccess, IommuError, IommuKind, IommuMap};
 use crate::pci::{Bdf, Sysfs};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
@@ -15,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 /// Every IOMMU translates pages of this size; used where the kernel does not say.
 const SMALLEST_PAGE: u64 = 4096;
@@ -40,7 +41,7 @@ static GROUPS: Mutex<Option<HashMap<u32, Weak<Container>>>> = Mutex::new(None);
 impl Container {
     /// Opens the group, or joins in if this process has it open.
     pub(super) fn open(sysfs: &Sysfs, device: &str, number: u32, no_iommu: bool) -> Result<Arc<Self>, VfioError> {
-        let mut groups = GROUPS.lock().unwrap_or_else(|e| e.into_inner());
+        let mut groups = GROUPS.lock();
         let groups = groups.get_or_insert_default();
         if let Some(open) = groups.get(&number).and_then(Weak::upgrade) {
             return Ok(open);

@@ -8,9 +8,10 @@ use crate::mmio;
 use crate::nvme::{DoorbellWindow, MemoryWindow, Notice, PciId, Port, PortError};
 use crate::pci::Bdf;
 use crate::wire::nvme::register;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// What a read of a device that has left the bus gives.
 const ALL_ONES: u32 = u32::MAX;
@@ -91,7 +92,7 @@ impl Port for VfioPort {
         if bar == 0 {
             return window(&self.bar);
         }
-        let mut others = self.others.lock().unwrap_or_else(|e| e.into_inner());
+        let mut others = self.others.lock();
         if bar < BARS && !others.contains_key(&bar) {
             match Bar::map(&self.device, VFIO_PCI_BAR0_REGION_INDEX + u32::from(bar)) {
                 Ok(mapped) => _ = others.insert(bar, mapped),

@@ -13,7 +13,8 @@ use crate::rdma::{
     QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, TrafficClass, Transport,
 };
 use crate::wire::mlx5::devx::{AtomicCapabilities, Capabilities, CapabilityKind, QueryHcaCap, opcode};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// Completion entries with the queue pair's number.
 const CQE_VERSION: u8 = 1;
@@ -159,7 +160,7 @@ impl Shared {
     }
 
     fn queues(&self) -> MutexGuard<'_, Option<(Place, String)>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock()
     }
 
     fn build(&self, plan: &QueuePlan, place: Place) -> Result<DirectQueue, RdmaError> {
@@ -298,7 +299,7 @@ impl QueuePair for Mlx5QueuePair {
     }
 
     fn failure(&self) -> Option<String> {
-        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.asking.lock();
         self.inner.failure()
     }
 

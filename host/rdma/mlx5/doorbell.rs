@@ -6,12 +6,13 @@ use crate::mmio;
 use crate::rdma::proxy::{Served, Service};
 use crate::rdma::{DoorbellChoice, RdmaError, Transport};
 use crate::this_host::page_bytes;
+use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// A doorbell register, mapped into the address space of kernels if they ring.
 pub(super) struct Doorbell {
@@ -108,8 +109,8 @@ impl Doorbells {
         Self { mapper, taken: Mutex::default() }
     }
 
-    fn taken(&self) -> std::sync::MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn taken(&self) -> parking_lot::MutexGuard<'_, Taken> {
+        self.taken.lock()
     }
 
     /// Finds out who rings, before any queue is made. The register that was tried is the first queue pair's.

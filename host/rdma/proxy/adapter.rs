@@ -11,8 +11,9 @@ use crate::rdma::{
     QueueAddress, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, Transport,
 };
 use crate::wire::mlx5::Failure;
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Requests of one queue pair that are under way at the device.
 const WINDOW: u32 = 256;
@@ -185,7 +186,7 @@ struct ProxyQueuePair {
 
 impl ProxyQueuePair {
     fn life(&self) -> MutexGuard<'_, Life> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slot.lock()
     }
 
     fn closed(&self) -> RdmaError {

@@ -1,18 +1,17 @@
 //! The thread of a proxy: it serves all queue pairs of an adapter in turn.
 
+use crate::idle::{Idle, Pace};
+use parking_lot::Mutex;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a thread that finds nothing to do goes on looking at full speed.
-const KEEN: Duration = Duration::from_micros(500);
-/// And how long it then looks at this pace, before it slows down.
-const AWAKE: Duration = Duration::from_millis(50);
-const PACE: Duration = Duration::from_micros(20);
-const SLOW_PACE: Duration = Duration::from_micros(200);
+/// Pauses of a thread that finds nothing to do.
+const PACE: Pace =
+    Pace { spin: Duration::ZERO, yields: 1_000, naps: [Duration::from_micros(20), Duration::from_micros(200)] };
 
 /// What a thread serves.
 pub(in crate::rdma) trait Served: Send {
@@ -36,10 +35,6 @@ pub(in crate::rdma) struct Service {
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock<T: ?Sized>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Service {
     /// Starts the thread.
     ///
@@ -54,13 +49,13 @@ impl Service {
 
     /// Serves one more.
     pub fn add(&self, served: Slot) {
-        lock(&self.shared.all).push(served);
+        self.shared.all.lock().push(served);
         self.shared.version.fetch_add(1, Ordering::Release);
     }
 
     /// Serves it no longer. The thread may be at it for the last time: whoever holds its lock is alone with it from then on.
     pub fn remove(&self, served: &Slot) {
-        lock(&self.shared.all).retain(|s| !Arc::ptr_eq(s, served));
+        self.shared.all.lock().retain(|s| !Arc::ptr_eq(s, served));
         self.shared.version.fetch_add(1, Ordering::Release);
     }
 }
@@ -69,28 +64,23 @@ impl Shared {
     fn run(&self) {
         let mut mine: Vec<Slot> = Vec::new();
         let mut version = u64::MAX;
-        let mut idle_since: Option<Instant> = None;
+        let mut idle = Idle::new(PACE);
         while !self.stop.load(Ordering::Acquire) {
             let now = self.version.load(Ordering::Acquire);
             if now != version {
-                mine.clone_from(&lock(&self.all));
+                mine.clone_from(&self.all.lock());
                 version = now;
             }
             let mut busy = false;
             for served in &mine {
                 // One that its owner has taken hold of is left alone.
-                if let Ok(mut s) = served.try_lock() {
+                if let Some(mut s) = served.try_lock() {
                     busy |= s.step();
                 }
             }
-            if busy {
-                idle_since = None;
-                continue;
-            }
-            match idle_since.get_or_insert_with(Instant::now).elapsed() {
-                t if t < KEEN => std::thread::yield_now(),
-                t if t < AWAKE => std::thread::sleep(PACE),
-                _ => std::thread::sleep(SLOW_PACE),
+            match busy {
+                true => idle.busy(),
+                false => idle.rest(),
             }
         }
     }
@@ -98,7 +88,7 @@ impl Shared {
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Service({} served)", lock(&self.shared.all).len())
+        write!(f, "Service({} served)", self.shared.all.lock().len())
     }
 }
 

@@ -9,9 +9,10 @@ use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{
     Atomic, BLOCK_BYTES, CQE_BYTES, Completion, CompletionRing, Flags, Operation, Payload, SendRing, Syndrome, Wqe,
 };
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const NUMBER: u32 = 0x77;
 const LOG_BLOCKS: u32 = 4;
@@ -58,8 +59,8 @@ impl Fake {
             stale: Vec::new(),
         })))
     }
-    fn lock(&self) -> std::sync::MutexGuard<'_, Memory> {
-        self.0.lock().unwrap()
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Memory> {
+        self.0.lock()
     }
 }
 

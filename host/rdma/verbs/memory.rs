@@ -5,12 +5,13 @@ use crate::cuda;
 use crate::memory::Space;
 use crate::rdma::sys::{self, ibv_access_flags as access, ibv_mr};
 use crate::rdma::{MemoryRange, RdmaError, Registration, Rights};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// How memory was registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,17 +137,17 @@ pub(in crate::rdma) struct MemoryKeys(RwLock<HashMap<u32, MemoryRange>>);
 impl MemoryKeys {
     /// The range with this key, and where in it `bytes` bytes at an address begin; `None` if they are not all in it.
     pub fn find(&self, key: u32, address: u64, bytes: usize) -> Option<(MemoryRange, usize)> {
-        let range = *self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key)?;
+        let range = *self.0.read().get(&key)?;
         let offset = usize::try_from(address.checked_sub(range.address)?).ok()?;
         (offset.checked_add(bytes)? <= range.bytes).then_some((range, offset))
     }
 
     fn insert(&self, key: u32, range: MemoryRange) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, range);
+        self.0.write().insert(key, range);
     }
 
     fn remove(&self, key: u32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.0.write().remove(&key);
     }
 }
 
@@ -171,7 +172,7 @@ impl Registrar {
     }
 
     fn gpu_way(&self) -> MutexGuard<'_, Option<Way>> {
-        self.gpu_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gpu_way.lock()
     }
 
     /// `host`, `dma-buf`, `peermem` and why: how memory was registered so far.

@@ -3,8 +3,9 @@
 use super::loss::{Hear, Losses};
 use super::secret::random;
 use super::{AlertListener, Bootstrap, BootstrapError, LEFT, LostRank, Secret};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::any::Any;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// One thread's part of a world in one process. A part that is dropped before [`Bootstrap::leave`] is a lost rank to the others:
@@ -84,7 +85,7 @@ impl LocalBootstrap {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.meeting.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.meeting.state.lock()
     }
 
     /// This rank is gone: the others hear of it, those that stay.
@@ -119,7 +120,7 @@ impl Bootstrap for LocalBootstrap {
     }
 
     fn allgather(&self, bytes: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, BootstrapError> {
-        let _call = self.call.lock().unwrap_or_else(|e| e.into_inner());
+        let _call = self.call.lock();
         let start = Instant::now();
         let mut state = self.state();
         let round = state.round;
@@ -146,7 +147,7 @@ impl Bootstrap for LocalBootstrap {
                 state.given[self.rank] = None;
                 return Err(BootstrapError::missing(self.rank, self.meeting.size, missing, within));
             };
-            state = self.meeting.changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
+            self.meeting.changed.wait_for(&mut state, left);
         }
         Ok(state.all.to_vec())
     }

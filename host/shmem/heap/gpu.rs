@@ -2,9 +2,10 @@
 
 use super::descriptors::{Door, Peer};
 use crate::cuda::{self, AddressRange, FABRIC_HANDLE_BYTES, PhysicalMemory, Sharing};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Memory of one PE, before it is mapped.
@@ -46,7 +47,7 @@ pub(in super::super) struct Links {
 /// Memory of the PEs of this process: a handle is only good in the process that made it, and there it needs no descriptor.
 fn here() -> MutexGuard<'static, HashMap<String, Arc<PhysicalMemory>>> {
     static HERE: OnceLock<Mutex<HashMap<String, Arc<PhysicalMemory>>>> = OnceLock::new();
-    HERE.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner())
+    HERE.get_or_init(Mutex::default).lock()
 }
 
 impl DeviceMemory {

@@ -2,14 +2,15 @@
 
 use super::Event;
 use super::output::{Lines, copy};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -134,7 +135,7 @@ impl Child {
             signal_group(pid, libc::SIGTERM);
             output.wait(grace);
             signal_group(pid, libc::SIGKILL);
-            let mut group = shared.lock().unwrap_or_else(|e| e.into_inner());
+            let mut group = shared.lock();
             *group = None;
             // Ended already: this does not wait.
             let _ = process.wait();
@@ -159,7 +160,7 @@ impl Child {
 
     /// Sends a signal to the rank and to what it started.
     pub(super) fn signal(&self, signal: i32) {
-        let group = self.group.lock().unwrap_or_else(|e| e.into_inner());
+        let group = self.group.lock();
         if let (Some(group), true) = (*group, self.running) {
             signal_group(group, signal);
         }

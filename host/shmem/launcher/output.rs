@@ -1,10 +1,11 @@
 //! Output of many processes to one place, in whole lines.
 
 use super::Event;
+use parking_lot::Mutex;
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
 
 /// A line that is longer goes out in pieces.
 const LONGEST: usize = 1 << 20;
@@ -29,7 +30,7 @@ impl Lines {
 
     /// Writes whole lines in one piece.
     fn write(&self, lines: &[u8]) {
-        let mut sink = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut sink = self.0.lock();
         if sink.gone {
             return;
         }
@@ -96,7 +97,7 @@ mod tests {
 
     impl Write for Pieces {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().push(bytes.to_vec());
+            self.0.lock().push(bytes.to_vec());
             Ok(bytes.len())
         }
 
@@ -124,7 +125,7 @@ mod tests {
             let pieces = Pieces::default();
             let lines = Lines::new(pieces.clone(), None);
             copy(Dribble(input, n), &lines, "[7] ", &AtomicBool::new(false));
-            let pieces = pieces.0.lock().unwrap();
+            let pieces = pieces.0.lock();
             assert!(pieces.iter().all(|p| p.starts_with(b"[7] ") && p.ends_with(b"\n")));
             assert_eq!(pieces.concat(), b"[7] one\n[7] \n[7] two \xff three\r\n[7] no end\n");
         }
@@ -135,7 +136,7 @@ mod tests {
         let pieces = Pieces::default();
         let endless = vec![b'x'; 2 * LONGEST + 5];
         copy(&endless[..], &Lines::new(pieces.clone(), None), "", &AtomicBool::new(false));
-        let all = pieces.0.lock().unwrap().concat();
+        let all = pieces.0.lock().concat();
         assert_eq!(all.iter().filter(|b| **b == b'x').count(), endless.len());
         assert_eq!(all.iter().filter(|b| **b == b'\n').count(), 3);
     }

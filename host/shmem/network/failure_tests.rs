@@ -120,10 +120,10 @@ fn a_wait_ends_when_the_peer_falls_silent() {
 #[test]
 fn another_world_of_the_same_engines_is_not_disturbed() {
     let others = LocalBootstrap::all(2);
-    let others = std::sync::Mutex::new(others.into_iter().map(Some).collect::<Vec<_>>());
+    let others = parking_lot::Mutex::new(others.into_iter().map(Some).collect::<Vec<_>>());
     each(2, |rank, builder| {
         let world = build(builder, if rank == 1 { FAILS } else { "" });
-        let ranks = others.lock().unwrap()[rank].take().unwrap();
+        let ranks = others.lock()[rank].take().unwrap();
         let second = World::builder(world.engine()).bootstrap(Box::new(ranks)).heap_bytes(1 << 20).timeout(DEADLINE);
         let second = build(second, "");
         let (signal, other) = (world.calloc::<u64>(1).unwrap(), second.calloc::<u64>(1).unwrap());
@@ -271,7 +271,7 @@ impl Bootstrap for Polite {
 #[test]
 fn a_world_with_a_failed_connection_ends_without_the_others() {
     let (ended, wait) = mpsc::channel();
-    let wait = &std::sync::Mutex::new(wait);
+    let wait = &parking_lot::Mutex::new(wait);
     std::thread::scope(|s| {
         for (rank, ranks) in LocalBootstrap::all(2).into_iter().enumerate() {
             let ended = ended.clone();
@@ -288,7 +288,7 @@ fn a_world_with_a_failed_connection_ends_without_the_others() {
                     _ => {
                         assert!(world.signal_op(&signal, 1, SignalOp::Set, 0).is_err());
                         // It does not end, and the other does all the same.
-                        wait.lock().unwrap().recv_timeout(LIMIT).unwrap();
+                        wait.lock().recv_timeout(LIMIT).unwrap();
                         soon(move || drop((signal, world)));
                     }
                 }

@@ -7,10 +7,10 @@
 use crate::engine::abi;
 use crate::memory::{MemoryError, Place, Region, Space};
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 /// Most bytes of an alert's text.
 const MOST_TEXT: usize = 1024;
@@ -81,7 +81,7 @@ impl Faults {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock()
     }
 
     fn word(&self) -> Option<&AtomicU64> {

@@ -34,9 +34,10 @@ use crate::rdma::{
 use crate::shmem::bootstrap::Bootstrap;
 use crate::wire::mlx5::Failure;
 use faults::{Alert, Faults, failure_of};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 use tables::Tables;
 
@@ -229,7 +230,7 @@ impl Parts {
 
 impl Shared {
     fn parts(&self) -> MutexGuard<'_, Option<Parts>> {
-        self.parts.lock().unwrap_or_else(|e| e.into_inner())
+        self.parts.lock()
     }
 
     /// Looks for queue pairs that have failed, as far as the time allows. Kernels see the first; whom to tell of which.

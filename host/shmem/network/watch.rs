@@ -2,7 +2,8 @@
 
 use super::Shared;
 use crate::shmem::bootstrap::Bootstrap;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use parking_lot::{Condvar, Mutex};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How often it looks.
@@ -16,15 +17,15 @@ pub(super) struct Stop(Arc<(Mutex<bool>, Condvar)>);
 
 impl Stop {
     pub(super) fn now(&self) {
-        *self.0.0.lock().unwrap_or_else(|e| e.into_inner()) = true;
+        *self.0.0.lock() = true;
         self.0.1.notify_all();
     }
 
     /// Waits as long as a pace, or until the end: whether that has come.
     fn within_a_pace(&self) -> bool {
-        let stopped = self.0.0.lock().unwrap_or_else(|e| e.into_inner());
-        let waited = self.0.1.wait_timeout_while(stopped, PACE, |stopped| !*stopped);
-        *waited.unwrap_or_else(|e| e.into_inner()).0
+        let mut stopped = self.0.0.lock();
+        self.0.1.wait_while_for(&mut stopped, |stopped| !*stopped, PACE);
+        *stopped
     }
 }
 

@@ -5,7 +5,7 @@ use super::areas::Areas;
 use crate::engine::{Engine, abi};
 use crate::memory::{Place, Region};
 use bytemuck::Zeroable;
-use std::sync::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The slots of one PE.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Teams {
 
     /// One word for the kernel of a host call to leave its answer in, for one call at a time.
     pub(in crate::shmem) fn answer(&self) -> MutexGuard<'_, Region> {
-        self.answer.lock().unwrap_or_else(|e| e.into_inner())
+        self.answer.lock()
     }
 
     /// How many teams a PE can be in.
@@ -111,6 +111,6 @@ impl Teams {
     }
 
     fn used(&self) -> MutexGuard<'_, u64> {
-        self.used.lock().unwrap_or_else(|e| e.into_inner())
+        self.used.lock()
     }
 }

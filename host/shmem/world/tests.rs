@@ -256,7 +256,7 @@ impl Bootstrap for Telling {
         self.inner.allgather(bytes, within)
     }
     fn on_loss(&self, tell: Box<dyn Fn(&LostRank) + Send + Sync>) {
-        self.told.lock().unwrap().push(Tell(tell));
+        self.told.lock().push(Tell(tell));
     }
     fn via(&self) -> String {
         self.inner.via()
@@ -279,7 +279,7 @@ fn a_lost_rank_ends_the_others_kernels_and_calls() {
     let error = std::thread::scope(|s| {
         let waits = s.spawn(|| world.barrier_all().unwrap_err().to_string());
         // Before or during the kernel: it ends either way.
-        (told.lock().unwrap()[0].0)(&LostRank::new(1, "killed by signal 9"));
+        (told.lock()[0].0)(&LostRank::new(1, "killed by signal 9"));
         waits.join().unwrap()
     });
     assert!(error.contains("rank 1 is gone: killed by signal 9"), "{error}");

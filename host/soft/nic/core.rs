@@ -2,16 +2,17 @@
 
 use super::config::SoftNicConfig;
 use super::endpoint::{Endpoint, PairAddress};
-use super::memory::{Memory, lock};
+use super::memory::Memory;
 use super::pair::PairShared;
 use super::wire::Wire;
+use parking_lot::Mutex;
 use socket2::Socket;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What a thread is told.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl Mailbox {
     }
 
     fn put(&self, mail: Mail) {
-        lock(&self.messages).push(mail);
+        self.messages.lock().push(mail);
         self.waiting.store(true, Ordering::Release);
         self.wake();
     }
@@ -72,7 +73,7 @@ impl Mailbox {
         let mut count = [0u8; 8];
         // SAFETY: reads at most 8 bytes into memory that is borrowed for the call.
         unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), count.len()) };
-        std::mem::take(&mut *lock(&self.messages))
+        std::mem::take(&mut *self.messages.lock())
     }
 }
 
@@ -131,7 +132,7 @@ impl Core {
     }
 
     pub(super) fn pair(&self, number: u32) -> Option<Arc<PairShared>> {
-        lock(&self.pairs).get(&number).cloned()
+        self.pairs.lock().get(&number).cloned()
     }
 }
 
@@ -142,14 +143,14 @@ fn adapters() -> &'static Mutex<HashMap<u128, Weak<Core>>> {
 }
 
 pub(super) fn announce(core: &Arc<Core>) {
-    lock(adapters()).insert(core.endpoint.nic, Arc::downgrade(core));
+    adapters().lock().insert(core.endpoint.nic, Arc::downgrade(core));
 }
 
 pub(super) fn withdraw(nic: u128) {
-    lock(adapters()).remove(&nic);
+    adapters().lock().remove(&nic);
 }
 
 /// The adapter with this number, if it is of this process.
 pub(super) fn of_this_process(nic: u128) -> Option<Arc<Core>> {
-    lock(adapters()).get(&nic).and_then(Weak::upgrade)
+    adapters().lock().get(&nic).and_then(Weak::upgrade)
 }

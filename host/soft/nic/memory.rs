@@ -4,9 +4,10 @@ use crate::cuda;
 use crate::memory::{Space, copy};
 use crate::rdma::{MemoryRange, RdmaError, Registration, Rights};
 use crate::wire::mlx5::Atomic;
+use parking_lot::{Mutex, RwLock};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 /// Bits of a key below the index.
 const VARIANT_BITS: u32 = 8;
@@ -14,10 +15,6 @@ const VARIANT_BITS: u32 = 8;
 const MOST_KEYS: usize = 1 << 24;
 /// Indices that no key has: 0, and that of the reserved key 0x100.
 const FIRST_INDEX: usize = 2;
-
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 /// Why memory may not be used so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +88,7 @@ impl Entry {
         f: impl FnOnce(Option<*mut u8>) -> Result<R, Denied>,
     ) -> Result<R, Denied> {
         self.check(address, bytes as u64)?;
-        let valid = self.valid.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let valid = self.valid.read();
         if !*valid {
             return Err(Denied::Key { key: self.key });
         }
@@ -140,8 +137,8 @@ impl Entry {
             return Some(Err(e));
         }
         // Neither is waited for while the other is held: with somebody who ends a registration between them, two could wait for each other.
-        let valid = self.valid.try_read().ok()?;
-        let there_valid = if std::ptr::eq(self, there) { None } else { Some(there.valid.try_read().ok()?) };
+        let valid = self.valid.try_read()?;
+        let there_valid = if std::ptr::eq(self, there) { None } else { Some(there.valid.try_read()?) };
         if !*valid || there_valid.as_ref().is_some_and(|v| !**v) {
             return None;
         }
@@ -160,7 +157,7 @@ impl Entry {
             // SAFETY: in range and registered; the caller has checked the alignment.
             Some(p) => Ok(unsafe { change(p, action) }),
             None => {
-                let _alone = lock(table);
+                let _alone = table.lock();
                 let mut word = [0; size_of::<u64>()];
                 self.gpu(|g| g.copy_to_host(address, &mut word[..operand]))?;
                 // A word of 4 bytes is the low half of 8: this machine's order is little-endian, as a GPU's is.
@@ -216,7 +213,7 @@ impl Memory {
                 failed("it is in GPU memory, but the adapter was started without the GPU's space: set SoftNicConfig::space")
             })?),
         };
-        let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut slots = self.slots.write();
         let index = match slots.free.pop() {
             Some(i) => i,
             None => {
@@ -240,7 +237,7 @@ impl Memory {
 
     /// The memory of a key, if it allows this.
     pub(super) fn find(&self, key: u32, address: u64, bytes: u64, need: Rights) -> Result<Arc<Entry>, Denied> {
-        let slots = self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let slots = self.slots.read();
         let slot = slots.entries.get((key >> VARIANT_BITS) as usize).and_then(|s| s.1.as_ref());
         let entry = slot.filter(|e| e.key == key).ok_or(Denied::Key { key })?.clone();
         drop(slots);
@@ -268,8 +265,8 @@ impl Memory {
 
     fn forget(&self, entry: &Entry) {
         // Waits for those who are using it.
-        *entry.valid.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = false;
-        let mut slots = self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *entry.valid.write() = false;
+        let mut slots = self.slots.write();
         let index = (entry.key >> VARIANT_BITS) as usize;
         if let Some(slot) = slots.entries.get_mut(index) {
             slot.1 = None;

@@ -64,14 +64,15 @@ use crate::rdma::{
     Adapter, AdapterPath, MemoryRange, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Transport,
 };
 use endpoint::Endpoint;
-use memory::{Memory, lock};
+use memory::Memory;
 use pair::{PairShared, PairState};
+use parking_lot::Mutex;
 use service::Service;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// Connections that wait to be accepted.
@@ -175,7 +176,7 @@ impl SoftNic {
         let blocks = memory.blocks();
         let nonce = random::bytes()
             .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
-        let mut pairs = lock(&self.core.pairs);
+        let mut pairs = self.core.pairs.lock();
         if pairs.len() >= NUMBERS as usize {
             return Err(RdmaError::Queue { blocks, reason: "all numbers of queue pairs are in use".to_owned() });
         }
@@ -254,7 +255,7 @@ impl Adapter for SoftNic {
 impl Drop for SoftNic {
     fn drop(&mut self) {
         self::core::withdraw(self.core.endpoint.nic);
-        for pair in lock(&self.core.pairs).values() {
+        for pair in self.core.pairs.lock().values() {
             pair.closed.store(true, Ordering::Release);
         }
         self.core.stop.store(true, Ordering::Release);

@@ -3,14 +3,14 @@
 use super::core::{Core, Mail};
 use super::endpoint::PairAddress;
 use super::execute::Responder;
-use super::memory::lock;
 use crate::random;
 use crate::rdma::{QueueAddress, QueueMemory, QueuePair, RdmaError, Rights};
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{Completion, Failure};
+use parking_lot::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// How much longer the owner waits for the service thread than that waits for the peer.
@@ -42,7 +42,7 @@ pub(super) struct PairShared {
 
 impl PairShared {
     pub(super) fn address(&self, core: &Core) -> PairAddress {
-        PairAddress { at: core.endpoint.clone(), number: self.number, nonce: lock(&self.state).nonce }
+        PairAddress { at: core.endpoint.clone(), number: self.number, nonce: self.state.lock().nonce }
     }
 }
 
@@ -88,7 +88,7 @@ impl SoftQueuePair {
             ));
         }
         let most = self.shared.memory.blocks() as usize;
-        if lock(&self.shared.state).responder.post(id, places, most) {
+        if self.shared.state.lock().responder.post(id, places, most) {
             Ok(())
         } else {
             Err(refused(format!("{most} receives are posted already: poll for those that are done")))
@@ -97,7 +97,7 @@ impl SoftQueuePair {
 
     /// The oldest receive that has ended and was not polled yet.
     pub fn poll_receive(&self) -> Option<Received> {
-        lock(&self.shared.state).responder.received.pop_front()
+        self.shared.state.lock().responder.received.pop_front()
     }
 
     fn ask(
@@ -133,7 +133,7 @@ impl QueuePair for SoftQueuePair {
         let peer = PairAddress::read(peer).map_err(|reason| wrong("a peer".to_owned(), reason))?;
         let name = format!("queue pair {:#x} of process {}", peer.number, peer.at.process);
         {
-            let mut state = lock(&self.shared.state);
+            let mut state = self.shared.state.lock();
             if state.peer.is_some() {
                 return Err(wrong(name, "it is connected already: reset it first".to_owned()));
             }
@@ -142,7 +142,7 @@ impl QueuePair for SoftQueuePair {
         let answer =
             self.ask("connect", self.core.config.timeouts.connect, |reply| Mail::Connect { number, peer, reply });
         answer.map_err(|reason| {
-            lock(&self.shared.state).peer = None;
+            self.shared.state.lock().peer = None;
             wrong(name, reason)
         })
     }
@@ -156,11 +156,11 @@ impl QueuePair for SoftQueuePair {
     }
 
     fn failure(&self) -> Option<String> {
-        lock(&self.shared.failure).clone()
+        self.shared.failure.lock().clone()
     }
 
     fn fault(&self) -> Option<Failure> {
-        *lock(&self.shared.fault)
+        *self.shared.fault.lock()
     }
 
     fn reset(&mut self) -> Result<(), RdmaError> {
@@ -169,10 +169,10 @@ impl QueuePair for SoftQueuePair {
         let nonce = random::bytes()
             .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
         // From here on the peer's requests are for one that is no more.
-        *lock(&self.shared.state) = PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() };
+        *self.shared.state.lock() = PairState { nonce: u64::from_le_bytes(nonce), ..PairState::default() };
         self.ask("reset the queue pair", Duration::ZERO, |reply| Mail::Reset { number, reply }).map_err(failed)?;
-        *lock(&self.shared.failure) = None;
-        *lock(&self.shared.fault) = None;
+        *self.shared.failure.lock() = None;
+        *self.shared.fault.lock() = None;
         Ok(())
     }
 }
@@ -180,7 +180,7 @@ impl QueuePair for SoftQueuePair {
 impl Drop for SoftQueuePair {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
-        lock(&self.core.pairs).remove(&self.shared.number);
+        self.core.pairs.lock().remove(&self.shared.number);
         self.core.post(self.shared.thread, Mail::Close { number: self.shared.number });
     }
 }

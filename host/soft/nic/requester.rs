@@ -6,7 +6,6 @@ use super::fault::{QueueFaults, Verdict};
 use super::frame::{Answer, Frame};
 use super::job::{Job, Trouble};
 use super::link::Link;
-use super::memory::lock;
 use super::pair::PairShared;
 use super::wire::Cut;
 use crate::rdma::RdmaError;
@@ -95,7 +94,7 @@ impl Requester {
         ring.set_poison(core.config.poison);
         let faults =
             (!core.config.faults.faults.is_empty()).then(|| QueueFaults::new(&core.config.faults, shared.ordinal));
-        let nonce = lock(&shared.state).nonce;
+        let nonce = shared.state.lock().nonce;
         Ok(Self {
             ring,
             nonce,
@@ -119,7 +118,7 @@ impl Requester {
     }
 
     pub(super) fn connect(&mut self, route: Route) {
-        self.nonce = lock(&self.shared.state).nonce;
+        self.nonce = self.shared.state.lock().nonce;
         self.route = route;
         self.generation = 0;
     }
@@ -132,7 +131,7 @@ impl Requester {
         self.sequence = 0;
         self.shared.memory.clear()?;
         self.ring.reset();
-        self.nonce = lock(&self.shared.state).nonce;
+        self.nonce = self.shared.state.lock().nonce;
         Ok(())
     }
 
@@ -161,7 +160,7 @@ impl Requester {
         if self.jobs.is_empty() && self.ring.failed().is_none() {
             let Trouble { failure, text } = Trouble::no_answer(why);
             let text = format!("{} (syndrome {:#04x}): {text}", failure.syndrome.name(), failure.syndrome.0);
-            lock(&self.shared.failure).get_or_insert(text);
+            self.shared.failure.lock().get_or_insert(text);
             self.ring.fail(0, failure);
             self.tell();
         }
@@ -172,7 +171,7 @@ impl Requester {
         if !self.told
             && let Some(failure) = self.ring.failed()
         {
-            *lock(&self.shared.fault) = Some(failure);
+            *self.shared.fault.lock() = Some(failure);
             self.told = true;
         }
     }
@@ -244,7 +243,7 @@ impl Requester {
                 Fetched::Flushed(n) => done += n,
                 Fetched::Refused(posted, why) => {
                     let text = format!("block {:#x}: {why}", posted.index);
-                    lock(&self.shared.failure).get_or_insert(text);
+                    self.shared.failure.lock().get_or_insert(text);
                     done += 1;
                     break;
                 }
@@ -297,7 +296,7 @@ impl Requester {
         let text =
             format!("block {index:#x}: {} (syndrome {:#04x}): {text}", failure.syndrome.name(), failure.syndrome.0);
         tracing::debug!(pair = self.shared.number, "{text}");
-        lock(&self.shared.failure).get_or_insert(text);
+        self.shared.failure.lock().get_or_insert(text);
         self.drop_jobs();
         self.ring.fail(index, *failure);
         self.ring.storm(storm);
@@ -352,7 +351,7 @@ impl Requester {
                 }
                 break;
             }
-            let mut state = lock(&pair.state);
+            let mut state = pair.state.lock();
             let known = state.nonce == nonce && state.peer.as_ref().is_none_or(|p| (p.at.nic, p.number, p.nonce) == me);
             if !known {
                 job.trouble = Some(Trouble::no_answer("the peer's queue pair was reset, or is connected with another"));
@@ -549,7 +548,7 @@ impl Route {
         match near {
             None => Ok(Self::Linked { peer }),
             Some(there) => {
-                let pair = there.pair(peer.number).filter(|p| lock(&p.state).nonce == peer.nonce);
+                let pair = there.pair(peer.number).filter(|p| p.state.lock().nonce == peer.nonce);
                 let pair = pair.ok_or("it has closed that queue pair, or reset it")?;
                 Ok(Self::Direct { core: Arc::downgrade(&there), pair: Arc::downgrade(&pair), peer })
             }

@@ -3,10 +3,10 @@
 use super::core::{Core, Mail};
 use super::frame::{Answer, Frame};
 use super::link::{Link, Waiter, prepare, watch};
-use super::memory::lock;
 use super::requester::{Requester, Route};
 use super::strangers::{self, GREETING_LIMIT, Limit, Stranger};
 use super::wire::{Cut, Wire};
+use crate::idle::{Idle, Pace, Pause};
 use crate::this_host;
 use crate::wire::mlx5::Syndrome;
 use socket2::Socket;
@@ -20,11 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Idle rounds that let somebody else run.
 const YIELDS: u32 = 100;
-/// Naps get longer, up to what the first request after a pause may wait.
-const FIRST_NAP: Duration = Duration::from_micros(50);
-const LONGEST_NAP: Duration = Duration::from_micros(500);
-/// Idle time after which naps begin to get longer.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// Naps of a thread with queue pairs.
+const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// A thread without queue pairs; connections and messages wake it.
 const LONG_NAP: Duration = Duration::from_millis(100);
 /// How long an idle thread only spins, where there is a processor for every thread.
@@ -70,10 +67,7 @@ pub(super) struct Service {
     incoming: Vec<Incoming>,
     scratch: (Vec<u8>, Vec<u8>),
     fds: Vec<libc::pollfd>,
-    /// Since when there was nothing to do, and for how many rounds.
-    idle_since: Option<Instant>,
-    idle_rounds: u32,
-    may_spin: bool,
+    idle: Idle,
 }
 
 impl Service {
@@ -95,9 +89,7 @@ impl Service {
             incoming: Vec::new(),
             scratch: Default::default(),
             fds: Vec::new(),
-            idle_since: None,
-            idle_rounds: 0,
-            may_spin,
+            idle: Idle::new(Pace { spin: if may_spin { SPIN } else { Duration::ZERO }, yields: YIELDS, naps: NAPS }),
         }
     }
 
@@ -124,7 +116,7 @@ impl Service {
             }
             match done {
                 0 => self.rest(now),
-                _ => (self.idle_since, self.idle_rounds) = (None, 0),
+                _ => self.idle.busy(),
             }
         }
         self.say_the_last();
@@ -138,14 +130,14 @@ impl Service {
             if self.incoming.is_empty() {
                 break;
             }
-            self.wait(FIRST_NAP);
+            self.wait(NAPS[0]);
         }
     }
 
     /// What a dead adapter does: nothing, and nobody is told.
     fn fall_silent(&mut self) {
         self.listeners.clear();
-        std::thread::sleep(FIRST_NAP * 20);
+        std::thread::sleep(NAPS[1] * 2);
     }
 
     fn read_mail(&mut self, now: Instant) -> usize {
@@ -335,22 +327,12 @@ impl Service {
 
     /// Nothing to do: spins, yields, or sleeps until a socket or a message wakes it.
     fn rest(&mut self, now: Instant) {
-        let since = *self.idle_since.get_or_insert(now);
-        let idle = now.duration_since(since);
-        self.idle_rounds = self.idle_rounds.saturating_add(1);
-        let awake = !self.pairs.is_empty();
-        if awake && self.may_spin && idle < SPIN {
-            std::hint::spin_loop();
-            return;
-        }
-        if awake && self.idle_rounds <= YIELDS {
-            std::thread::yield_now();
-            return;
-        }
-        let nap = match (awake, idle < PATIENCE) {
-            (false, _) => LONG_NAP,
-            (true, true) => FIRST_NAP,
-            (true, false) => LONGEST_NAP,
+        let nap = match self.pairs.is_empty() {
+            true => LONG_NAP,
+            false => match self.idle.next() {
+                Pause::Nap(nap) => nap,
+                short => return short.make(|_| {}),
+            },
         };
         let alarm = self.pairs.iter().filter_map(Requester::alarm).min();
         let nap = alarm.map_or(nap, |at| nap.min(at.saturating_duration_since(now)));
@@ -408,7 +390,7 @@ fn answer_to(core: &Core, peer: u128, frame: &Frame<'_>, data: &mut Vec<u8>) -> 
     let Some(pair) = core.pair(number).filter(|p| !p.closed.load(Ordering::Acquire)) else {
         return gone("the peer has closed its queue pair");
     };
-    let mut state = lock(&pair.state);
+    let mut state = pair.state.lock();
     if state.nonce != nonce {
         return gone("the peer has reset its queue pair");
     }

@@ -5,10 +5,11 @@
 
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
 use crossbeam::utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -131,7 +132,7 @@ impl AddressTable {
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
         // A thread that panicked while holding it left whole entries behind: each change is one insert or remove.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock()
     }
 
     /// The generation that a reader should have.

@@ -11,9 +11,10 @@ use super::statistics::Counters;
 use crate::nvme::DoorbellWindow;
 use crate::wire::nvme::{csts, register};
 use crossbeam::utils::CachePadded;
+use parking_lot::Mutex;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::thread::Thread;
 
 /// Why nothing is fetched.
@@ -24,11 +25,6 @@ pub(super) mod halt {
     pub const GONE: u32 = 2;
     /// A shutdown was asked for.
     pub const SHUT_DOWN: u32 = 4;
-}
-
-/// Takes a lock whose holder may have panicked: what the locks here guard is whole between any two statements.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A ring's place in device memory.
@@ -65,7 +61,7 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub(super) fn send(&self, message: Message) {
-        lock(&self.messages).push(message);
+        self.messages.lock().push(message);
         self.waiting.store(true, Ordering::Release);
         self.wake();
     }
@@ -199,7 +195,7 @@ impl Core {
 
     /// Reports an asynchronous event.
     pub(super) fn raise(&self, event: Event) {
-        lock(&self.events).push(event);
+        self.events.lock().push(event);
         self.wake_manager();
     }
 

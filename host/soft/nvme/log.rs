@@ -1,6 +1,6 @@
 //! Log pages and asynchronous events (NVMe Base 2.1, 5.1.12 and 5.1.2).
 
-use super::core::{Core, lock};
+use super::core::Core;
 use crate::wire::nvme::{SqEntry, Status, io, log_page};
 use std::collections::VecDeque;
 
@@ -100,7 +100,7 @@ impl ErrorLog {
 pub(super) fn page(core: &Core, id: u8, hours: u64, warning: u8) -> Option<Vec<u8>> {
     match id {
         log_page::ERROR => {
-            let log = lock(&core.errors);
+            let log = core.errors.lock();
             let mut p = vec![0; ERROR_ENTRIES * ERROR_BYTES];
             for (to, e) in p.chunks_exact_mut(ERROR_BYTES).zip(&log.entries) {
                 to.copy_from_slice(e);
@@ -127,7 +127,7 @@ fn health(core: &Core, hours: u64, warning: u8) -> Vec<u8> {
         sum.read_bytes += q.read_bytes;
         sum.written_bytes += q.written_bytes;
     }
-    let log = lock(&core.errors);
+    let log = core.errors.lock();
     let mut p = vec![0; HEALTH_BYTES];
     p[0] = warning;
     p[1..3].copy_from_slice(&TEMPERATURE_KELVIN.to_le_bytes());

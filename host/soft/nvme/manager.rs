@@ -1,13 +1,14 @@
 //! The manager thread: the register state machine (enable, reset, shutdown), the admin queue, asynchronous events.
 
 use super::address::{Range, Snapshot};
-use super::core::{Core, Mailbox, Message, RingSetup, halt, lock};
+use super::core::{Core, Mailbox, Message, RingSetup, halt};
 use super::fault::{Readiness, Trigger};
 use super::feature::Features;
 use super::identify;
 use super::log::{Event, Kind};
 use super::prp::{Extent, Hints};
 use super::queue::{Answer, Cq, Sq};
+use crate::idle::{Idle, Pace};
 use crate::wire::nvme::{SqEntry, Status, cc, csts, status};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ const THREAD_PATIENCE: Duration = Duration::from_secs(5);
 const SLICE: Duration = Duration::from_millis(10);
 /// Admin commands per round.
 const BATCH: u32 = 16;
+/// Pauses of a thread without admin commands.
+const PACE: Pace =
+    Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50), Duration::from_micros(500)] };
 /// How often the files are looked at.
 const FILE_CHECK: Duration = Duration::from_millis(100);
 
@@ -84,20 +88,15 @@ impl Manager {
 
     /// Manages until the controller stops.
     pub(super) fn run(mut self) {
-        let mut idle = 0u32;
+        let mut idle = Idle::new(PACE);
         while !self.core.stop.load(Ordering::Relaxed) {
             if self.round() {
-                idle = 0;
+                idle.busy();
                 continue;
             }
-            idle = idle.saturating_add(1);
-            match idle {
-                0..100 => std::thread::yield_now(),
-                100..1000 => std::thread::park_timeout(Duration::from_micros(50)),
-                // A doorbell that is stored without a register write wakes nobody.
-                _ if self.admin.is_some() => std::thread::park_timeout(Duration::from_micros(500)),
-                _ => std::thread::park_timeout(FILE_CHECK),
-            }
+            // A doorbell that is stored without a register write wakes nobody.
+            let watches = self.admin.is_some();
+            idle.next().make(|nap| std::thread::park_timeout(if watches { nap } else { FILE_CHECK }));
         }
     }
 
@@ -106,7 +105,7 @@ impl Manager {
         if self.core.table.generation() != self.table.generation {
             self.refresh();
         }
-        let writes = std::mem::take(&mut *lock(&self.core.registers.cc_writes));
+        let writes = std::mem::take(&mut *self.core.registers.cc_writes.lock());
         let mut busy = !writes.is_empty();
         for value in writes {
             self.configure(value);
@@ -115,7 +114,7 @@ impl Manager {
             self.ready_at = None;
             self.core.registers.csts.fetch_or(csts::RDY, Ordering::SeqCst);
         }
-        let events = std::mem::take(&mut *lock(&self.core.events));
+        let events = std::mem::take(&mut *self.core.events.lock());
         for e in events {
             self.note(e);
         }
@@ -266,7 +265,7 @@ impl Manager {
 
     fn note(&mut self, event: Event) {
         if event.kind() == Kind::Error {
-            lock(&self.core.errors).event();
+            self.core.errors.lock().event();
         }
         if !self.pending.contains(&event) {
             self.pending.push(event);
@@ -313,7 +312,7 @@ impl Manager {
                 Ok(None) => continue,
                 Ok(Some(result)) => Answer { status: status::SUCCESS, result },
                 Err(status) => {
-                    lock(&self.core.errors).admin(&e, status);
+                    self.core.errors.lock().admin(&e, status);
                     Answer { status, result: 0 }
                 }
             };

@@ -52,14 +52,15 @@ pub(super) use spec::time;
 pub use spec::{SpecError, escape};
 pub use statistics::{QueueStatistics, Statistics};
 
-use self::core::{Core, Doorbells, Mailbox, Registers, lock, queue_bits};
+use self::core::{Core, Doorbells, Mailbox, Registers, queue_bits};
 use crate::nvme::Attachment;
 use address::AddressTable;
 use crossbeam::utils::CachePadded;
 use namespace::Namespace;
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -164,7 +165,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.core.stop.store(true, Ordering::SeqCst);
-        let threads = std::mem::take(&mut *lock(&self.threads));
+        let threads = std::mem::take(&mut *self.threads.lock());
         let deadline = Instant::now() + STOP_PATIENCE;
         while threads.iter().any(|t| !t.is_finished()) && Instant::now() < deadline {
             self.wake_all();
@@ -245,7 +246,7 @@ impl SoftController {
             readers.push(thread.thread().clone());
             // Each cell is set once, here.
             let _ = core.mail.get(index).map_or(&core.manager, |m| &m.thread).set(thread.thread().clone());
-            lock(&handle.threads).push(thread);
+            handle.threads.lock().push(thread);
         }
         core.table.set_readers(readers);
         tracing::debug!(device = %core.name, threads, "software controller started");

@@ -4,9 +4,9 @@ use super::SoftError;
 use super::backend::Store;
 use super::config::NamespaceConfig;
 use crate::wire::nvme::{SqEntry, Status, status};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One namespace of the controller.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ pub(super) struct BlockSet {
 
 impl BlockSet {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ranges.lock()
     }
 
     /// Whether one of the blocks is in the set.

@@ -104,7 +104,7 @@ impl Port for SoftPort {
                 r.interrupt_mask.fetch_and(!value, Ordering::SeqCst);
             }
             register::CC => {
-                let mut writes = super::core::lock(&r.cc_writes);
+                let mut writes = r.cc_writes.lock();
                 r.cc.store(value, Ordering::SeqCst);
                 writes.push(value);
                 drop(writes);

@@ -7,12 +7,13 @@ use super::address::Snapshot;
 use super::backend::{Finished, Ring, Store};
 use super::config::FileIo;
 use super::copy;
-use super::core::{Core, Message, RingSetup, halt, lock};
+use super::core::{Core, Message, RingSetup, halt};
 use super::fault::{Damage, QueueFaults, Verdict};
 use super::io::{self, Context, Outcome};
 use super::namespace::Span;
 use super::prp::Extent;
 use super::queue::{Answer, Cq, Sq};
+use crate::idle::{Idle, Pace};
 use crate::wire::nvme::{SqEntry, Status, status};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,17 +25,13 @@ use std::time::{Duration, Instant};
 const BATCH: u32 = 64;
 /// Completions that share one store fence.
 const GROUP: usize = 8;
-/// Naps of a thread that has queues: an eighth of the pause so far, between these. That long the first command after the pause may wait.
-/// Short ones for ever would keep a processor busy with the naps of a few threads.
-const NAP: Duration = Duration::from_micros(50);
-const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// Naps of a thread that has queues. Short ones for ever would keep a processor busy with the naps of a few threads.
+const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
 /// Longest nap of a thread without queues; messages wake it.
 const LONG_NAP: Duration = Duration::from_millis(100);
 /// How long an idle thread only spins, where there is a processor for every thread. Programs pause between runs, and a nap
 /// costs the next one dearly: on a virtual machine a processor that was given back can take milliseconds to return.
 const SPIN: Duration = Duration::from_secs(10);
-/// Idle rounds between two looks at the clock.
-const LOOK_EVERY: u32 = 256;
 /// Idle rounds that let somebody else run.
 const YIELDS: u32 = 1_000;
 /// Exactness of naps; the default of 50 us would double them.
@@ -53,58 +50,11 @@ struct Held {
     again: bool,
 }
 
-/// How long nothing has happened.
-#[derive(Debug)]
-struct Idle {
-    rounds: u32,
-    since: Option<Instant>,
-    /// There are processors enough to spin on one.
-    may_spin: bool,
-    /// The time to spin is not over yet.
-    spins: bool,
-}
-
-impl Idle {
-    fn new(core: &Core) -> Self {
-        let processors = crate::processors::to_spin_on();
-        // Kernels on CPU threads need the processors more than an idle poll does.
-        let may_spin = processors >= 4 && core.mail.len() < processors;
-        Self { rounds: 0, since: None, may_spin, spins: may_spin }
-    }
-
-    fn busy(&mut self) {
-        self.rounds = 0;
-        self.since = None;
-        self.spins = self.may_spin;
-    }
-
-    /// Lets a thread with queues wait, `due` at most.
-    fn rest(&mut self, due: Option<Duration>) {
-        self.rounds = self.rounds.saturating_add(1);
-        if self.spins && !self.spun() {
-            std::hint::spin_loop();
-        } else if self.rounds <= YIELDS {
-            std::thread::yield_now();
-        } else {
-            let pause = self.since.get_or_insert_with(Instant::now).elapsed();
-            let nap = (pause / 8).clamp(NAP, LONGEST_NAP);
-            std::thread::park_timeout(due.map_or(nap, |due| due.min(nap)));
-        }
-    }
-
-    /// Whether the time to spin is over; the yields are counted from there.
-    fn spun(&mut self) -> bool {
-        if !self.rounds.is_multiple_of(LOOK_EVERY) {
-            return false;
-        }
-        let now = Instant::now();
-        if now.duration_since(*self.since.get_or_insert(now)) < SPIN {
-            return false;
-        }
-        self.spins = false;
-        self.rounds = 0;
-        true
-    }
+fn pace(core: &Core) -> Pace {
+    let processors = crate::processors::to_spin_on();
+    // Kernels on CPU threads need the processors more than an idle poll does.
+    let may_spin = processors >= 4 && core.mail.len() < processors;
+    Pace { spin: if may_spin { SPIN } else { Duration::ZERO }, yields: YIELDS, naps: NAPS }
 }
 
 /// Completions of one batch that are not stored yet.
@@ -175,7 +125,7 @@ impl Service {
         // SAFETY: sets a property of the calling thread; no pointers are involved.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
         let core = self.core.clone();
-        let mut idle = Idle::new(&core);
+        let mut idle = Idle::new(pace(&core));
         while !core.stop.load(Ordering::Relaxed) {
             if core.mail[self.index].waiting.load(Ordering::Acquire) {
                 self.read_mail();
@@ -192,7 +142,7 @@ impl Service {
             done += self.reap() + self.deliver();
             match done {
                 0 if self.sqs.is_empty() && self.held.is_empty() => std::thread::park_timeout(LONG_NAP),
-                0 => idle.rest(self.due()),
+                0 => idle.next().make(|nap| std::thread::park_timeout(self.due().map_or(nap, |due| due.min(nap)))),
                 _ => idle.busy(),
             }
         }
@@ -273,7 +223,7 @@ impl Service {
                 Outcome::Done(status) => {
                     if !status.is_success() {
                         context.tally.error();
-                        lock(&core.errors).command(sqid, &e, status);
+                        core.errors.lock().command(sqid, &e, status);
                     }
                     if core.faulty {
                         cq.held += 1;
@@ -332,7 +282,7 @@ impl Service {
                 let cq = &mut self.cqs[sq.cq];
                 if !status.is_success() {
                     sq.tally.error();
-                    lock(&core.errors).command(request.sqid, &request.entry, status);
+                    core.errors.lock().command(request.sqid, &request.entry, status);
                 }
                 if core.faulty {
                     self.order += 1;
@@ -447,7 +397,7 @@ impl Service {
         let core = self.core.clone();
         let mail = &core.mail[self.index];
         mail.waiting.store(false, Ordering::SeqCst);
-        let messages = std::mem::take(&mut *lock(&mail.messages));
+        let messages = std::mem::take(&mut *mail.messages.lock());
         // New queues lie in memory that may have been mapped after the last look.
         self.refresh();
         for m in messages {

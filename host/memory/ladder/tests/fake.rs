@@ -8,6 +8,7 @@ use super::super::libnvm::{self, MapMemory};
 use super::super::{DmaBufExport, GPU_PAGE, LadderDevice, Probe, ProbeError, Syscalls};
 use crate::memory::{DmaAccess, DmaRegion, IommuError, IommuKind, IommuMap, MemoryError, Region, Space};
 use crate::pci::Bdf;
+use parking_lot::{Mutex, MutexGuard};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
@@ -18,7 +19,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread::ThreadId;
 
 /// What bus addresses of GPU memory differ by from the addresses that kernels use.
@@ -137,7 +138,7 @@ impl Machine {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap()
+        self.0.state.lock()
     }
 
     /// What was not given back.

@@ -5,9 +5,10 @@ use super::Wire;
 use super::interface::{self, Command, Status, capability, cq, qp};
 use super::registers::{Pool, Taken};
 use crate::rdma::Route;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// The event queue's number needs more than eight bits.
 pub const EVENT_QUEUE: u32 = 0x105;
@@ -100,10 +101,6 @@ struct Inner {
 #[derive(Clone, Debug, Default)]
 pub(in crate::rdma) struct Firmware(Arc<Inner>);
 
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// An answer that refuses, and what the system says then.
 fn refuse(output: &mut [u8], status: Status, syndrome: u32) -> io::Error {
     output.fill(0);
@@ -135,7 +132,7 @@ impl Firmware {
     }
 
     pub fn log(&self) -> MutexGuard<'_, Log> {
-        locked(&self.0.log)
+        self.0.log.lock()
     }
 
     /// Registers that were taken, in their order. They stay as long as this.
@@ -144,7 +141,7 @@ impl Firmware {
     }
 
     pub(super) fn pool(&self) -> MutexGuard<'_, Pool> {
-        locked(&self.0.pool)
+        self.0.pool.lock()
     }
 
     /// Checks a command's form; what is wrong with it is a violation too, as the code under test is to send none.

@@ -8,10 +8,11 @@ use super::super::doorbell::RegisterMapper;
 use super::Firmware;
 use crate::cuda::{CudaError, FailedCall};
 use crate::memory::{MemoryError, Region, Space};
+use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const PAGE: usize = 4096;
 const FIRST: usize = 0x800;
@@ -136,7 +137,7 @@ struct Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.driver.0.lock().unwrap().remove(&self.page);
+        self.driver.0.lock().remove(&self.page);
     }
 }
 
@@ -149,7 +150,7 @@ impl RegisterMapper for Driver {
     ) -> Result<Region, MemoryError> {
         let page = base.as_ptr() as usize;
         assert!(page.is_multiple_of(PAGE) && bytes == PAGE, "registrations are whole pages");
-        if !self.0.lock().unwrap().insert(page) {
+        if !self.0.lock().insert(page) {
             let source = CudaError::Call(Box::new(FailedCall {
                 what: "registering device registers as I/O memory",
                 call: "cuMemHostRegister_v2",

@@ -9,6 +9,7 @@ use super::registers::Register;
 use super::{Driver, Firmware};
 use crate::cuda::WritesOrdering;
 use crate::engine::abi;
+use crate::idle::{Idle, Pace};
 use crate::memory::{Place, Region, Space};
 use crate::rdma::connection::tests::roce;
 use crate::rdma::{
@@ -19,20 +20,19 @@ use crate::soft::nic::{SoftNic, SoftNicConfig, SoftQueuePair};
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::wqe::Payload;
 use crate::wire::mlx5::{BLOCK_BYTES, Operation, Transport, Wqe};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+/// Pauses of the thread that looks at registers: others want the processor too.
+const PACE: Pace = Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50); 2] };
 /// Far beyond what letting go of memory takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The most blocks of an entry.
 const MOST_BLOCKS: usize = 16;
-
-fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// Queue pairs of all stand-ins of this process, by the identifier of their port and their number.
 fn network() -> &'static Mutex<HashMap<(u128, u32), QueueAddress>> {
@@ -84,18 +84,16 @@ impl Wire {
         let wire = Arc::new(Self { nic, gid, state: Mutex::default(), stop: AtomicBool::new(false) });
         let (weak, name) = (Arc::downgrade(&wire), "stand-in".to_owned());
         let look = move || {
-            let mut idle = 0;
+            let mut idle = Idle::new(PACE);
             while let Some(wire) = weak.upgrade() {
                 if wire.stop.load(Ordering::Relaxed) {
                     return;
                 }
-                idle = if wire.listen() { 0 } else { idle + 1 };
+                let busy = wire.listen();
                 drop(wire);
-                // Others want the processor too.
-                match idle {
-                    0 => {}
-                    1..100 => std::thread::yield_now(),
-                    _ => std::thread::sleep(Duration::from_micros(50)),
+                match busy {
+                    true => idle.busy(),
+                    false => idle.rest(),
                 }
             }
         };
@@ -104,7 +102,7 @@ impl Wire {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        self.state.lock()
     }
 
     /// A register that somebody may ring at.
@@ -133,13 +131,13 @@ impl Wire {
         let memory = Arc::new(QueueMemory::over(plan, ring, completions, foreign(rings.record, bytes as u64)));
         let pair = self.nic.serve(memory.clone()).expect("a queue pair");
         let number = pair.number();
-        locked(network()).insert((self.gid, number), pair.address());
+        network().lock().insert((self.gid, number), pair.address());
         self.state().served.insert(number, Served { pair, memory, rings, rung: 0 });
         number
     }
 
     pub(super) fn connect(&self, number: u32, gid: u128, remote: u32) -> Result<(), RdmaError> {
-        let peer = locked(network()).get(&(gid, remote)).cloned();
+        let peer = network().lock().get(&(gid, remote)).cloned();
         let peer = peer.ok_or_else(|| RdmaError::Queue { blocks: 0, reason: format!("no queue pair {remote:#x}") })?;
         let mut state = self.state();
         state.served.get_mut(&number).expect("it was made").pair.connect(&peer)
@@ -151,7 +149,7 @@ impl Wire {
 
     /// Destroys a queue pair: nobody uses its memory afterwards.
     pub(super) fn close(&self, number: u32) {
-        locked(network()).remove(&(self.gid, number));
+        network().lock().remove(&(self.gid, number));
         let Some(Served { pair, memory, .. }) = self.state().served.remove(&number) else { return };
         drop(pair);
         let until = Instant::now() + PATIENCE;

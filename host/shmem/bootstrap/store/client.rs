@@ -8,10 +8,11 @@ use crate::handshake::{Fault, Greeting, Initiator, Next, Parties, Seal, Seals};
 use crate::shmem::bootstrap::loss::{Hear, Losses, Tell};
 use crate::shmem::bootstrap::{AlertListener, Bootstrap, BootstrapError, LEFT, Launched, LostRank, Route, Secret};
 use crate::this_host;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long one attempt to connect, or an answer to a greeting, may take.
@@ -158,7 +159,7 @@ impl Member {
     }
 
     fn say(&self, message: &Message) -> Result<(), BootstrapError> {
-        let mut out = self.out.lock().unwrap_or_else(|e| e.into_inner());
+        let mut out = self.out.lock();
         if out.left {
             return Err(BootstrapError::Left { rank: self.launched.rank });
         }
@@ -199,7 +200,7 @@ impl Member {
             }
             match limit.checked_sub(start.elapsed()) {
                 Some(left) => {
-                    state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
+                    self.shared.changed.wait_for(&mut state, left);
                 }
                 None if !asked => {
                     (limit, asked) = (start.elapsed() + ANSWER, true);
@@ -229,7 +230,7 @@ impl Bootstrap for Member {
         if bytes.len() > MAX_BYTES {
             return Err(BootstrapError::TooLarge { bytes: bytes.len(), most: MAX_BYTES });
         }
-        let mut round = self.call.lock().unwrap_or_else(|e| e.into_inner());
+        let mut round = self.call.lock();
         let (start, now) = (Instant::now(), *round);
         if let Some(e) = self.shared.state().end_of(now) {
             return Err(e);
@@ -267,7 +268,7 @@ impl Bootstrap for Member {
         if self.say(&Message::Leave).is_err() {
             return;
         }
-        let mut out = self.out.lock().unwrap_or_else(|e| e.into_inner());
+        let mut out = self.out.lock();
         out.left = true;
         let _ = out.stream.shutdown(Shutdown::Write);
         drop(out);
@@ -276,7 +277,7 @@ impl Bootstrap for Member {
         let mut state = self.shared.state();
         while !state.ended {
             let Some(left) = ANSWER.checked_sub(start.elapsed()) else { break };
-            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
+            self.shared.changed.wait_for(&mut state, left);
         }
         drop(state);
         if let Some(server) = &self.server {
@@ -303,7 +304,7 @@ impl Bootstrap for Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.shared.state().leaving = true;
-        let out = self.out.get_mut().unwrap_or_else(|e| e.into_inner());
+        let out = self.out.get_mut();
         let _ = out.stream.shutdown(Shutdown::Both);
         if let (Some(server), false) = (&self.server, out.left) {
             // What ended this one is to be on its way to the others before this process ends.
@@ -314,7 +315,7 @@ impl Drop for Member {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock()
     }
 }
 

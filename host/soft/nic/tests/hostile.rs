@@ -5,7 +5,6 @@ use crate::handshake::{Greeting, Parties, Step};
 use crate::soft::nic::config::Key;
 use crate::soft::nic::endpoint::{Endpoint, PairAddress};
 use crate::soft::nic::frame::{GREETING, PROTOCOL};
-use crate::soft::nic::memory::lock;
 use crate::soft::nic::wire::{Cut, Wire};
 use crate::soft::nic::{Answer, Command, Frame};
 use proptest::prelude::*;
@@ -206,7 +205,7 @@ fn members_that_break_the_rules_are_cut_off() {
 /// The queue pair as connected with queue pair 1 of adapter 7.
 fn promise(pair: &SoftQueuePair) -> PairAddress {
     let me = PairAddress { at: Endpoint::new(7, None, Vec::new()), number: 1, nonce: 1 };
-    lock(&pair.shared.state).peer = Some(me);
+    pair.shared.state.lock().peer = Some(me);
     PairAddress::read(&pair.address()).unwrap()
 }
 

@@ -5,10 +5,11 @@
 //! signal is answered, for addresses of these mappings alone: the missing page is replaced by one of zeros, and the place is noted. All
 //! other SIGBUS go where they would have gone.
 
+use parking_lot::Mutex;
 use std::io;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A mapping that is watched. It is never freed, as a handler may look at it at any time; later mappings use it again.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl Watch {
     /// # Errors
     /// The system's, if it takes no handler.
     pub(super) fn new(start: usize, bytes: usize) -> io::Result<Self> {
-        let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = CHANGES.lock();
         install()?;
         let slot = free_slot().unwrap_or_else(|| {
             let next = SLOTS.load(Ordering::Relaxed).cast_const();

@@ -1,0 +1,120 @@
+//! The pauses of a thread that polls: it spins, then yields, then naps. Stands on nothing.
+
+use std::time::{Duration, Instant};
+
+/// Limits of the pauses of one kind of thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Time that the thread spins, during which it keeps a processor busy.
+    pub(crate) spin: Duration,
+    /// Rounds after it that let other threads run.
+    pub(crate) yields: u32,
+    /// Shortest and longest nap. A nap in between is an eighth of the pause so far: so long an event after the pause may wait.
+    pub(crate) naps: [Duration; 2],
+}
+
+/// One pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    Spin,
+    Yield,
+    Nap(Duration),
+}
+
+impl Pause {
+    /// Makes the pause; `nap` sleeps, or waits for whatever may end the nap.
+    pub(crate) fn make(self, nap: impl FnOnce(Duration)) {
+        match self {
+            Self::Spin => std::hint::spin_loop(),
+            Self::Yield => std::thread::yield_now(),
+            Self::Nap(time) => nap(time),
+        }
+    }
+}
+
+/// Time without news of a thread that polls.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    pace: Pace,
+    rounds: u32,
+    since: Option<Instant>,
+    spins: bool,
+}
+
+impl Idle {
+    pub(crate) fn new(pace: Pace) -> Self {
+        Self { pace, rounds: 0, since: None, spins: !pace.spin.is_zero() }
+    }
+
+    /// Ends the pause: there was news.
+    pub(crate) fn busy(&mut self) {
+        *self = Self::new(self.pace);
+    }
+
+    /// Counts a round without news, and returns the pause before the next one.
+    pub(crate) fn next(&mut self) -> Pause {
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.spins {
+            // The clock is slower than a round.
+            let looks = self.rounds.is_power_of_two() || self.rounds.is_multiple_of(256);
+            if !looks || self.elapsed() < self.pace.spin {
+                return Pause::Spin;
+            }
+            (self.spins, self.rounds) = (false, 1);
+        }
+        if self.rounds <= self.pace.yields {
+            return Pause::Yield;
+        }
+        // The yields are over, however many rounds follow.
+        self.rounds = self.pace.yields;
+        let [shortest, longest] = self.pace.naps;
+        Pause::Nap((self.elapsed() / 8).clamp(shortest, longest))
+    }
+
+    /// Counts a round without news, and pauses.
+    pub(crate) fn rest(&mut self) {
+        self.next().make(std::thread::sleep);
+    }
+
+    fn elapsed(&mut self) -> Duration {
+        self.since.get_or_insert_with(Instant::now).elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Pace =
+        Pace { spin: Duration::from_millis(5), yields: 3, naps: [Duration::from_micros(50), Duration::from_millis(2)] };
+
+    #[test]
+    fn a_thread_spins_yields_and_naps_for_ever_longer() {
+        let mut idle = Idle::new(PACE);
+        for _ in 0..2 {
+            let started = Instant::now();
+            while idle.next() == Pause::Spin {}
+            assert!(started.elapsed() >= PACE.spin);
+            assert_eq!([idle.next(), idle.next()], [Pause::Yield; 2], "and the one that ended the spinning");
+            let mut naps = Vec::new();
+            while naps.last() != Some(&PACE.naps[1]) {
+                let Pause::Nap(nap) = idle.next() else { panic!("a nap") };
+                naps.push(nap);
+                std::thread::sleep(nap);
+            }
+            assert!(naps.is_sorted() && naps[0] >= PACE.spin / 8, "{naps:?}");
+            idle.busy();
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_left_out() {
+        let mut idle = Idle::new(Pace { spin: Duration::ZERO, yields: 0, ..PACE });
+        assert_eq!(idle.next(), Pause::Nap(PACE.naps[0]));
+        let mut idle = Idle::new(Pace { spin: Duration::ZERO, ..PACE });
+        assert_eq!(
+            std::array::from_fn(|_| idle.next()),
+            [Pause::Yield, Pause::Yield, Pause::Yield, Pause::Nap(PACE.naps[0])]
+        );
+    }
+}
