@@ -23,6 +23,8 @@
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
 //! | `this_host` | which host this is, by which addresses it is reached, what memory it has free, and whether another process is on it; stands on nothing |
+//! | [`remedy`] | the ways out that errors carry as data; stands on nothing |
+//! | `idle` | pauses of threads that poll; stands on nothing |
 //! | [`suggest`] | the word that somebody may have meant; stands on nothing |
 //! | [`processors`] | how many processors the program counts on; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
@@ -49,6 +51,7 @@ pub mod pci;
 pub mod processors;
 mod random;
 pub mod rdma;
+pub mod remedy;
 pub mod shmem;
 pub mod soft;
 pub mod storage;

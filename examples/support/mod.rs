@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::c_void;
 use std::str::FromStr;
-use warpbell::engine::{CpuImage, Engine};
+use warpbell::engine::{CpuImage, Engine, EngineError};
 
 /// Any error, from any thread.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -52,16 +52,16 @@ pub fn engine(options: &Options, gpu: usize) -> Result<Engine, Failure> {
     let image = unsafe { CpuImage::from_symbol(warpbell_examples_image) }?;
     let on_gpu = || {
         if FATBIN.is_empty() {
-            return Err("built without nvcc".into());
+            return Err(EngineError::NoDeviceImage);
         }
-        Engine::gpu_with(gpu, FATBIN).map_err(Failure::from)
+        Engine::gpu_with(gpu, FATBIN)
     };
     match options.get("engine", "auto".to_owned())?.as_str() {
-        "gpu" => on_gpu(),
+        "gpu" => Ok(on_gpu()?),
         "cpu" => Ok(Engine::cpu_with(0, &image, None)?),
         "auto" => match on_gpu() {
             Ok(engine) => Ok(engine),
-            Err(reason) => Ok(Engine::cpu_with(0, &image, Some(reason.to_string()))?),
+            Err(e) => Ok(Engine::cpu_with(0, &image, Some(e.reason()))?),
         },
         other => Err(format!("--engine {other}: there are auto, gpu and cpu").into()),
     }

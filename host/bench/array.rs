@@ -54,6 +54,8 @@ pub enum ArrayBenchError {
     },
 }
 
+crate::remedy::pass_on!(ArrayBenchError: Storage, Engine, Run, Memory);
+
 /// Element i is i times this (odd, so that no two are equal).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const THREADS_PER_BLOCK: u32 = 256;

@@ -75,6 +75,8 @@ pub enum NvmeBenchError {
     },
 }
 
+crate::remedy::pass_on!(NvmeBenchError: Storage, Engine, Run, Memory);
+
 /// What to do to a volume.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct NvmeJob {

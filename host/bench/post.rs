@@ -58,6 +58,8 @@ pub enum PostBenchError {
     },
 }
 
+crate::remedy::pass_on!(PostBenchError: Engine, Run, Memory);
+
 /// `warpbell::bench::adapter_saw` of `kernels/bench/post.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]

@@ -49,6 +49,8 @@ pub enum QueueBenchError {
     },
 }
 
+crate::remedy::pass_on!(QueueBenchError: Engine, Run, Memory);
+
 /// `warpbell::bench::served` of `kernels/bench/queue.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use warpbell::bench::report::PathReport;
 use warpbell::engine::Engine;
 use warpbell::memory::ladder::RungChoice;
-use warpbell::storage::{Consent, Drive, DriveSpec, Plan, Volume};
+use warpbell::storage::{Consent, Drive, DriveSpec, Plan, StorageError, Volume};
 use warpbell::units::Bytes;
 
 /// The PE's number in a specification.
@@ -42,10 +42,8 @@ pub fn measured(
     let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
     let volume = build(args, engine, drives, transfer, None)?;
     if let Some(stored) = volume.stored()?.first() {
-        let name = stored.device.display();
-        return Err(Failure::Error(format!(
-            "{name}: it holds stored arrays, which this would overwrite; nothing was written: choose another device, or say --yes-destroy {name}"
-        )));
+        let (path, found) = (stored.device.clone(), "it holds stored arrays, which this would overwrite".to_owned());
+        return Err(StorageError::NotOurs { path, found }.into());
     }
     Ok(volume)
 }

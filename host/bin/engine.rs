@@ -2,6 +2,7 @@
 
 use crate::args::{EngineArgs, EngineChoice};
 use crate::output::Failure;
+use crate::remedy;
 use warpbell::engine::{CpuImage, Engine, EngineError};
 
 /// Opens the engine.
@@ -17,16 +18,15 @@ pub fn open_on(args: &EngineArgs, gpu: usize, threads: usize) -> Result<Engine, 
         EngineChoice::Cpu => cpu(None)?,
         EngineChoice::Auto => match Engine::gpu(gpu) {
             Ok(gpu) => gpu,
-            // What to do about it belongs into an error; here it is only the reason of a choice.
-            Err(e) => cpu(Some(e.to_string().split(';').next().unwrap_or_default().to_owned()))?,
+            Err(e) => cpu(Some(e.reason()))?,
         },
     };
     engine.set_deadline(args.deadline)?;
     Ok(engine)
 }
 
-/// An error that does not say so already ends with the way out.
+/// The same can be done on CPU threads.
 fn with_way_out(e: EngineError) -> Failure {
-    let text = e.to_string();
-    Failure::Error(if text.contains("--engine cpu") { text } else { format!("{text}; or use --engine cpu") })
+    let other = remedy::of(&e).map(|r| format!("{r}, or ")).unwrap_or_default();
+    Failure::Error(format!("{e}; {other}use --engine cpu"))
 }

@@ -473,17 +473,6 @@ pub fn cache_bytes(args: &GraphArgs, edges: u64) -> u64 {
     }
 }
 
-/// Turns the refusal of a device that holds something else into what the user can do about it.
-pub fn occupied(e: GraphError) -> Failure {
-    match e {
-        GraphError::Occupied { ref device, .. } => {
-            let device = device.display();
-            Failure::Error(format!("{e}: choose another device, or say --yes-destroy {device}"))
-        }
-        e => e.into(),
-    }
-}
-
 impl Job {
     fn store(&self, engine: &Engine, csr: &Csr, text: &Text) -> Result<Store, Failure> {
         let args = &self.graph;
@@ -493,7 +482,7 @@ impl Job {
             Edges::Storage => {
                 let plan = GraphOnEngine::plan(csr, self.needs()).page_checksums(args.page_checksums);
                 let volume = device::volume(&args.device, engine, &plan, args.page.page_size)?;
-                GraphOnEngine::check_volume(&volume, csr, self.needs()).map_err(occupied)?;
+                GraphOnEngine::check_volume(&volume, csr, self.needs())?;
                 let bytes = cache_bytes(args, self.edge_bytes(csr));
                 let cache = Cache::on(&volume).bytes(bytes).page(device::page(args.page.page_size)).build()?;
                 (Placement::Storage(cache.clone()), Some(Storage { volume, cache }))

@@ -216,7 +216,7 @@ fn gather() -> Info {
     let (gpus, no_gpu) = match DeviceInfo::all() {
         Ok(all) if all.is_empty() => (Vec::new(), Some("the CUDA driver finds none".to_owned())),
         Ok(all) => (all, None),
-        Err(e) => (Vec::new(), Some(e.to_string())),
+        Err(e) => (Vec::new(), Some(e.reason())),
     };
     let nvml = nvml_wrapper::Nvml::init().ok();
     let gpus: Vec<Gpu> =

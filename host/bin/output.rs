@@ -1,6 +1,7 @@
 //! Standard output, error lines and exit codes.
 
 use crate::args::ReportArgs;
+use crate::remedy;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -27,7 +28,10 @@ pub enum Failure {
 impl<E: Error + 'static> From<E> for Failure {
     fn from(e: E) -> Self {
         // An error names its cause itself (`{source}`), so the chain is not printed again.
-        Self::Error(e.to_string())
+        Self::Error(match remedy::of(&e) {
+            Some(remedies) => format!("{e}; {remedies}"),
+            None => e.to_string(),
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::args::{Edges, WorldArgs};
 use crate::device;
-use crate::graph::{Job, Outcome, cache_bytes, facts, occupied, shape};
+use crate::graph::{Job, Outcome, cache_bytes, facts, shape};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
 use crate::world;
@@ -170,7 +170,7 @@ impl Work<'_> {
         let devices = device::of_pe(&args.device, world.my_pe(), world.n_pes())?;
         let plan = part.plan().page_checksums(args.page_checksums);
         let volume = device::volume(&devices, world.engine(), &plan, args.page.page_size)?;
-        part.check_volume(&volume).map_err(occupied)?;
+        part.check_volume(&volume)?;
         Ok(Some(volume))
     }
 

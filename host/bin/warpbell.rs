@@ -13,6 +13,7 @@ mod nvme;
 mod output;
 mod partitioned;
 mod progress;
+mod remedy;
 mod run;
 mod suggest;
 mod volume;

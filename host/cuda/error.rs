@@ -1,5 +1,6 @@
 //! What the CUDA driver said, and what to do about it.
 
+use crate::remedy::{Remedies, Remedy};
 use std::fmt;
 
 /// A driver call that failed, or no driver, or no GPU.
@@ -7,10 +8,10 @@ use std::fmt;
 #[non_exhaustive]
 pub enum CudaError {
     /// libcuda is not installed.
-    #[error("no CUDA driver: libcuda.so.1 not found; install the NVIDIA driver, or use --engine cpu")]
+    #[error("no CUDA driver: libcuda.so.1 not found")]
     NoDriver,
     /// The driver is there, the GPU is not.
-    #[error("no GPU {ordinal}: the CUDA driver {}; {}", found(*.count), no_device_hint(*.count))]
+    #[error("no GPU {ordinal}: the CUDA driver {}", found(*.count))]
     NoDevice {
         /// Which GPU was asked for, from 0.
         ordinal: usize,
@@ -18,18 +19,16 @@ pub enum CudaError {
         count: usize,
     },
     /// The driver lacks a function that is needed.
-    #[error(
-        "the CUDA driver is too old: it has no {symbol}; update the NVIDIA driver (550, which is CUDA 12.4, or later)"
-    )]
+    #[error("the CUDA driver is too old: it has no {symbol}")]
     OldDriver {
         /// The missing function.
         symbol: &'static str,
     },
     /// A call failed.
-    #[error(transparent)]
+    #[error("{}{}", .0, next(.0))]
     Call(#[from] Box<FailedCall>),
     /// The GPU did not answer in a time that is far beyond what the work takes.
-    #[error("{what}: the GPU did not answer within {seconds} s; look for NVRM lines in dmesg")]
+    #[error("{what}: the GPU did not answer within {seconds} s")]
     NoAnswer {
         /// What was being done.
         what: &'static str,
@@ -46,11 +45,34 @@ fn found(count: usize) -> String {
     }
 }
 
-fn no_device_hint(count: usize) -> &'static str {
-    if count == 0 {
-        "is there one (lspci), may this user open /dev/nvidia*, is CUDA_VISIBLE_DEVICES empty? or use --engine cpu"
-    } else {
-        "choose one of those, or use --engine cpu"
+fn next(call: &FailedCall) -> String {
+    if call.next.is_empty() { String::new() } else { format!("; {}", call.next) }
+}
+
+impl CudaError {
+    /// Returns the fact and the cause without what to do next: the reason of a choice, where there is another way.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Call(call) => call.to_string(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl Remedies for CudaError {
+    fn remedies(&self) -> Vec<Remedy> {
+        let step = match self {
+            Self::NoDriver => "install the NVIDIA driver",
+            Self::NoDevice { count: 0, .. } => {
+                "see whether there is one (lspci), whether this user may open /dev/nvidia*, and whether CUDA_VISIBLE_DEVICES is empty"
+            }
+            Self::NoDevice { .. } => "choose one of those",
+            Self::OldDriver { .. } => "update the NVIDIA driver (550, which is CUDA 12.4, or later)",
+            Self::NoAnswer { .. } => LOOK_IN_LOG,
+            // Its text says what is next.
+            Self::Call(_) => return Vec::new(),
+        };
+        vec![Remedy::step(step)]
     }
 }
 
@@ -73,8 +95,7 @@ pub struct FailedCall {
 
 impl fmt::Display for FailedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} answered {} ({}), {}", self.what, self.call, self.name, self.code, self.text)?;
-        if self.next.is_empty() { Ok(()) } else { write!(f, "; {}", self.next) }
+        write!(f, "{}: {} answered {} ({}), {}", self.what, self.call, self.name, self.code, self.text)
     }
 }
 
@@ -105,7 +126,9 @@ pub(super) mod code {
     pub const UNKNOWN: i32 = 999;
 }
 
-/// What helps, for the codes where something does.
+const LOOK_IN_LOG: &str = "look for NVRM lines in dmesg";
+
+/// Returns what helps, for the codes where something does.
 pub(super) fn next_step(code: i32) -> &'static str {
     match code {
         code::OUT_OF_MEMORY => "ask for less (a smaller cache, fewer queues), or free memory on the GPU (nvidia-smi)",
@@ -129,7 +152,7 @@ pub(super) fn next_step(code: i32) -> &'static str {
         code::SYSTEM_NOT_READY => "the GPU fabric is not up: start nvidia-fabricmanager",
         code::SYSTEM_DRIVER_MISMATCH => "libcuda and the kernel module are of different versions: reload the module",
         code::COMPAT_NOT_SUPPORTED => "the compatibility package's libcuda does not run on this GPU: remove it",
-        code::UNKNOWN => "look for NVRM lines in dmesg",
+        code::UNKNOWN => LOOK_IN_LOG,
         _ => "",
     }
 }
@@ -137,6 +160,7 @@ pub(super) fn next_step(code: i32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remedy::told;
 
     #[test]
     fn errors_name_the_call_the_code_and_the_next_step() {
@@ -148,7 +172,9 @@ mod tests {
             text: "out of memory".into(),
             next: next_step(code::OUT_OF_MEMORY).into(),
         };
-        let text = CudaError::from(Box::new(failed)).to_string();
+        let e = CudaError::from(Box::new(failed));
+        assert!(!e.reason().contains("smaller cache") && e.remedies().is_empty(), "{e}");
+        let text = e.to_string();
         for part in ["allocating GPU memory", "cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY (2)", "smaller cache"] {
             assert!(text.contains(part), "{text}");
         }
@@ -158,6 +184,7 @@ mod tests {
     fn a_missing_gpu_is_counted() {
         let text = CudaError::NoDevice { ordinal: 3, count: 2 }.to_string();
         assert!(text.contains("no GPU 3") && text.contains("GPU 0 to 1"), "{text}");
+        assert!(told(&CudaError::NoDevice { ordinal: 3, count: 2 }).ends_with("; choose one of those"));
         assert!(CudaError::NoDevice { ordinal: 0, count: 0 }.to_string().contains("finds none"));
     }
 

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::memory::Place;
 use crate::memory::ladder::{DriverDmaBuf, Linux, Outcome, Rung, Syscalls, TRIAL_BYTES, survey};
 use crate::pci::Bdf;
+use crate::remedy::told;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -153,10 +154,10 @@ impl GpuFacts {
                     if let (true, Some(Ok(engine))) = (tried.is_empty(), &engine) {
                         tried = try_rungs(engine);
                     }
-                    Gpu::new(info, engine.map(|e| e.map(drop).map_err(|e| e.to_string())))
+                    Gpu::new(info, engine.map(|e| e.map(drop).map_err(|e| told(&e))))
                 })
                 .collect()),
-            Err(e) => Err(e.to_string()),
+            Err(e) => Err(told(&e)),
         };
         let mut this = Self { gpus, image_archs, tried, peers: Vec::new() };
         this.ask_nvml();

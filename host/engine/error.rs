@@ -2,6 +2,7 @@
 
 use super::abi;
 use crate::memory::MemoryError;
+use crate::remedy::{Remedies, Remedy, pass_on};
 use crate::wire::mlx5::{Syndrome, VendorSyndrome};
 use crate::wire::nvme::Status;
 use std::fmt;
@@ -12,9 +13,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum EngineError {
     /// The crate was built without nvcc.
-    #[error(
-        "built without a GPU image: no nvcc was found at build time; install CUDA 12 or 13 (or set NVCC) and build again, or use --engine cpu"
-    )]
+    #[error("built without a GPU image: no nvcc was found at build time")]
     NoDeviceImage,
     /// The crate was built for documentation only.
     #[error("built without the CPU image (DOCS_RS is set); unset it and build again")]
@@ -81,6 +80,27 @@ pub enum EngineError {
     /// The engine holds a kernel that would not end.
     #[error("this engine holds a kernel that did not end when it was told to; start the program again")]
     Poisoned,
+}
+
+impl EngineError {
+    /// Returns the fact and the cause without what to do next: the reason of a choice, where there is another way.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Cuda(e) => e.reason(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl Remedies for EngineError {
+    fn remedies(&self) -> Vec<Remedy> {
+        match self {
+            Self::NoDeviceImage => vec![Remedy::step("install CUDA 12 or 13 (or set NVCC) and build again")],
+            Self::Cuda(e) => e.remedies(),
+            Self::Memory(e) => e.remedies(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// How an operation ended: `wb_kind` of `status.h`, decoded.
@@ -318,6 +338,8 @@ pub enum RunError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
+
+pass_on!(RunError: Memory);
 
 fn first(errors: &[OperationError]) -> String {
     errors.first().map_or_else(|| "failed".to_owned(), OperationError::to_string)

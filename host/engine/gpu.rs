@@ -3,6 +3,7 @@
 use super::{EngineError, Grid, abi};
 use crate::cuda::{self, CudaError};
 use crate::memory::Space;
+use crate::remedy::told;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,7 +151,7 @@ impl GpuQueue {
 fn in_words(e: CudaError) -> String {
     match e {
         CudaError::Call(call) => format!("{} ({}), {}; {}", call.name, call.code, call.text, call.next),
-        other => other.to_string(),
+        other => told(&other),
     }
 }
 

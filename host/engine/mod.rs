@@ -75,12 +75,7 @@ impl Engine {
     pub fn auto() -> Result<Self, EngineError> {
         match Self::gpu(0) {
             Ok(gpu) => Ok(gpu),
-            Err(reason) => {
-                // Why, without what to do about it: there is an engine.
-                let reason = reason.to_string();
-                let why = reason.split("; ").next().unwrap_or_default().to_owned();
-                Self::cpu_with(0, &CpuImage::shipped()?, Some(why))
-            }
+            Err(e) => Self::cpu_with(0, &CpuImage::shipped()?, Some(e.reason())),
         }
     }
 

@@ -4,6 +4,7 @@
 use super::place::{NarrowEdge, TILE_EDGES, WideEdge};
 use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
 use crate::memory::{MemoryError, Region};
+use crate::remedy::{Remedies, Remedy};
 use crate::shmem::ShmemError;
 use crate::storage::{Array, Cache, Stats, StorageError};
 use rayon::prelude::*;
@@ -109,6 +110,22 @@ pub enum GraphError {
         /// The limit.
         rounds: u64,
     },
+}
+
+impl Remedies for GraphError {
+    fn remedies(&self) -> Vec<Remedy> {
+        match self {
+            Self::Occupied { device, .. } => {
+                vec![Remedy::step("choose another device"), Remedy::Overwrite(device.clone())]
+            }
+            Self::Memory(e) => e.remedies(),
+            Self::Engine(e) => e.remedies(),
+            Self::Run(e) => e.remedies(),
+            Self::Storage(e) => e.remedies(),
+            Self::Shmem(e) => e.remedies(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Where the edges are while kernels read them.

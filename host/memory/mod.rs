@@ -7,6 +7,7 @@ pub mod ladder;
 mod region;
 mod space;
 
+use crate::remedy::{Remedies, Remedy, pass_on};
 pub(crate) use first_fit::FirstFit;
 pub use iommu::{DmaAccess, IommuError, IommuKind, IommuMap};
 pub(crate) use region::WeakRegion;
@@ -53,6 +54,15 @@ pub enum MemoryError {
     },
 }
 
+impl Remedies for MemoryError {
+    fn remedies(&self) -> Vec<Remedy> {
+        match self {
+            Self::Cuda { source, .. } => source.remedies(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Why a device got no address for memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -87,3 +97,5 @@ pub enum DmaError {
         free: usize,
     },
 }
+
+pass_on!(DmaError: Memory);

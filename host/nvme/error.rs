@@ -322,6 +322,8 @@ pub enum NvmeError {
     },
 }
 
+crate::remedy::pass_on!(NvmeError: Dma, Memory);
+
 impl NvmeError {
     /// Whether the device has left: nothing that is sent to it is answered any more.
     pub fn is_gone(&self) -> bool {

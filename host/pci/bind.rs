@@ -5,6 +5,7 @@
 use super::holder::vfio_holder;
 use super::usage::{InUse, in_use};
 use super::{Bdf, IommuGroup, Sysfs, is_vfio};
+use crate::remedy::{Remedies, Remedy};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -40,9 +41,7 @@ pub enum BindError {
     #[error("the driver vfio-pci is not loaded: modprobe vfio-pci")]
     NoDriver,
     /// VFIO would refuse it.
-    #[error(
-        "{bdf} is in no IOMMU group, so vfio-pci would not take it: turn the IOMMU on (VT-d or AMD-Vi in the firmware's setup, intel_iommu=on or amd_iommu=on on the kernel's command line), or take the risk by name (--unsafe-no-iommu)"
-    )]
+    #[error("{bdf} is in no IOMMU group, so vfio-pci would not take it")]
     NoIommu {
         /// Address.
         bdf: Bdf,
@@ -83,6 +82,18 @@ pub enum BindError {
         /// The one that it has.
         driver: Option<String>,
     },
+}
+
+impl Remedies for BindError {
+    fn remedies(&self) -> Vec<Remedy> {
+        match self {
+            Self::NoIommu { .. } => {
+                let on = "turn the IOMMU on (VT-d or AMD-Vi in the firmware's setup, intel_iommu=on or amd_iommu=on on the kernel's command line)";
+                vec![Remedy::step(on), Remedy::AcceptNoIommu]
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 fn together(reasons: &[InUse]) -> String {
@@ -365,8 +376,8 @@ mod tests {
         tree.function(BDF, 0x01_08_02, Some("nvme"), None);
         tree.write("sys/bus/pci/drivers/vfio-pci/unbind", "");
         tree.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n");
-        let text = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err().to_string();
-        assert!(text.contains("in no IOMMU group") && text.contains("--unsafe-no-iommu"), "{text}");
+        let e = plan_bind(&tree.sysfs(), bdf(), false).unwrap_err();
+        assert!(e.to_string().contains("in no IOMMU group") && e.remedies()[1] == Remedy::AcceptNoIommu, "{e}");
         assert!(plan_bind(&tree.sysfs(), bdf(), true).unwrap().notes[0].contains("any memory of this machine"));
         tree.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
         assert!(plan_bind(&tree.sysfs(), bdf(), false).is_ok());

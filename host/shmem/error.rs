@@ -231,6 +231,8 @@ pub enum ShmemError {
     },
 }
 
+crate::remedy::pass_on!(ShmemError: Engine, Run, Memory);
+
 /// What each rank said, from rank 0 on.
 fn differences(said: &[String]) -> String {
     by_rank(said.iter().map(String::as_str).enumerate())

@@ -17,6 +17,7 @@ use crate::engine::{Engine, EngineKind, abi};
 use crate::memory::Place;
 use crate::memory::ladder::RungChoice;
 use crate::nvme::{self, DoorbellPath, HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
+use crate::remedy::Remedy;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -333,14 +334,20 @@ impl VolumeBuilder {
     }
 
     pub(super) fn no_path(&self, what: impl Into<String>, reason: impl Into<String>) -> StorageError {
-        StorageError::NoPath { what: what.into(), device: self.name(), reason: reason.into() }
+        StorageError::NoPath { what: what.into(), device: self.name(), reason: reason.into(), remedy: None }
+    }
+
+    /// Refuses a path to GPU memory for kernels on CPU threads.
+    pub(super) fn needs_gpu(&self, what: impl Into<String>, reason: &str) -> StorageError {
+        let (what, remedy) = (what.into(), Some(Remedy::UseGpu));
+        StorageError::NoPath { what, device: self.name(), reason: format!("the engine is cpu, {reason}"), remedy }
     }
 
     fn choose_doorbell(&self) -> Result<nvme::DoorbellChoice, StorageError> {
         match (self.doorbell, self.engine.kind()) {
             (DoorbellChoice::Gpu, EngineKind::Gpu) => Ok(nvme::DoorbellChoice::Kernel),
             (DoorbellChoice::Gpu, EngineKind::Cpu) => {
-                Err(self.no_path("doorbell gpu", "the engine is cpu, whose threads ring themselves: use --engine gpu"))
+                Err(self.needs_gpu("doorbell gpu", "whose threads ring themselves"))
             }
             (DoorbellChoice::Cpu, _) => Ok(nvme::DoorbellChoice::Forwarded),
             (DoorbellChoice::Auto, _) => Ok(nvme::DoorbellChoice::Auto),

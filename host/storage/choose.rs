@@ -73,18 +73,10 @@ pub(super) fn on_gpu(
 /// The way for kernels on CPU threads, whose memory is the host's.
 pub(super) fn on_cpu(
     landing: LandingChoice,
-    queues: QueueMemoryChoice,
+    queues: QueueMemory,
     direct: &dyn Fn() -> Result<(), String>,
     notes: &mut Vec<String>,
 ) -> Result<Way, Refusal> {
-    let queues = match queues {
-        QueueMemoryChoice::Gpu => {
-            let reason = "the engine is cpu, which has no GPU memory: use --engine gpu".to_owned();
-            return Err(Refusal { what: "queues gpu", reason });
-        }
-        QueueMemoryChoice::Cmb => QueueMemory::Cmb,
-        QueueMemoryChoice::Host | QueueMemoryChoice::Auto => QueueMemory::Host,
-    };
     let way = |landing| Way { landing, queues, completions: Place::Host };
     if landing == LandingChoice::Bounce {
         return Ok(way(LandingPath::Bounce));
@@ -115,15 +107,21 @@ impl VolumeBuilder {
         let gpu = self.engine.is_gpu();
         if self.mapping != RungChoice::Auto {
             if !gpu {
-                let reason = "it is a way to GPU memory, and the engine is cpu: use --engine gpu";
-                return Err(self.no_path(format!("mapping {}", self.mapping), reason));
+                return Err(self.needs_gpu(format!("mapping {}", self.mapping), "and it is a way to GPU memory"));
             }
             self.drives.iter().try_for_each(|d| d.controller().set_mapping(self.mapping))?;
         }
         let direct = || self.probe_direct();
         let (landing, queues) = (self.landing, self.queue_memory);
         let chosen = match (gpu, self.mapping) {
-            (false, _) => on_cpu(landing, queues, &direct, notes),
+            (false, _) => {
+                let queues = match queues {
+                    QueueMemoryChoice::Gpu => return Err(self.needs_gpu("queues gpu", "which has no GPU memory")),
+                    QueueMemoryChoice::Cmb => QueueMemory::Cmb,
+                    QueueMemoryChoice::Host | QueueMemoryChoice::Auto => QueueMemory::Host,
+                };
+                on_cpu(landing, queues, &direct, notes)
+            }
             (true, RungChoice::Auto) => on_gpu(landing, queues, &direct, notes),
             (true, RungChoice::Only(Rung::Host)) => {
                 let closed = || Err("mapping host was asked for, which does not reach GPU memory".to_owned());
@@ -233,8 +231,6 @@ mod tests {
             let refusal = gpu(landing, queues, true).unwrap_err();
             assert!(refusal.reason.contains("before its data"), "{refusal:?}");
         }
-        let refusal = on_cpu(LandingChoice::Auto, QueueMemoryChoice::Gpu, &open, &mut Vec::new()).unwrap_err();
-        assert!(refusal.reason.contains("--engine gpu"));
     }
 
     #[test]

@@ -301,7 +301,12 @@ impl Volume {
     pub fn accept_changes(&self) -> Result<Manifest, StorageError> {
         if !self.0.engine.is_idle() {
             let reason = "kernels run, which could change the arrays; finish the run first".to_owned();
-            return Err(StorageError::NoPath { what: "checksums".to_owned(), device: self.name().to_owned(), reason });
+            return Err(StorageError::NoPath {
+                what: "checksums".to_owned(),
+                device: self.name().to_owned(),
+                reason,
+                remedy: None,
+            });
         }
         self.flush()?;
         let content = self.current()?;

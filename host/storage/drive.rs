@@ -404,6 +404,7 @@ impl fmt::Debug for Drive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remedy::{Remedies, Remedy};
     use proptest::prelude::*;
 
     #[test]
@@ -459,8 +460,9 @@ mod tests {
         let path = dir.path().join("thesis.tex");
         std::fs::write(&path, vec![b'x'; 4096]).unwrap();
         let spec = format!("soft:{}", path.display());
-        let text = Drive::create(&spec, 1024, &Consent::none()).unwrap_err().to_string();
-        assert!(text.contains("not warpbell's") && text.contains("--yes-destroy"), "{text}");
+        let e = Drive::create(&spec, 1024, &Consent::none()).unwrap_err();
+        assert!(e.to_string().contains("not warpbell's"), "{e}");
+        assert_eq!(e.remedies()[1], Remedy::Overwrite(path.clone()));
         assert!(Drive::create(&spec, 1024, &Consent::to_destroy([&path])).is_ok());
         assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; 4096]);
     }

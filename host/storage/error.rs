@@ -4,6 +4,7 @@ use super::manifest::ManifestError;
 use crate::engine::{EngineError, RunError};
 use crate::memory::{DmaError, MemoryError};
 use crate::nvme::NvmeError;
+use crate::remedy::{Remedies, Remedy};
 use std::path::PathBuf;
 
 /// Why a drive, a volume or an array could not be had or used.
@@ -84,7 +85,7 @@ pub enum StorageError {
         source: std::io::Error,
     },
     /// Data of somebody else would be lost.
-    #[error("{}: {found}; nothing was written: choose another, or say --yes-destroy {}", .path.display(), .path.display())]
+    #[error("{}: {found}; nothing was written", .path.display())]
     NotOurs {
         /// Which file or device.
         path: PathBuf,
@@ -129,8 +130,10 @@ pub enum StorageError {
         what: String,
         /// Which device.
         device: String,
-        /// Why, and what to do.
+        /// Why, and what to do where `remedy` does not say it.
         reason: String,
+        /// What opens the path.
+        remedy: Option<Remedy>,
     },
     /// An option outside of what is possible.
     #[error("{0}")]
@@ -171,6 +174,22 @@ pub enum StorageError {
         /// Elements announced.
         planned: u64,
     },
+}
+
+impl Remedies for StorageError {
+    fn remedies(&self) -> Vec<Remedy> {
+        match self {
+            Self::NotOurs { path, .. } => vec![Remedy::step("choose another"), Remedy::Overwrite(path.clone())],
+            Self::NoPath { remedy, .. } => remedy.clone().into_iter().collect(),
+            Self::Nvme(e) => e.remedies(),
+            Self::Vfio(e) => e.remedies(),
+            Self::Dma(e) => e.remedies(),
+            Self::Memory(e) => e.remedies(),
+            Self::Engine(e) => e.remedies(),
+            Self::Run(e) => e.remedies(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 fn twice(device: &str, first: &str, what: &str) -> String {

@@ -214,7 +214,7 @@ impl Volume {
         if !self.0.engine.is_idle() {
             let reason = "kernels have all queue pairs of its controller; finish the run first, or use one queue less";
             let (what, device) = ("host access".to_owned(), self.name().to_owned());
-            return Err(StorageError::NoPath { what, device, reason: reason.to_owned() });
+            return Err(StorageError::NoPath { what, device, reason: reason.to_owned(), remedy: None });
         }
         let mut set = self.0.sets[device].lock();
         let mut queue = HostQueue::on(&mut set, 0)?;

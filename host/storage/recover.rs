@@ -115,6 +115,7 @@ impl Volume {
                     what: "recovery".to_owned(),
                     device: self.name().to_owned(),
                     reason,
+                    remedy: None,
                 });
             }
             std::thread::sleep(LOOK_EVERY);

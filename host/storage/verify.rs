@@ -107,6 +107,7 @@ impl Volume {
                 what: "verification".to_owned(),
                 device: self.name().to_owned(),
                 reason,
+                remedy: None,
             });
         }
         // A write meanwhile could be undone.

@@ -116,6 +116,8 @@ pub enum RdmaBenchError {
     Stopped,
 }
 
+crate::remedy::pass_on!(RdmaBenchError: Memory, Engine, Run);
+
 fn because(failure: &Option<String>) -> String {
     failure.as_ref().map_or_else(String::new, |f| format!(" ({f})"))
 }

@@ -88,6 +88,8 @@ pub enum ShmemBenchError {
     },
 }
 
+crate::remedy::pass_on!(ShmemBenchError: Shmem, Engine, Run, Memory);
+
 fn room(most: &u32, sharing: &usize) -> String {
     match sharing {
         1 => format!("the GPU holds {most}"),

@@ -2,6 +2,7 @@
 
 use crate::memory::IommuError;
 use crate::pci::{Sysfs, vfio_holder};
+use crate::remedy::{Remedies, Remedy};
 use std::io;
 use std::path::PathBuf;
 
@@ -40,9 +41,7 @@ pub enum VfioError {
         device: String,
     },
     /// There is an IOMMU group, but no IOMMU behind it.
-    #[error(
-        "{device} has no IOMMU behind it, so it could write to any memory of this machine: turn the IOMMU on; if that risk is wanted, say so by name (--unsafe-no-iommu)"
-    )]
+    #[error("{device} has no IOMMU behind it, so it could write to any memory of this machine")]
     Unsafe {
         /// Which device.
         device: String,
@@ -150,6 +149,15 @@ pub enum VfioError {
     /// Mapping memory.
     #[error(transparent)]
     Iommu(#[from] IommuError),
+}
+
+impl Remedies for VfioError {
+    fn remedies(&self) -> Vec<Remedy> {
+        match self {
+            Self::Unsafe { .. } => vec![Remedy::step("turn the IOMMU on"), Remedy::AcceptNoIommu],
+            _ => Vec::new(),
+        }
+    }
 }
 
 fn held(driver: Option<&str>) -> String {

@@ -1,0 +1,62 @@
+//! The remedies of the library's errors, in the options of this program.
+
+use std::error::Error;
+use warpbell::bench;
+use warpbell::engine::{EngineError, RunError};
+use warpbell::graph::GraphError;
+use warpbell::memory::MemoryError;
+use warpbell::nvme::NvmeError;
+use warpbell::nvme::vfio::VfioError;
+use warpbell::pci::BindError;
+use warpbell::remedy::{Remedies, Remedy};
+use warpbell::shmem::ShmemError;
+use warpbell::storage::StorageError;
+
+/// Returns the remedies of an error as a sentence, as in `choose another device, or say --yes-destroy edges.img`.
+pub fn of(e: &(dyn Error + 'static)) -> Option<String> {
+    let remedies = carried::<StorageError>(e)
+        .or_else(|| carried::<GraphError>(e))
+        .or_else(|| carried::<EngineError>(e))
+        .or_else(|| carried::<RunError>(e))
+        .or_else(|| carried::<MemoryError>(e))
+        .or_else(|| carried::<ShmemError>(e))
+        .or_else(|| carried::<NvmeError>(e))
+        .or_else(|| carried::<VfioError>(e))
+        .or_else(|| carried::<BindError>(e))
+        .or_else(|| carried::<bench::array::ArrayBenchError>(e))
+        .or_else(|| carried::<bench::nvme::NvmeBenchError>(e))
+        .or_else(|| carried::<bench::post::PostBenchError>(e))
+        .or_else(|| carried::<bench::queue::QueueBenchError>(e))
+        .or_else(|| carried::<bench::rdma::RdmaBenchError>(e))
+        .or_else(|| carried::<bench::shmem::ShmemBenchError>(e))?;
+    (!remedies.is_empty()).then(|| remedies.iter().map(in_options).collect::<Vec<_>>().join(", or "))
+}
+
+fn carried<E: Remedies + 'static>(e: &(dyn Error + 'static)) -> Option<Vec<Remedy>> {
+    e.downcast_ref::<E>().map(E::remedies)
+}
+
+fn in_options(remedy: &Remedy) -> String {
+    match remedy {
+        Remedy::UseGpu => "use --engine gpu".to_owned(),
+        Remedy::Overwrite(path) => format!("say --yes-destroy {}", path.display()),
+        Remedy::AcceptNoIommu => "take the risk by name (--unsafe-no-iommu)".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpbell::storage::{Consent, Drive};
+
+    #[test]
+    fn options_are_named_by_the_program_alone() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "somebody's thesis").unwrap();
+        let e = Drive::create(&format!("soft:{}", file.path().display()), 4096, &Consent::none()).unwrap_err();
+        assert!(!e.to_string().contains("--"), "{e}");
+        assert_eq!(of(&e).unwrap(), format!("choose another, or say --yes-destroy {}", file.path().display()));
+        assert_eq!(of(&std::io::Error::other("not ours")), None);
+    }
+}
