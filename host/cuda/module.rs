@@ -102,9 +102,10 @@ impl Module {
         names
     }
 
-    /// Local memory of a thread of the kernel that needs most, in bytes.
-    pub fn most_local_bytes(&self) -> usize {
-        self.functions.values().map(|f| f.local_bytes as usize).max().unwrap_or(0)
+    /// Returns the bytes of local memory that a thread needs in the most demanding of the kernels whose names begin with `prefix`.
+    pub fn most_local_bytes(&self, prefix: &str) -> usize {
+        let kernels = self.functions.iter().filter(|(name, _)| name.starts_with(prefix));
+        kernels.map(|(_, f)| f.local_bytes as usize).max().unwrap_or(0)
     }
 
     /// Blocks of `threads` threads of a kernel that one multiprocessor holds at once.

@@ -43,7 +43,7 @@ impl GpuEngine {
         };
         // Kernels of an image that a program brings may wait for each other; of ours, only those of a world do.
         if image.is_some() {
-            context.reserve_local_memory(module.most_local_bytes())?;
+            context.reserve_local_memory(module.most_local_bytes(""))?;
         }
         let launcher = cuda::Launcher::new(module);
         let [found, flags] = identify(&context, &launcher)?;
@@ -60,9 +60,9 @@ impl GpuEngine {
         self.context.info()
     }
 
-    /// Makes sure that no launch of this image waits for kernels that run, because its threads need more local memory.
-    pub(super) fn reserve_local_memory(&self) -> Result<(), EngineError> {
-        Ok(self.context.reserve_local_memory(self.launcher.module().most_local_bytes())?)
+    /// Reserves the local memory of the kernels whose names begin with `prefix`.
+    pub(super) fn prepare(&self, prefix: &str) -> Result<(), EngineError> {
+        Ok(self.context.reserve_local_memory(self.launcher.module().most_local_bytes(prefix))?)
     }
 
     pub(super) fn stack_limit(&self) -> Option<cuda::StackLimit> {

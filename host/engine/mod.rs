@@ -199,11 +199,12 @@ impl Engine {
         }
     }
 
-    /// Prepares for kernels that wait for each other: none of their launches waits for one that runs.
-    pub(crate) fn prepare_side_by_side(&self) -> Result<(), EngineError> {
+    /// Prepares the kernels whose names begin with `prefix`: none of their launches enlarges the local memory of the GPU's threads, which
+    /// takes half a millisecond and waits for all kernels that run. Kernels that wait for each other must be prepared together.
+    pub(crate) fn prepare(&self, prefix: &str) -> Result<(), EngineError> {
         match &self.0.backend {
             Backend::Cpu(_) => Ok(()),
-            Backend::Gpu(g) => g.reserve_local_memory(),
+            Backend::Gpu(g) => g.prepare(prefix),
         }
     }
 

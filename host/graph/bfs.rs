@@ -167,7 +167,7 @@ impl<'g> Bfs<'g> {
         Ok(Self {
             graph,
             options: options.clone(),
-            launcher: Launcher::new(graph)?,
+            launcher: Launcher::new(graph, "wb_bfs_")?,
             depth: device(vertices * size_of::<u32>())?,
             parent: if options.parents { Some(device(vertices * graph.id_bytes())?) } else { None },
             seen: [bitmap()?, bitmap()?],

@@ -108,7 +108,7 @@ impl<'g> Components<'g> {
         Ok(Self {
             graph,
             options: options.clone(),
-            launcher: Launcher::new(graph)?,
+            launcher: Launcher::new(graph, "wb_components_")?,
             label: graph.engine.allocate(Place::Device, graph.vertices as usize * graph.id_bytes())?,
             sample: graph.engine.allocate(Place::Host, SAMPLES * graph.id_bytes())?,
         })

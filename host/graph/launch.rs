@@ -58,7 +58,9 @@ pub(super) struct Launcher<'g> {
 }
 
 impl<'g> Launcher<'g> {
-    pub(super) fn new(graph: &'g GraphOnEngine) -> Result<Self, GraphError> {
+    /// Prepares the kernels whose names begin with `prefix`, so that the first step takes no longer than others.
+    pub(super) fn new(graph: &'g GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
+        graph.engine.prepare(prefix)?;
         let tally = graph.engine.allocate(Place::Device, size_of::<Report>())?;
         let report = graph.engine.allocate(Place::Host, size_of::<Report>())?;
         let this = Self {

@@ -127,7 +127,7 @@ impl<'g> PageRank<'g> {
         Ok(Self {
             graph,
             options: options.clone(),
-            launcher: Launcher::new(graph)?,
+            launcher: Launcher::new(graph, "wb_pagerank_")?,
             double,
             rank: device(vertices * size_of::<f64>())?,
             sum: device(vertices * size_of::<f64>())?,

@@ -195,7 +195,7 @@ impl<'g> Sssp<'g> {
         Ok(Self {
             graph,
             weighted,
-            launcher: Launcher::new(graph)?,
+            launcher: Launcher::new(graph, "wb_sssp_")?,
             options: options.clone(),
             delta,
             word,

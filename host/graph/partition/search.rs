@@ -115,7 +115,7 @@ impl<'g> PartitionedBfs<'g> {
             options: options.search.clone(),
             list_limit,
             steps: Steps::new(world, part, edges.source())?,
-            launcher: Launcher::new(part)?,
+            launcher: Launcher::new(part, "wb_partition_")?,
             order: QueueOrder::new(part, edges)?,
             shared: Shared::new(world, whole, options.search.parents)?,
             own: Own::new(part, whole, list_limit)?,

@@ -49,7 +49,7 @@ impl Building<'_> {
     pub(super) fn run(&self, asked: Asked) -> Result<Parts, ShmemError> {
         let heap_bytes = asked.heap_bytes;
         let door = Door::open().map_err(|e| format!("no Unix socket: {e}"));
-        let ready = self.engine.prepare_side_by_side().map_err(|e| e.to_string());
+        let ready = self.engine.prepare("").map_err(|e| e.to_string());
         let card = match &door {
             Ok(door) => ready.and_then(|()| Card::of(self.engine, heap_bytes, asked.heap_kind)).map(|card| Card {
                 host: HostId::called(asked.host.clone()),
