@@ -2,13 +2,12 @@
 //! maps the doorbells and steps aside: CUDA kernels build NVMe commands, ring the doorbell and poll completions without
 //! the CPU. The same device code runs on CPU threads against a software controller, so everything works on any machine.
 //!
-//! # Rooms
+//! # Modules
 //!
 //! | module | what lives there |
 //! |---|---|
 //! | [`doctor`] | what this machine can do, and what mends it |
 //! | [`graph`] | graph import, generators, BFS, components, PageRank, shortest paths, verifiers |
-//! | [`mod@bench`] | measuring programs and their reports |
 //! | [`shmem`] | a world of PEs: symmetric memory, put and get, signals, collectives |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller and a NIC, with fault injection |
@@ -36,7 +35,6 @@
 #[cfg(test)]
 extern crate self as warpbell;
 
-pub mod bench;
 pub mod cuda;
 pub mod destination;
 pub mod doctor;

@@ -6,15 +6,15 @@ mod shmem;
 
 use crate::args::{ArrayArgs, BenchCommand, NvmeArgs, Pattern, QueueArgs};
 use crate::interrupt::Interrupt;
+use crate::measure::array::{self, ArrayBench};
+use crate::measure::nvme::{DepthLimit, NvmeBench, NvmeJob};
+use crate::measure::queue::{self, QueueSetting};
+use crate::measure::report::{Report, Spread, nanoseconds};
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
 use crate::{device, engine, output};
 use clap::ValueEnum;
 use serde_json::json;
-use warpbell::bench::array::{self, ArrayBench};
-use warpbell::bench::nvme::{DepthLimit, NvmeBench, NvmeBenchError, NvmeJob};
-use warpbell::bench::queue::{self, QueueSetting};
-use warpbell::bench::report::{Report, Spread, nanoseconds};
 use warpbell::engine::EngineKind;
 use warpbell::storage::{Cache, Consent, Drive, Volume};
 use warpbell::units::{Bytes, si};
@@ -66,10 +66,7 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         verify: args.verify,
         seed: args.seed,
     };
-    let bench = NvmeBench::new(&volume, job).map_err(|e| match e {
-        NvmeBenchError::MemoryShort { .. } => Failure::Error(format!("{e}; --size SIZE says how many")),
-        other => other.into(),
-    })?;
+    let bench = NvmeBench::new(&volume, job)?;
     let depth = bench.in_flight();
     text.line(format_args!(
         "# rw {}  bs {}  iodepth {}  size {}  runtime {:?}  verify {}",
@@ -116,7 +113,7 @@ fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if let Some(path) = &args.report.json {
         let config = json!({ "job": job, "in_flight": depth.effective, "runs": args.runs });
         let results = json!({ "iops": spread, "runs": runs });
-        output::write_json(&Report::new("bench nvme", config, &engine, Some(taken), results), path)?;
+        output::write_json("bench nvme", &Report::new(config, &engine, Some(taken), results), path)?;
     }
     Ok(())
 }
@@ -152,7 +149,7 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     if let Some(path) = &args.measure.report.json {
         let config = json!({ "runs": args.measure.runs, "deadline_ns": nanoseconds(args.measure.engine.deadline) });
-        output::write_json(&Report::new("bench queue", config, &engine, None, rows), path)?;
+        output::write_json("bench queue", &Report::new(config, &engine, None, rows), path)?;
     }
     Ok(())
 }
@@ -192,7 +189,7 @@ fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if let Some(path) = &args.measure.report.json {
         let config = json!({ "bytes": bytes, "page_bytes": args.page.page_size, "runs": args.measure.runs });
         let path_taken = Some(device::path(&volume));
-        output::write_json(&Report::new("bench array", config, &engine, path_taken, rows), path)?;
+        output::write_json("bench array", &Report::new(config, &engine, path_taken, rows), path)?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! The volume that `--device` and its companions ask for.
 
 use crate::args::DeviceArgs;
+use crate::measure::report::PathReport;
 use crate::output::{Failure, Text};
 use std::path::PathBuf;
-use warpbell::bench::report::PathReport;
 use warpbell::engine::Engine;
 use warpbell::memory::ladder::RungChoice;
 use warpbell::storage::{Consent, Drive, DriveSpec, Plan, StorageError, Volume};

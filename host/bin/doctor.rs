@@ -1,4 +1,4 @@
-//! `warpbell doctor`: what this machine can do, and what mends it.
+//! `warpbell doctor`: what this machine can do, and what fixes it.
 
 use crate::args::DoctorArgs;
 use crate::output::{Failure, say};
@@ -12,7 +12,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     };
     let report = examine(&sysfs, &facts, &args.require);
     match &args.json.json {
-        Some(to) => crate::output::write_json(&report, to)?,
+        Some(to) => crate::output::write_json("doctor", &report, to)?,
         None => say!("{report}")?,
     }
     match report.unmet() {

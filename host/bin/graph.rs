@@ -2,13 +2,13 @@
 
 use crate::args::{Edges, GraphArgs, GraphCommand, SourceArgs, Weights, WorldArgs};
 use crate::interrupt::Interrupt;
+use crate::measure::graph::{GraphRun, Io, Summary, seconds};
+use crate::measure::report::{Report, nanoseconds};
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
 use crate::{device, engine, output, partitioned, world};
 use serde_json::json;
 use std::time::Instant;
-use warpbell::bench::graph::{GraphRun, Io, Summary, seconds};
-use warpbell::bench::report::{Report, nanoseconds};
 use warpbell::engine::Engine;
 use warpbell::graph::import::OrientationReason;
 use warpbell::graph::output::Values;
@@ -147,7 +147,7 @@ impl Job {
         }
         if let Some(path) = &args.report.json {
             let results = json!({ "graph": facts(&loaded), "runs": runs, "summary": summary });
-            output::write_json(&Report::new(self.name(), self.config(&store), &engine, taken, results), path)?;
+            output::write_json(self.name(), &Report::new(self.config(&store), &engine, taken, results), path)?;
         }
         Ok(())
     }

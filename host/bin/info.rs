@@ -4,7 +4,6 @@ use crate::args::InfoArgs;
 use crate::output::{Failure, say};
 use serde::Serialize;
 use std::path::PathBuf;
-use warpbell::bench::report::SCHEMA;
 use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
 use warpbell::engine::Engine;
 use warpbell::memory::Space;
@@ -16,8 +15,6 @@ use warpbell::units::Bytes;
 
 #[derive(Serialize)]
 struct Info {
-    schema: u32,
-    command: &'static str,
     version: &'static str,
     /// That the system gives this process.
     cores: usize,
@@ -139,7 +136,7 @@ impl WorldFacts {
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     let info = gather();
     if let Some(path) = &args.json.json {
-        return crate::output::write_json(&info, path);
+        return crate::output::write_json("info", &info, path);
     }
     say!("warpbell {}", info.version)?;
     match info.cpu_warp_width {
@@ -224,8 +221,6 @@ fn gather() -> Info {
     let world = WorldFacts::of(&gpus);
     let cpu = Engine::cpu().ok();
     Info {
-        schema: SCHEMA,
-        command: "info",
         version: env!("CARGO_PKG_VERSION"),
         cores: processors::of_system(),
         processors: processors::count(),

@@ -2,6 +2,7 @@
 
 use crate::args::ReportArgs;
 use crate::remedy;
+use serde::Serialize;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -102,9 +103,28 @@ impl Text {
     }
 }
 
-/// Writes a report as `--json` asks.
-pub fn write_json(value: &impl serde::Serialize, to: &Path) -> Result<(), Failure> {
-    written(warpbell::bench::report::write_json(value, to))
+/// The number in `schema` of each JSON document. It grows by one when a key changes its meaning or goes away. Keys carry their units:
+/// `_bytes`, `_ns`, `_per_s`.
+const SCHEMA: u32 = 1;
+
+/// A JSON document: the command that wrote it, and what the command reports.
+#[derive(Serialize)]
+struct Document<'a, T: Serialize> {
+    schema: u32,
+    command: &'static str,
+    #[serde(flatten)]
+    report: &'a T,
+}
+
+/// Writes the report of a command, such as `bench nvme`, as `--json` asks: to standard output for `-`, or where [`Destination`] leads.
+pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> Result<(), Failure> {
+    let document = Document { schema: SCHEMA, command, report };
+    written(Destination::open(to).and_then(|to| {
+        to.write(|out| {
+            serde_json::to_writer_pretty(&mut *out, &document)?;
+            out.write_all(b"\n")
+        })
+    }))
 }
 
 /// Writes results as `--out` asks.

@@ -4,14 +4,14 @@ use crate::args::{Edges, WorldArgs};
 use crate::device;
 use crate::graph::{Job, Outcome, cache_bytes, facts, shape};
 use crate::interrupt::Interrupt;
+use crate::measure::graph::{GraphRun, Io, Summary};
+use crate::measure::report::{PathReport, Report, nanoseconds};
 use crate::output::{self, Failure, Text};
 use crate::world;
 use serde::Serialize;
 use serde_json::json;
 use std::sync::mpsc;
 use std::time::Instant;
-use warpbell::bench::graph::{GraphRun, Io, Summary};
-use warpbell::bench::report::{PathReport, Report, nanoseconds};
 use warpbell::graph::partition::{
     Deal, Part, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph,
 };
@@ -84,7 +84,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     if let Some(path) = &args.report.json {
         let results = json!({ "graph": facts(&loaded), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary });
         let engine = &plan.engines()[0];
-        output::write_json(&Report::new(job.name(), config(job, plan.pes()), engine, None, results), path)?;
+        output::write_json(job.name(), &Report::new(config(job, plan.pes()), engine, None, results), path)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The remedies of the library's errors, in the options of this program.
 
+use crate::measure::error::MeasureError;
 use std::error::Error;
-use warpbell::bench;
 use warpbell::engine::{EngineError, RunError};
 use warpbell::graph::GraphError;
 use warpbell::memory::MemoryError;
@@ -23,12 +23,7 @@ pub fn of(e: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| carried::<NvmeError>(e))
         .or_else(|| carried::<VfioError>(e))
         .or_else(|| carried::<BindError>(e))
-        .or_else(|| carried::<bench::array::ArrayBenchError>(e))
-        .or_else(|| carried::<bench::nvme::NvmeBenchError>(e))
-        .or_else(|| carried::<bench::post::PostBenchError>(e))
-        .or_else(|| carried::<bench::queue::QueueBenchError>(e))
-        .or_else(|| carried::<bench::rdma::RdmaBenchError>(e))
-        .or_else(|| carried::<bench::shmem::ShmemBenchError>(e))?;
+        .or_else(|| carried::<MeasureError>(e))?;
     (!remedies.is_empty()).then(|| remedies.iter().map(in_options).collect::<Vec<_>>().join(", or "))
 }
 

@@ -5,7 +5,6 @@ use crate::interrupt::Interrupt;
 use crate::output::{Failure, say, write_json};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use warpbell::bench::report::SCHEMA;
 use warpbell::engine::Engine;
 use warpbell::storage::{ArrayState, CheckedArray, DamagedRange, Drive, DriveSpec, LostCopy, Verification, Volume};
 use warpbell::units::{Bytes, grouped};
@@ -36,8 +35,6 @@ pub struct VerifyArgs {
 
 #[derive(Serialize)]
 struct Report<'a> {
-    schema: u32,
-    command: &'static str,
     device: &'a str,
     intact: bool,
     /// Copies that were not read.
@@ -62,9 +59,8 @@ pub fn run(command: VolumeCommand, interrupt: &Interrupt) -> Result<(), Failure>
     match &args.json.json {
         Some(path) => {
             let (device, intact) = (volume.name(), found.is_intact() && lost.is_empty());
-            let report =
-                Report { schema: SCHEMA, command: "volume verify", device, intact, lost: &lost, found: &found };
-            write_json(&report, path)?;
+            let report = Report { device, intact, lost: &lost, found: &found };
+            write_json("volume verify", &report, path)?;
         }
         None => print(&volume, &found)?,
     }

@@ -9,6 +9,7 @@ mod graph;
 mod headers;
 mod info;
 mod interrupt;
+mod measure;
 mod nvme;
 mod output;
 mod partitioned;

@@ -28,7 +28,6 @@ pub use nvme::{Controller, Reach};
 pub use paths::{Rung, State, StoragePath, Tried};
 pub use pci::{NicPair, Pair};
 
-use crate::bench::report::SCHEMA;
 use crate::pci::Sysfs;
 use crate::rdma::{RdmaDevice, VerbsLibrary};
 use machine::Machine;
@@ -91,10 +90,6 @@ pub struct Requirement {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// `doctor`.
-    pub command: &'static str,
     /// Version of this crate.
     pub version: &'static str,
     /// Kernel, kind of machine, container, user.
@@ -186,8 +181,6 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
     }
     paths::check(&rungs, &mut checks);
     Report {
-        schema: SCHEMA,
-        command: "doctor",
         version: env!("CARGO_PKG_VERSION"),
         host: host_line(&machine),
         gpus: facts.shown().to_vec(),

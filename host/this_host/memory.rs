@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Returns the bytes that this process can still get: the least of what the machine, each level of its control groups and its
 /// resource limits have free. `None` where the system does not tell.
-pub(crate) fn free_memory() -> Option<u64> {
+pub fn free_host_memory() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
     [machine, in_groups(Path::new("/")), in_limits()].into_iter().flatten().min()
 }

@@ -5,7 +5,7 @@ mod memory;
 mod retry;
 
 pub(crate) use interfaces::{InterfaceAddress, interface_addresses};
-pub(crate) use memory::free_memory;
+pub use memory::free_host_memory;
 pub(crate) use retry::take;
 
 use std::os::unix::fs::MetadataExt;

@@ -1,11 +1,11 @@
 //! The words of `warpbell bench`.
 
 use super::{DeviceArgs, EngineArgs, MeasureArgs, PageArgs, Pattern, ReportArgs, WorldArgs};
+use crate::measure::rdma;
+use crate::measure::shmem::{AtomicOp, Datatype, Scope, Test};
 use clap::{Args, Subcommand, ValueEnum};
 use std::str::FromStr;
 use std::time::Duration;
-use warpbell::bench::rdma;
-use warpbell::bench::shmem::{AtomicOp, Datatype, Scope, Test};
 use warpbell::suggest::hint;
 use warpbell::units::{Bytes, parse_duration};
 

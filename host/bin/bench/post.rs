@@ -3,10 +3,10 @@
 use crate::args::PostArgs;
 use crate::engine;
 use crate::interrupt::Interrupt;
+use crate::measure::post::{self, PostSetting};
+use crate::measure::report::{Report, nanoseconds};
 use crate::output::{self, Failure, Text};
 use serde_json::json;
-use warpbell::bench::post::{self, PostSetting};
-use warpbell::bench::report::{Report, nanoseconds};
 use warpbell::engine::EngineKind;
 
 pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
@@ -64,7 +64,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             "deadline_ns": nanoseconds(args.measure.engine.deadline),
         });
         let results = json!({ "rates": rows, "latencies": latencies });
-        output::write_json(&Report::new("bench post", config, &engine, None, results), path)?;
+        output::write_json("bench post", &Report::new(config, &engine, None, results), path)?;
     }
     Ok(())
 }

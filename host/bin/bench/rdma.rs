@@ -2,15 +2,13 @@
 
 use crate::args::{AdapterKind, EngineArgs, EngineChoice, InitiatorChoice, RdmaArgs};
 use crate::interrupt::Interrupt;
+use crate::measure::rdma::{ALL_SIZES, AdapterChoice, Initiator, Kind, RdmaBench, Row, Setting, Side, not_two, table};
+use crate::measure::report::{Report, nanoseconds};
 use crate::output::{self, Failure, Text};
 use crate::{engine, world};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use warpbell::bench::rdma::{
-    ALL_SIZES, AdapterChoice, Initiator, Kind, RdmaBench, RdmaBenchError, Row, Setting, Side, table,
-};
-use warpbell::bench::report::{Report, nanoseconds};
 use warpbell::engine::Engine;
 use warpbell::rdma::{Adapter, DeviceChoice, Transport};
 use warpbell::shmem::bootstrap::{self, Bootstrap, LocalBootstrap};
@@ -35,7 +33,7 @@ pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         Meeting::Here => job.in_this_process(&text),
         Meeting::Ranks { ranks, client } => {
             if ranks.size() != 2 {
-                return Err(RdmaBenchError::NotTwo(ranks.size()).into());
+                return Err(not_two(ranks.size()).into());
             }
             let speaks = ranks.rank() == client;
             let silent = Text::none();
@@ -91,7 +89,7 @@ fn meet(args: &RdmaArgs, text: &Text) -> Result<Meeting, Failure> {
     }
     let within = if args.server { MEETING } else { CLIENT_MEETING };
     let ranks = bootstrap::from_environment(&variables, within)?;
-    ranks.map_or_else(|| Err(RdmaBenchError::NotTwo(1).into()), |ranks| Ok(Meeting::Ranks { ranks, client: 1 }))
+    ranks.map_or_else(|| Err(not_two(1).into()), |ranks| Ok(Meeting::Ranks { ranks, client: 1 }))
 }
 
 /// perftest's flags that have no meaning here are no unknown words: each has its reason.
@@ -271,7 +269,7 @@ impl Job<'_> {
             let config = json!({ "setting": self.setting, "deadline_ns": nanoseconds(self.args.engine.deadline) });
             let results: Vec<Value> =
                 tables.iter().map(|t| json!({ "initiator": t.initiator, "path": t.path, "rows": t.rows })).collect();
-            output::write_json(&Report::new("bench rdma", config, &self.engine, None, results), path)?;
+            output::write_json("bench rdma", &Report::new(config, &self.engine, None, results), path)?;
         }
         verdict(tables)
     }

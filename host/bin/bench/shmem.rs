@@ -2,11 +2,11 @@
 
 use crate::args::{ShmemArgs, ShmemTest};
 use crate::interrupt::Interrupt;
+use crate::measure::report::{Report, nanoseconds};
+use crate::measure::shmem::{Row, Setting, ShmemBench, Test, head};
 use crate::output::{self, Failure, Text};
 use crate::world::Plan;
 use serde_json::json;
-use warpbell::bench::report::{Report, nanoseconds};
-use warpbell::bench::shmem::{Row, Setting, ShmemBench, Test, head};
 use warpbell::shmem::World;
 
 /// From one size to the next: of one test, and of all.
@@ -99,7 +99,7 @@ fn measure(
             "deadline_ns": nanoseconds(args.measure.engine.deadline),
         });
         let results = json!({ "engines": engines, "transport": world.path(), "rows": rows });
-        output::write_json(&Report::new("bench shmem", config, world.engine(), None, results), path)?;
+        output::write_json("bench shmem", &Report::new(config, world.engine(), None, results), path)?;
     }
     Ok(rows)
 }

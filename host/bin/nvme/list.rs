@@ -4,7 +4,6 @@ use crate::args::{JsonArgs, device};
 use crate::output::{Failure, line, write_json};
 use clap::Args;
 use serde::Serialize;
-use warpbell::bench::report::SCHEMA;
 use warpbell::pci::{ListedController, Sysfs, in_use, is_vfio, nvme_listing};
 use warpbell::storage::DriveSpec;
 use warpbell::units::Bytes;
@@ -20,8 +19,6 @@ pub struct ListArgs {
 
 #[derive(Serialize)]
 struct List {
-    schema: u32,
-    command: &'static str,
     controllers: Vec<Listed>,
     devices: Vec<Device>,
 }
@@ -58,9 +55,9 @@ struct Namespace {
 pub fn run(args: &ListArgs) -> Result<(), Failure> {
     let controllers = Listed::all(&Sysfs::system());
     let devices = args.devices.iter().map(|d| Device::open(d)).collect::<Result<_, _>>()?;
-    let list = List { schema: SCHEMA, command: "nvme list", controllers, devices };
+    let list = List { controllers, devices };
     match &args.json.json {
-        Some(path) => write_json(&list, path),
+        Some(path) => write_json("nvme list", &list, path),
         None => text(&list).iter().try_for_each(|l| line(format_args!("{l}"))),
     }
 }
@@ -164,7 +161,7 @@ mod tests {
 
     fn list(folder: &std::path::Path) -> List {
         let controllers = Listed::all(&Sysfs::at(folder));
-        List { schema: SCHEMA, command: "nvme list", controllers, devices: Vec::new() }
+        List { controllers, devices: Vec::new() }
     }
 
     #[test]

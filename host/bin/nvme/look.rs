@@ -5,7 +5,6 @@ use crate::output::{Failure, line};
 use clap::Args;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use warpbell::bench::report::SCHEMA;
 use warpbell::storage::{DriveSpec, OpenController};
 use warpbell::wire::nvme::fields::Field;
 
@@ -45,8 +44,6 @@ impl Looked {
 /// A report: JSON if that was asked for, otherwise lines.
 #[derive(Serialize)]
 struct Report<'a, T: Serialize> {
-    schema: u32,
-    command: &'static str,
     device: &'a str,
     #[serde(flatten)]
     rest: &'a T,
@@ -61,8 +58,8 @@ pub fn print<T: Serialize>(
 ) -> Result<(), Failure> {
     match &args.json.json {
         Some(path) => {
-            let report = Report { schema: SCHEMA, command, device: &args.device, rest: report };
-            crate::output::write_json(&report, path)
+            let report = Report { device: &args.device, rest: report };
+            crate::output::write_json(command, &report, path)
         }
         None => text(report).iter().try_for_each(|l| line(format_args!("{l}"))),
     }

@@ -501,7 +501,6 @@ fn json_keys_are_stable() {
         keys(&json),
         [
             "checks",
-            "command",
             "distances",
             "gpu_peers",
             "gpus",
@@ -513,7 +512,6 @@ fn json_keys_are_stable() {
             "nvme",
             "requirements",
             "rungs",
-            "schema",
             "storage",
             "verbs_library",
             "version"

@@ -1,7 +1,7 @@
 //! How much memory is free, so that a graph that cannot fit is refused before anything is allocated for it.
 
 use super::error::ImportError;
-use crate::this_host::free_memory;
+use crate::memory::free_host_memory;
 use std::path::Path;
 
 /// Refuses what needs more than is free (or more than `limit`), and what the system does not give when it is asked for as much at once:
@@ -13,7 +13,7 @@ pub(crate) fn check(
     needed: u128,
     limit: Option<u64>,
 ) -> Result<(), ImportError> {
-    match limit.or_else(free_memory) {
+    match limit.or_else(free_host_memory) {
         Some(free) if needed > u128::from(free) => {
             Err(ImportError::Memory { what: what.to_owned(), vertices, edges, needed, free: free.into() })
         }
@@ -36,7 +36,7 @@ fn is_given(bytes: u128) -> bool {
 /// Refuses a text file whose numbers alone, about half of its length, need more than is free.
 pub(crate) fn check_text(path: &Path, bytes: u64, limit: Option<u64>) -> Result<(), ImportError> {
     let needed = bytes / 2;
-    match limit.or_else(free_memory) {
+    match limit.or_else(free_host_memory) {
         Some(free) if needed > free => Err(ImportError::LargeText { path: path.to_owned(), bytes, needed, free }),
         _ => Ok(()),
     }

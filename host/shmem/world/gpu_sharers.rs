@@ -3,9 +3,13 @@
 use super::{ShmemError, World};
 
 impl World {
-    /// How many PEs, this one included, have this PE's GPU; 1 where its kernels run on CPU threads, of which each PE has its own.
-    /// Collective.
-    pub(crate) fn gpu_sharers(&self) -> Result<usize, ShmemError> {
+    /// Returns the number of PEs that run on this PE's GPU, this one included: 1 where kernels run on CPU threads, of which each PE has
+    /// its own. Every PE of the world calls it (collective).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`World::allgather`].
+    pub fn gpu_sharers(&self) -> Result<usize, ShmemError> {
         // Told apart by what the driver says, which is the same in every process and on every host.
         let mine = self.engine().info().gpu.map(|gpu| gpu.uuid.to_vec());
         let all = self.allgather(mine.as_deref().unwrap_or_default())?;

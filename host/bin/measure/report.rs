@@ -1,25 +1,14 @@
 //! What a run of the program reports, as text for people and as JSON for programs.
-//!
-//! JSON keys carry their units: `_bytes`, `_ns`, `_per_s`. `schema` grows by one when a key changes its meaning or goes away.
 
-use crate::destination::{Destination, DestinationError};
-use crate::engine::{Engine, EngineKind};
-use crate::processors;
-use crate::storage::Redundancy;
 use serde::Serialize;
-use std::path::Path;
 use std::time::Duration;
-
-/// The number in `schema`.
-pub const SCHEMA: u32 = 1;
+use warpbell::engine::{Engine, EngineKind};
+use warpbell::processors;
+use warpbell::storage::Redundancy;
 
 /// One report: what was asked, where it ran, by which path, what came out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report<C: Serialize, R: Serialize> {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// As in `graph bfs` or `bench nvme`.
-    pub command: &'static str,
     /// Every setting that changes the figures.
     pub config: C,
     /// The machine and the program.
@@ -33,21 +22,9 @@ pub struct Report<C: Serialize, R: Serialize> {
 
 impl<C: Serialize, R: Serialize> Report<C, R> {
     /// A report of this version of the program.
-    pub fn new(command: &'static str, config: C, engine: &Engine, path: Option<PathReport>, results: R) -> Self {
-        Self { schema: SCHEMA, command, config, environment: Environment::of(engine), path, results }
+    pub fn new(config: C, engine: &Engine, path: Option<PathReport>, results: R) -> Self {
+        Self { config, environment: Environment::of(engine), path, results }
     }
-}
-
-/// Writes JSON: to standard output for `-`, or where [`Destination`] leads.
-///
-/// # Errors
-///
-/// Every variant of [`DestinationError`].
-pub fn write_json(value: &impl Serialize, to: &Path) -> Result<(), DestinationError> {
-    Destination::open(to)?.write(|out| {
-        serde_json::to_writer_pretty(&mut *out, value)?;
-        out.write_all(b"\n")
-    })
 }
 
 /// The machine and the program.
@@ -66,7 +43,7 @@ pub struct Environment {
     /// Lanes in a warp.
     pub warp_width: u32,
     /// The GPU, if kernels run on one.
-    pub gpu: Option<crate::cuda::DeviceInfo>,
+    pub gpu: Option<warpbell::cuda::DeviceInfo>,
     /// GPU generations that this program has machine code for.
     pub image_archs: &'static str,
     /// Processor cores that this process may use.
@@ -108,7 +85,7 @@ impl Environment {
 pub struct PathReport {
     /// Devices, queues, landing, doorbell.
     #[serde(flatten)]
-    pub path: crate::storage::Path,
+    pub path: warpbell::storage::Path,
     /// I/O queue pairs on each device.
     pub queue_pairs: u32,
     /// Entries in each queue.
@@ -163,11 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_carry_units_and_the_schema_its_number() {
+    fn a_report_without_a_device_has_no_path() {
         let engine = Engine::cpu().unwrap();
-        let report = Report::new("bench nvme", (), &engine, None, [1u64]);
+        let report = Report::new((), &engine, None, [1u64]);
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
-        assert_eq!(json["schema"], SCHEMA);
         assert_eq!(json["environment"]["engine"], "cpu");
         assert_eq!(json["results"][0], 1);
         assert!(json.get("path").is_none());

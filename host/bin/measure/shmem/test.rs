@@ -1,9 +1,9 @@
 //! What there is to measure.
 
-use crate::suggest::hint;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use warpbell::suggest::hint;
 
 /// A word of the command line that names nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,9 +3,9 @@
 
 use super::setting::{Atomic, Kind, Setting, Verb};
 use super::statistics::{Bandwidth, GIGABIT, Latency, MEBIBYTE, MeanLatency};
-use crate::rdma::{AdapterPath, Transport};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use warpbell::rdma::{AdapterPath, Transport};
 
 /// What stands above and below each table.
 pub const LINE: &str = "---------------------------------------------------------------------------------------";

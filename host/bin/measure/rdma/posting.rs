@@ -2,13 +2,14 @@
 
 use super::endpoint::{Endpoint, Half, LAST_CALL, sign_of};
 use super::setting::{Atomic, Kind, Setting, Verb};
-use super::{RdmaBenchError, Sent, Side, Stamps};
-use crate::rdma::{PostError, Posting};
-use crate::wire::mlx5::segment::DataSegment;
-use crate::wire::mlx5::{self, Operation, Payload, Remote};
+use super::{Sent, Side, Stamps, because};
+use crate::measure::error::MeasureError;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
+use warpbell::rdma::{PostError, Posting};
+use warpbell::wire::mlx5::segment::DataSegment;
+use warpbell::wire::mlx5::{self, Operation, Payload, Remote};
 
 /// Turns of a loop between two looks at the clock and at whether the run was cancelled.
 const LOOK_EVERY: u32 = 256;
@@ -83,9 +84,11 @@ impl Messages<'_> {
         poster.post(operation, signalled)
     }
 
-    fn failed(&self, poster: &dyn Posting, done: u64, source: PostError) -> RdmaBenchError {
-        let failure = poster.failure();
-        RdmaBenchError::Posting { bytes: self.bytes, done, source, failure }
+    fn failed(&self, poster: &dyn Posting, done: u64, source: PostError) -> MeasureError {
+        let (bytes, why) = (self.bytes, because(poster.failure()));
+        MeasureError::Failed(format!(
+            "messages of {bytes} bytes posted by the CPU: after {done} of them, {source}{why}"
+        ))
     }
 }
 
@@ -96,7 +99,7 @@ pub(super) fn run(
     endpoint: &Endpoint,
     posters: &mut [Box<dyn Posting>],
     bytes: u64,
-) -> Result<Sent, RdmaBenchError> {
+) -> Result<Sent, MeasureError> {
     let (local, remote) = endpoint.ways(setting.test.verb);
     let (local_key, remote_key) = endpoint.keys();
     let (slots, stride) = (setting.slots(bytes), Setting::stride(bytes));
@@ -111,7 +114,7 @@ pub(super) fn run(
 }
 
 /// As many in flight as may be, on all queue pairs in turn.
-fn bandwidth(m: &Messages<'_>, posters: &mut [Box<dyn Posting>]) -> Result<Sent, RdmaBenchError> {
+fn bandwidth(m: &Messages<'_>, posters: &mut [Box<dyn Posting>]) -> Result<Sent, MeasureError> {
     let s = m.setting;
     let (depth, list, every) = (u64::from(s.tx_depth), u64::from(s.post_list), u64::from(s.cq_mod));
     let mut goals = vec![if s.duration.is_some() { u64::MAX } else { s.iterations }; posters.len()];
@@ -161,7 +164,7 @@ fn bandwidth(m: &Messages<'_>, posters: &mut [Box<dyn Posting>]) -> Result<Sent,
         }
         if turns.is_multiple_of(LOOK_EVERY) {
             if m.side.engine.is_cancelled() {
-                return Err(RdmaBenchError::Stopped);
+                return Err(MeasureError::Stopped);
             }
             let waited = if moved { Duration::ZERO } else { idle_since.get_or_insert_with(Instant::now).elapsed() };
             if waited > m.side.deadline {
@@ -175,7 +178,7 @@ fn bandwidth(m: &Messages<'_>, posters: &mut [Box<dyn Posting>]) -> Result<Sent,
 }
 
 /// One after the other.
-fn one_by_one(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, RdmaBenchError> {
+fn one_by_one(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, MeasureError> {
     let s = m.setting;
     let mut stamps = s.stamps().then(Stamps::default);
     let mut done = 0;
@@ -188,7 +191,7 @@ fn one_by_one(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, RdmaBe
         poster.wait(end, m.side.deadline).map_err(|e| m.failed(poster, done, e))?;
         done += 1;
         if done.is_multiple_of(LOOK_EVERY.into()) && m.side.engine.is_cancelled() {
-            return Err(RdmaBenchError::Stopped);
+            return Err(MeasureError::Stopped);
         }
     }
     Ok(Sent { done: vec![done], elapsed_ns: m.now(), stamps })
@@ -211,7 +214,7 @@ impl Sign {
 }
 
 /// A message there, and one back: as `there_and_back` of `kernels/bench/rdma.cu`.
-fn there_and_back(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, RdmaBenchError> {
+fn there_and_back(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, MeasureError> {
     let s = m.setting;
     let begins = m.side.ranks.rank() == m.side.client;
     let sign_at = |half| {
@@ -222,7 +225,7 @@ fn there_and_back(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, Rd
             .host()
             .ok_or_else(|| m.failed(poster, 0, PostError::OutOfReach { number: poster.number() }))?;
         // SAFETY: within the region: each half has at least the bytes of a message.
-        Ok::<_, RdmaBenchError>(Sign(unsafe { base.add(at as usize) }))
+        Ok::<_, MeasureError>(Sign(unsafe { base.add(at as usize) }))
     };
     let (sends, comes) = (sign_at(Half::Outbox)?, sign_at(Half::Inbox)?);
     let mut stamps = s.stamps().then(Stamps::default);
@@ -249,7 +252,7 @@ fn there_and_back(m: &Messages<'_>, poster: &mut dyn Posting) -> Result<Sent, Rd
 }
 
 /// Waits for message `i`; whether it is the last.
-fn receive(m: &Messages<'_>, comes: &Sign, i: u64) -> Result<bool, RdmaBenchError> {
+fn receive(m: &Messages<'_>, comes: &Sign, i: u64) -> Result<bool, MeasureError> {
     let (mut turns, mut since) = (0u32, None::<Instant>);
     loop {
         match comes.get() {
@@ -264,11 +267,14 @@ fn receive(m: &Messages<'_>, comes: &Sign, i: u64) -> Result<bool, RdmaBenchErro
         }
         std::thread::yield_now();
         if m.side.engine.is_cancelled() {
-            return Err(RdmaBenchError::Stopped);
+            return Err(MeasureError::Stopped);
         }
         let waited = since.get_or_insert_with(Instant::now).elapsed();
         if waited > m.side.deadline {
-            return Err(RdmaBenchError::NotComing { bytes: m.bytes, number: i, waited });
+            return Err(MeasureError::Failed(format!(
+                "messages of {} bytes: message {i} of the other side did not come within {waited:?}; see what became of it",
+                m.bytes
+            )));
         }
     }
 }

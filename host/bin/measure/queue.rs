@@ -1,57 +1,18 @@
 //! The queue core alone: kernels that submit and wait, against an ideal controller made of kernels, which completes every command at
 //! once. What is measured is software only.
 
+use super::error::{MeasureError, refuse};
 use super::report::Spread;
-use crate::args;
-use crate::engine::{Engine, EngineError, Grid, RunError, abi};
-use crate::memory::{MemoryError, Place, Region};
-use crate::units::{grouped, three_digits};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use warpbell::args;
+use warpbell::engine::{Engine, Grid, abi};
+use warpbell::memory::{MemoryError, Place, Region};
+use warpbell::units::{grouped, three_digits};
 
-/// Why the queue core could not be measured.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum QueueBenchError {
-    /// A launch.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// A run.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// Memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// A depth that no queue has.
-    #[error("a queue of {0} entries: choose a power of two from 2 to 65536")]
-    Depth(u32),
-    /// More than 64 bits count.
-    #[error("{submitters} threads with {commands} commands each are too many: give fewer --submitters or --commands")]
-    TooMany {
-        /// Threads.
-        submitters: u32,
-        /// Commands of each.
-        commands: u32,
-    },
-    /// Commands were lost, doubled, or mixed up.
-    #[error("{queues} queue(s): {what} is {found}, it should be {expected}")]
-    Wrong {
-        /// Queue pairs.
-        queues: u32,
-        /// What was counted.
-        what: &'static str,
-        /// By the kernels.
-        found: u64,
-        /// By arithmetic.
-        expected: u64,
-    },
-}
-
-crate::remedy::pass_on!(QueueBenchError: Engine, Run, Memory);
-
-/// `warpbell::bench::served` of `kernels/bench/queue.cu`.
+/// `crate::measure::served` of `kernels/bench/queue.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct Served {
@@ -61,7 +22,7 @@ struct Served {
     doorbells: u64,
 }
 
-/// `warpbell::bench::submitted`.
+/// `crate::measure::submitted`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct Submitted {
@@ -151,7 +112,7 @@ struct Queues {
 }
 
 impl Queues {
-    fn new(engine: &Engine, setting: QueueSetting) -> Result<Self, QueueBenchError> {
+    fn new(engine: &Engine, setting: QueueSetting) -> Result<Self, MeasureError> {
         let slots = setting.queues as usize * setting.depth as usize;
         let device = |bytes| engine.allocate(Place::Device, bytes);
         Ok(Self {
@@ -197,9 +158,9 @@ impl Queues {
 }
 
 /// Measures one setting `runs` times.
-pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<QueueRow, QueueBenchError> {
+pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<QueueRow, MeasureError> {
     if !setting.depth.is_power_of_two() || !(2..=1 << 16).contains(&setting.depth) {
-        return Err(QueueBenchError::Depth(setting.depth));
+        return refuse!("a queue of {} entries: choose a power of two from 2 to 65536", setting.depth);
     }
     let width = engine.info().warp_width;
     // Whole blocks: every warp of the grid submits.
@@ -208,7 +169,10 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
     let setting = QueueSetting { submitters, ..setting };
     let commands = u64::from(submitters) * u64::from(setting.commands_each);
     if commands > u64::from(u32::MAX) * 4 {
-        return Err(QueueBenchError::TooMany { submitters, commands: setting.commands_each });
+        let each = setting.commands_each;
+        return refuse!(
+            "{submitters} threads with {each} commands each are too many: give fewer --submitters or --commands"
+        );
     }
     let queues = Queues::new(engine, setting)?;
     let warps = (submitters / width) as usize;
@@ -272,7 +236,7 @@ fn check(
     served: &Region,
     submitted: &Region,
     warps: usize,
-) -> Result<Submitted, QueueBenchError> {
+) -> Result<Submitted, MeasureError> {
     let mut controller = Served::default();
     for s in served.get_slice::<Served>(0, setting.queues as usize)? {
         controller.commands += s.commands;
@@ -298,6 +262,8 @@ fn check(
     ];
     match checks.into_iter().find(|(_, found, expected)| found != expected) {
         None => Ok(threads),
-        Some((what, found, expected)) => Err(QueueBenchError::Wrong { queues: setting.queues, what, found, expected }),
+        Some((what, found, expected)) => {
+            Err(MeasureError::Wrong(format!("{} queue(s): {what} is {found}, it should be {expected}", setting.queues)))
+        }
     }
 }

@@ -1,81 +1,17 @@
 //! What a device does for kernels: fio's questions, asked from inside.
 
+use super::error::{MeasureError, refuse};
 use super::fio::Direction;
 use super::histogram::Histogram;
-use crate::engine::{Args, Engine, EngineError, Grid, KernelArg, RunError};
-use crate::memory::{MemoryError, Place, Region};
-use crate::storage::{DataBuffer, StorageError, Volume};
-use crate::this_host::free_memory;
-use crate::units::{Bytes, grouped};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
-
-/// Why a device could not be measured.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NvmeBenchError {
-    /// Storage.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// A launch.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// A run: a command failed, or did not end in time.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// Memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// A command that is not whole blocks, or that the volume does not take.
-    #[error("commands of {bytes} bytes: give whole blocks of {block}, at most {most} bytes")]
-    CommandSize {
-        /// Asked for.
-        bytes: u64,
-        /// A logical block.
-        block: u64,
-        /// The most that one command moves.
-        most: u64,
-    },
-    /// Not one command fits, or more than 32 bits count.
-    #[error("{bytes} bytes hold {units} commands of {each}: give a --size of 1 to 4294967295 of them")]
-    Size {
-        /// Bytes to touch.
-        bytes: u64,
-        /// Commands.
-        units: u64,
-        /// Bytes of each.
-        each: u64,
-    },
-    /// More than the volume has.
-    #[error("--size of {asked} bytes: the device has {holds}; give that or less")]
-    Capacity {
-        /// Asked for.
-        asked: u64,
-        /// Bytes of the volume.
-        holds: u64,
-    },
-    /// The blocks are memory of this process, and it has less than the job fills.
-    #[error("the job fills {} of memory, and {} is free; touch fewer bytes of the device, or free some", Bytes(*.needed), Bytes(*.free))]
-    MemoryShort {
-        /// Bytes that the job fills.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
-    /// Data was not what had been written.
-    #[error("{wrong} of the commands read something else than was written, one of them at byte {offset}")]
-    Wrong {
-        /// How many.
-        wrong: u64,
-        /// Where.
-        offset: u64,
-    },
-}
-
-crate::remedy::pass_on!(NvmeBenchError: Storage, Engine, Run, Memory);
+use warpbell::engine::{Args, Engine, Grid, KernelArg};
+use warpbell::memory::{Place, Region, free_host_memory};
+use warpbell::storage::{DataBuffer, Volume};
+use warpbell::units::{Bytes, grouped};
 
 /// What to do to a volume.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -289,25 +225,30 @@ pub struct NvmeBench<'a> {
 
 impl<'a> NvmeBench<'a> {
     /// Checks the job and allocates.
-    pub fn new(volume: &'a Volume, job: NvmeJob) -> Result<Self, NvmeBenchError> {
+    pub fn new(volume: &'a Volume, job: NvmeJob) -> Result<Self, MeasureError> {
         let (block, most) = (volume.block_bytes() as u64, volume.max_transfer_bytes() as u64);
         let each = job.command_bytes;
         if each == 0 || !each.is_multiple_of(block) || each > most {
-            return Err(NvmeBenchError::CommandSize { bytes: each, block, most });
+            return refuse!("commands of {each} bytes: give whole blocks of {block}, at most {most} bytes");
         }
         if job.touched_bytes > volume.bytes() {
-            return Err(NvmeBenchError::Capacity { asked: job.touched_bytes, holds: volume.bytes() });
+            let (asked, holds) = (job.touched_bytes, volume.bytes());
+            return refuse!("--size of {asked} bytes: the device has {holds}; give that or less");
         }
         let units = job.touched_bytes / each;
         if units == 0 || units > u64::from(u32::MAX) {
-            return Err(NvmeBenchError::Size { bytes: job.touched_bytes, units, each });
+            let bytes = job.touched_bytes;
+            return refuse!(
+                "{bytes} bytes hold {units} commands of {each}: give a --size of 1 to {} of them",
+                u32::MAX
+            );
         }
         if job.read_percent < 100 || needs_fill(volume, &job) {
-            check_memory(volume.memory_bytes(job.touched_bytes), free_memory())?;
+            check_memory(volume.memory_bytes(job.touched_bytes), free_host_memory())?;
         }
         let engine = volume.engine();
         let info = engine.info();
-        let resident = |kernel| -> Result<u32, NvmeBenchError> {
+        let resident = |kernel| -> Result<u32, MeasureError> {
             let blocks = engine.occupancy(kernel, BLOCK_WARPS * info.warp_width)?;
             Ok((blocks * BLOCK_WARPS).clamp(1, PROCESSOR_WARPS))
         };
@@ -345,7 +286,7 @@ impl<'a> NvmeBench<'a> {
     }
 
     /// Writes everything that is touched once, with what a check expects. Calls `advance` with the bytes written so far, and of all.
-    pub fn fill(&self, mut advance: impl FnMut(u64, u64)) -> Result<(), NvmeBenchError> {
+    pub fn fill(&self, mut advance: impl FnMut(u64, u64)) -> Result<(), MeasureError> {
         let each = self.job.command_bytes;
         let part = (FILL_PART / each).max(self.shape.lanes.into());
         let mut first = 0;
@@ -360,7 +301,7 @@ impl<'a> NvmeBench<'a> {
     }
 
     /// Measures once.
-    pub fn run(&self) -> Result<NvmeRun, NvmeBenchError> {
+    pub fn run(&self) -> Result<NvmeRun, MeasureError> {
         self.histogram.fill(0, self.histogram.len(), 0)?;
         self.totals.fill(0, self.totals.len(), 0)?;
         let kernel = if self.shape.per_lane == 1 { ONE } else { MANY };
@@ -368,9 +309,12 @@ impl<'a> NvmeBench<'a> {
         let totals = self.totals.get_slice::<u64>(0, 4)?;
         let (reads, writes, wrong, one) = (totals[0], totals[1], totals[2], totals[3]);
         if wrong > 0 {
-            return Err(NvmeBenchError::Wrong { wrong, offset: (one - 1) * self.job.command_bytes });
+            let offset = (one - 1) * self.job.command_bytes;
+            return Err(MeasureError::Wrong(format!(
+                "{wrong} of the commands read something else than was written, one of them at byte {offset}"
+            )));
         }
-        let direction = |name, commands, first| -> Result<Direction, NvmeBenchError> {
+        let direction = |name, commands, first| -> Result<Direction, MeasureError> {
             let counts = self.histogram.get_slice::<u64>(first * BUCKETS * size_of::<u64>(), BUCKETS)?;
             let latency = Histogram::new(HISTOGRAM_BITS, counts).latency();
             Ok(Direction::new(name, commands, commands * self.job.command_bytes, elapsed, latency))
@@ -382,7 +326,7 @@ impl<'a> NvmeBench<'a> {
         })
     }
 
-    fn launch(&self, kernel: &str, units: Range<u64>, limit: Duration) -> Result<Duration, NvmeBenchError> {
+    fn launch(&self, kernel: &str, units: Range<u64>, limit: Duration) -> Result<Duration, MeasureError> {
         let engine: &Engine = self.volume.engine();
         let width = engine.info().warp_width;
         let each = if engine.is_gpu() { BLOCK_WARPS.min(self.shape.warps) } else { 1 };
@@ -417,9 +361,13 @@ fn needs_fill(volume: &Volume, job: &NvmeJob) -> bool {
 }
 
 /// Refuses a job that fills more memory than there is. Systems that do not tell are trusted.
-fn check_memory(needed: u64, free: Option<u64>) -> Result<(), NvmeBenchError> {
+fn check_memory(needed: u64, free: Option<u64>) -> Result<(), MeasureError> {
     match free {
-        Some(free) if needed > free => Err(NvmeBenchError::MemoryShort { needed, free }),
+        Some(free) if needed > free => refuse!(
+            "the job fills {} of memory, and {} is free; touch fewer bytes of the device (--size SIZE), or free some",
+            Bytes(needed),
+            Bytes(free)
+        ),
         _ => Ok(()),
     }
 }
@@ -427,8 +375,8 @@ fn check_memory(needed: u64, free: Option<u64>) -> Result<(), NvmeBenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::CpuImage;
-    use crate::storage::{Consent, Drive, LandingChoice};
+    use warpbell::engine::CpuImage;
+    use warpbell::storage::{Consent, Drive, LandingChoice};
 
     #[test]
     fn commands_are_spread_over_warps_first() {
@@ -560,17 +508,18 @@ mod tests {
         bench.fill(|_, _| {}).unwrap();
         bench.run().unwrap();
         volume.write_blocks(0, &vec![0; 1 << 20]).unwrap();
-        assert!(matches!(bench.run(), Err(NvmeBenchError::Wrong { .. })));
+        assert!(matches!(bench.run(), Err(MeasureError::Wrong(_))));
     }
 
     #[test]
     fn sizes_that_do_not_fit_are_named() {
         let volume = volume();
-        assert!(matches!(NvmeBench::new(&volume, job(1000, 100)), Err(NvmeBenchError::CommandSize { .. })));
-        assert!(matches!(NvmeBench::new(&volume, job(1 << 30, 100)), Err(NvmeBenchError::CommandSize { .. })));
+        let refused = |job| NvmeBench::new(&volume, job).err().unwrap().to_string();
+        assert!(refused(job(1000, 100)).contains("commands of 1000 bytes: give whole blocks of 512"));
+        assert!(refused(job(1 << 30, 100)).contains("commands of 1073741824 bytes"));
         let large = NvmeJob { touched_bytes: 1 << 40, ..job(4096, 100) };
-        assert!(matches!(NvmeBench::new(&volume, large), Err(NvmeBenchError::Capacity { .. })));
+        assert!(refused(large).contains("the device has"));
         let small = NvmeJob { touched_bytes: 100, ..job(4096, 100) };
-        assert!(matches!(NvmeBench::new(&volume, small), Err(NvmeBenchError::Size { .. })));
+        assert!(refused(small).contains("hold 0 commands"));
     }
 }

@@ -2,15 +2,17 @@
 
 use super::setting::{Setting, Test, Verb};
 use super::table::Address;
-use super::{Initiator, Kind, RdmaBenchError, Side, kernel};
-use crate::memory::{MemoryError, Place, Region, Space};
-use crate::rdma::{
-    DirectPosting, Poster, Posting, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
-};
-use crate::shmem::bootstrap::Bootstrap;
+use super::{Initiator, Kind, Side, kernel};
+use crate::measure::error::{MeasureError, refuse};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::time::Duration;
+use warpbell::memory::{MemoryError, Place, Region, Space};
+use warpbell::rdma::{
+    DirectPosting, Poster, Posting, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
+};
+use warpbell::shmem::bootstrap::Bootstrap;
 
 /// Fewest blocks of a ring, as a power of two.
 const LEAST_LOG_BLOCKS: u32 = 4;
@@ -57,12 +59,22 @@ fn log_blocks_of(setting: &Setting) -> u32 {
     setting.tx_depth.next_power_of_two().ilog2().max(LEAST_LOG_BLOCKS)
 }
 
+/// Returns the error of a measurement whose other side failed.
+pub(super) fn other_side(rank: usize, reason: impl fmt::Display) -> MeasureError {
+    MeasureError::Failed(format!("the other side (rank {rank}): {reason}"))
+}
+
+/// Returns the error of a measurement that is not between two sides.
+pub fn not_two(ranks: usize) -> MeasureError {
+    MeasureError::Refused(format!("a measurement is between two sides, and there are {ranks} ranks; start two"))
+}
+
 /// Gives `mine` to the other side, and answers both sides' values.
 pub(super) fn exchange<T: Serialize + DeserializeOwned>(
     side: &Side<'_>,
     within: Duration,
     mine: &T,
-) -> Result<Vec<T>, RdmaBenchError> {
+) -> Result<Vec<T>, MeasureError> {
     exchange_between(side.ranks, within, mine)
 }
 
@@ -71,12 +83,12 @@ pub(super) fn exchange_between<T: Serialize + DeserializeOwned>(
     ranks: &dyn Bootstrap,
     within: Duration,
     mine: &T,
-) -> Result<Vec<T>, RdmaBenchError> {
+) -> Result<Vec<T>, MeasureError> {
     if ranks.size() != 2 {
-        return Err(RdmaBenchError::NotTwo(ranks.size()));
+        return Err(not_two(ranks.size()));
     }
     let other = 1 - ranks.rank();
-    let unreadable = |reason: String| RdmaBenchError::OtherSide { rank: other, reason };
+    let unreadable = |reason: String| other_side(other, reason);
     let bytes = serde_json::to_vec(mine).map_err(|e| unreadable(e.to_string()))?;
     let all = ranks.allgather(&bytes, within)?;
     let read =
@@ -109,14 +121,19 @@ enum Made {
 }
 
 impl Made {
-    fn new(side: &Side<'_>, initiator: Initiator, memory: &Region, setting: &Setting) -> Result<Self, RdmaBenchError> {
+    fn new(side: &Side<'_>, initiator: Initiator, memory: &Region, setting: &Setting) -> Result<Self, MeasureError> {
         if initiator != Initiator::Verbs {
             let (space, log_blocks) = (memory.space().clone(), log_blocks_of(setting));
             let plan = QueuePlan { space, log_blocks, collapsed: false, data: memory.place() };
             return Ok(Self::Rings(side.adapter.create(plan)?));
         }
         let made = side.adapter.create_direct(setting.tx_depth)?;
-        made.map(Self::Direct).ok_or_else(|| RdmaBenchError::NoVerbs { transport: side.adapter.path().transport })
+        made.map(Self::Direct).ok_or_else(|| {
+            let transport = side.adapter.path().transport;
+            MeasureError::Refused(format!(
+                "transport {transport} has no verbs calls: --initiator verbs needs --transport verbs"
+            ))
+        })
     }
 
     fn number(&self) -> u32 {
@@ -142,7 +159,7 @@ impl Made {
 }
 
 impl Driver {
-    fn new(side: &Side<'_>, initiator: Initiator, made: Vec<Made>) -> Result<Self, RdmaBenchError> {
+    fn new(side: &Side<'_>, initiator: Initiator, made: Vec<Made>) -> Result<Self, MeasureError> {
         let mut pairs = Vec::new();
         let mut posters = Vec::new();
         for one in made {
@@ -178,7 +195,7 @@ impl Endpoint {
         side: &Side<'_>,
         setting: &Setting,
         initiator: Initiator,
-    ) -> Result<(Self, Driver), RdmaBenchError> {
+    ) -> Result<(Self, Driver), MeasureError> {
         // Each kind of initiator has its memory: a CPU that waits for a byte has to see it.
         let space = match initiator {
             Initiator::Kernel => side.engine.space().clone(),
@@ -187,7 +204,7 @@ impl Endpoint {
         let span = setting.span();
         let half = span * u64::from(setting.queue_pairs);
         let bytes = 2 * half as usize;
-        let made = (|| -> Result<_, RdmaBenchError> {
+        let made = (|| -> Result<_, MeasureError> {
             let (memory, registration) = Self::memory(side, &space, bytes)?;
             let create = |_| Made::new(side, initiator, &memory, setting);
             let queues = (0..setting.queue_pairs).map(create).collect::<Result<Vec<_>, _>>()?;
@@ -206,8 +223,8 @@ impl Endpoint {
         let rank = 1 - side.ranks.rank();
         let peer = match offers.into_iter().nth(rank) {
             Some(Ok(peer)) => peer,
-            Some(Err(reason)) => return Err(RdmaBenchError::OtherSide { rank, reason }),
-            None => return Err(RdmaBenchError::OtherSide { rank, reason: "it said nothing".to_owned() }),
+            Some(Err(reason)) => return Err(other_side(rank, reason)),
+            None => return Err(other_side(rank, "it said nothing")),
         };
         if peer.setting != *setting || peer.initiator != initiator {
             let words = |setting: &Setting, initiator| {
@@ -217,7 +234,9 @@ impl Endpoint {
                 )
             };
             let (here, there) = (words(setting, initiator), words(&peer.setting, peer.initiator));
-            return Err(RdmaBenchError::Different { here, there });
+            return refuse!(
+                "the two sides do not measure the same: here {here}, there {there}; give both the same flags"
+            );
         }
         let connected = queues.iter_mut().zip(&peer.queues).try_for_each(|(mine, theirs)| mine.connect(theirs));
         // Nobody sends before both sides are connected.
@@ -225,7 +244,7 @@ impl Endpoint {
         let all = exchange(side, super::LIMIT, &mine)?;
         connected?;
         if let Some(Err(reason)) = all.into_iter().nth(rank) {
-            return Err(RdmaBenchError::OtherSide { rank, reason });
+            return Err(other_side(rank, reason));
         }
         let numbers = queues.iter().map(Made::number).collect();
         let endpoint = Self { registration, memory, peer, numbers, initiator, span, half };
@@ -234,7 +253,7 @@ impl Endpoint {
     }
 
     /// Memory near whoever posts, or in the host's where the adapter does not take that.
-    fn memory(side: &Side<'_>, space: &Space, bytes: usize) -> Result<(Region, Box<dyn Registration>), RdmaBenchError> {
+    fn memory(side: &Side<'_>, space: &Space, bytes: usize) -> Result<(Region, Box<dyn Registration>), MeasureError> {
         let register = |place| {
             let memory = space.allocate(place, bytes)?;
             let registration = side.adapter.register_region(&memory, Rights::ALL)?;

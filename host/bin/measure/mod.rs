@@ -1,6 +1,7 @@
 //! Measuring programs and their reports.
 
 pub mod array;
+pub mod error;
 pub mod fio;
 pub mod graph;
 pub mod histogram;

@@ -1,17 +1,17 @@
 //! Runs the tests on one PE of a world. Every call is collective.
 
-use super::ShmemBenchError;
 use super::kernel::{BlockClock, GATE_BYTES, Parameters, elapsed_ns, ns_per_tick};
 use super::row::{Figures, Percentiles, Row};
 use super::setting::{GUARD, Setting, Shape, Spans};
 use super::test::{Family, Test};
-use crate::args;
-use crate::bench::report::Spread;
-use crate::engine::{Args, Grid};
-use crate::memory::{Place, Region};
-use crate::shmem::{Sym, World};
+use crate::measure::error::MeasureError;
+use crate::measure::report::Spread;
 use bytemuck::{Pod, Zeroable};
 use std::time::Duration;
+use warpbell::args;
+use warpbell::engine::{Args, Grid};
+use warpbell::memory::{Place, Region};
+use warpbell::shmem::{Sym, World};
 
 /// How long one launch may take.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -57,7 +57,7 @@ struct Told {
 
 impl<'a> ShmemBench<'a> {
     /// Checks the setting and allocates. Collective.
-    pub fn new(world: &'a World, setting: Setting) -> Result<Self, ShmemBenchError> {
+    pub fn new(world: &'a World, setting: Setting) -> Result<Self, MeasureError> {
         setting.check()?;
         let engine = world.engine();
         let sharing = world.gpu_sharers()?;
@@ -92,19 +92,14 @@ impl<'a> ShmemBench<'a> {
         Ok(this)
     }
 
-    /// What is measured.
-    pub fn setting(&self) -> &Setting {
-        &self.setting
-    }
-
     /// How a size is measured.
-    pub fn shape(&self, bytes: u64) -> Result<Shape, ShmemBenchError> {
+    pub fn shape(&self, bytes: u64) -> Result<Shape, MeasureError> {
         let engine = self.world.engine();
         self.setting.shape(engine, self.sharing, &kernel(&self.setting, bytes, false), bytes)
     }
 
     /// Measures one size. Every PE gets the same row.
-    pub fn measure(&mut self, bytes: u64) -> Result<Row, ShmemBenchError> {
+    pub fn measure(&mut self, bytes: u64) -> Result<Row, MeasureError> {
         let shape = self.shape(bytes)?;
         let library = self.figures(&shape, false)?;
         let raw = if self.setting.raw { Some(self.figures(&shape, true)?) } else { None };
@@ -118,7 +113,7 @@ impl<'a> ShmemBench<'a> {
         each * u64::from(shape.iterations)
     }
 
-    fn figures(&mut self, shape: &Shape, raw: bool) -> Result<Figures, ShmemBenchError> {
+    fn figures(&mut self, shape: &Shape, raw: bool) -> Result<Figures, MeasureError> {
         let (mut times, mut wrong, mut percentiles) = (Vec::new(), 0, None);
         for run in 0..self.setting.runs.max(1) {
             let last = run + 1 == self.setting.runs.max(1);
@@ -150,7 +145,7 @@ impl<'a> ShmemBench<'a> {
     }
 
     /// One timed part, its check, and a second one with samples if asked for. Answers what every PE says.
-    fn part(&mut self, shape: &Shape, raw: bool, sampled: bool) -> Result<Vec<Told>, ShmemBenchError> {
+    fn part(&mut self, shape: &Shape, raw: bool, sampled: bool) -> Result<Vec<Told>, MeasureError> {
         let engine = self.world.engine();
         let clocks = engine.allocate(Place::Device, shape.blocks as usize * size_of::<BlockClock>())?;
         let sums = engine.allocate(Place::Device, shape.all_threads() as usize * size_of::<u64>())?;
@@ -184,7 +179,7 @@ impl<'a> ShmemBench<'a> {
         clocks: &Region,
         sums: &Region,
         samples: Option<&Region>,
-    ) -> Result<(), ShmemBenchError> {
+    ) -> Result<(), MeasureError> {
         self.part += 1;
         let target = self.setting.spans(shape, self.world.n_pes()).target;
         self.fill(self.target.address(), target + GUARD, BEFORE_SEED + self.part)?;
@@ -252,7 +247,7 @@ impl<'a> ShmemBench<'a> {
     }
 
     /// Counts what is not as it must be on this PE, and ends when every PE has done so.
-    fn check(&mut self, shape: &Shape, sums: &Region) -> Result<u64, ShmemBenchError> {
+    fn check(&mut self, shape: &Shape, sums: &Region) -> Result<u64, MeasureError> {
         let (me, pes, test) = (self.world.my_pe(), self.world.n_pes(), self.setting.test);
         let active = self.setting.is_active(me);
         let before = BEFORE_SEED + self.part;
@@ -330,7 +325,7 @@ impl<'a> ShmemBench<'a> {
     }
 
     /// Nobody passes before everybody's puts have arrived.
-    fn check_barrier(&mut self, shape: &Shape) -> Result<(), ShmemBenchError> {
+    fn check_barrier(&mut self, shape: &Shape) -> Result<(), MeasureError> {
         let iterations = shape.iterations.min(CHECKED_ROUNDS);
         let flag = self.flag.address() + (CHECK_FLAG * size_of::<u64>()) as u64;
         let parameters = Parameters { flag, iterations, ..self.parameters(shape, self.world.my_pe()) };
@@ -343,7 +338,7 @@ impl<'a> ShmemBench<'a> {
     }
 
     /// The sender's operations done again on memory of this PE's own, which must then be the same.
-    fn compare_with_replay(&self, shape: &Shape, guarded: u64) -> Result<(), ShmemBenchError> {
+    fn compare_with_replay(&self, shape: &Shape, guarded: u64) -> Result<(), MeasureError> {
         let engine = self.world.engine();
         let bytes = (guarded as usize).next_multiple_of(size_of::<u64>());
         let again = engine.allocate(Place::Device, bytes)?;
@@ -358,19 +353,19 @@ impl<'a> ShmemBench<'a> {
         self.launch("wb_shmem_bench_compare", args!(&self.target, &again, words, &self.wrong))
     }
 
-    fn fill(&self, to: u64, bytes: u64, seed: u64) -> Result<(), ShmemBenchError> {
+    fn fill(&self, to: u64, bytes: u64, seed: u64) -> Result<(), MeasureError> {
         self.launch("wb_shmem_bench_fill", args!(to, bytes, seed))
     }
 
     /// Counts bytes from `first` to `last` that are not the pattern's.
-    fn count(&self, at: u64, first: u64, last: u64, seed: u64) -> Result<(), ShmemBenchError> {
+    fn count(&self, at: u64, first: u64, last: u64, seed: u64) -> Result<(), MeasureError> {
         if first >= last {
             return Ok(());
         }
         self.launch("wb_shmem_bench_check", args!(at, first, last, seed, &self.wrong))
     }
 
-    fn launch(&self, kernel: &str, args: Args) -> Result<(), ShmemBenchError> {
+    fn launch(&self, kernel: &str, args: Args) -> Result<(), MeasureError> {
         let engine = self.world.engine();
         let grid: Grid = engine.grid(256, 4);
         // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
@@ -394,9 +389,9 @@ fn kernel(setting: &Setting, bytes: u64, raw: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::shmem::AtomicOp;
-    use crate::engine::Engine;
+    use crate::measure::shmem::AtomicOp;
     use parking_lot::Mutex;
+    use warpbell::engine::Engine;
 
     /// Runs `work` on two PEs, each on one thread.
     fn on_two(work: impl Fn(&World) + Sync) {

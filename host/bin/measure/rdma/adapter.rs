@@ -1,12 +1,14 @@
 //! Opening an adapter on each side, of the same kind.
 
-use super::{LIMIT, RdmaBenchError, endpoint};
-use crate::memory::Space;
-use crate::rdma::{self, Adapter, DeviceChoice, RdmaError, Transport};
-use crate::shmem::bootstrap::Bootstrap;
-use crate::soft::nic::{SoftNic, SoftNicConfig};
+use super::LIMIT;
+use super::endpoint::{self, other_side};
+use crate::measure::error::MeasureError;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv6Addr};
+use warpbell::memory::Space;
+use warpbell::rdma::{self, Adapter, DeviceChoice, RdmaError, Transport};
+use warpbell::shmem::bootstrap::Bootstrap;
+use warpbell::soft::nic::{SoftNic, SoftNicConfig};
 
 /// The adapters, best first.
 const ORDER: [Transport; 3] = [Transport::Mlx5, Transport::Verbs, Transport::Soft];
@@ -39,11 +41,7 @@ impl AdapterChoice {
     }
 
     /// Opens the adapter of both sides of this process, and says why it is not a better one.
-    pub fn open(
-        &self,
-        space: &Space,
-        ranks: &dyn Bootstrap,
-    ) -> Result<(Box<dyn Adapter>, Vec<String>), RdmaBenchError> {
+    pub fn open(&self, space: &Space, ranks: &dyn Bootstrap) -> Result<(Box<dyn Adapter>, Vec<String>), MeasureError> {
         let (adapter, found) = self.first(space, ranks);
         adapter.map(|a| (a, found.reasons.clone())).ok_or_else(|| none_of(&found))
     }
@@ -53,7 +51,7 @@ impl AdapterChoice {
         &self,
         space: &Space,
         ranks: &dyn Bootstrap,
-    ) -> Result<(Box<dyn Adapter>, Vec<String>), RdmaBenchError> {
+    ) -> Result<(Box<dyn Adapter>, Vec<String>), MeasureError> {
         let (adapter, mine) = self.first(space, ranks);
         let all: Vec<Found> = endpoint::exchange_between(ranks, LIMIT, &mine)?;
         let rank = 1 - ranks.rank();
@@ -61,7 +59,7 @@ impl AdapterChoice {
         let Some(adapter) = adapter else { return Err(none_of(&mine)) };
         let Some(theirs) = all.get(rank).and_then(|f| f.transport) else {
             let reason = all.get(rank).map_or_else(String::new, |f| none_of(f).to_string());
-            return Err(RdmaBenchError::OtherSide { rank, reason });
+            return Err(other_side(rank, reason));
         };
         let mut reasons = mine.reasons;
         if mine.transport.and_then(place) >= place(theirs) {
@@ -115,14 +113,14 @@ impl AdapterChoice {
     }
 }
 
-fn none_of(found: &Found) -> RdmaBenchError {
-    RdmaBenchError::NoAdapter { reasons: found.reasons.join("; ") }
+fn none_of(found: &Found) -> MeasureError {
+    MeasureError::Failed(format!("no adapter: {}", found.reasons.join("; ")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shmem::bootstrap::LocalBootstrap;
+    use warpbell::shmem::bootstrap::LocalBootstrap;
 
     fn of(transport: Option<Transport>) -> AdapterChoice {
         AdapterChoice { transport, ..AdapterChoice::default() }

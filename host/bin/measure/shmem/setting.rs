@@ -1,10 +1,10 @@
 //! What was asked for, and what becomes of it on an engine.
 
-use super::ShmemBenchError;
 use super::test::{AtomicOp, Datatype, Family, Scope, Test};
-use crate::engine::abi::CHANNELS;
-use crate::engine::{Engine, Grid};
+use crate::measure::error::{MeasureError, refuse};
 use serde::Serialize;
+use warpbell::engine::abi::CHANNELS;
+use warpbell::engine::{Engine, Grid};
 
 /// What to measure. What is `None` is chosen by `shape`.
 #[derive(Clone, Debug, Serialize)]
@@ -243,9 +243,9 @@ impl Setting {
     }
 
     /// Refuses what the test does not take.
-    pub fn check(&self) -> Result<(), ShmemBenchError> {
+    pub fn check(&self) -> Result<(), MeasureError> {
         let test = self.test;
-        let refuse = |flag, reason: &str| Err(ShmemBenchError::Flag { test, flag, reason: reason.to_owned() });
+        let refuse = |flag: &str, reason: &str| refuse!("{test} does not take {flag}: {reason}");
         if !test.has_sizes() && (self.min_bytes.is_some() || self.max_bytes.is_some()) {
             return refuse("a size", "it has no messages; the elements of a rate are chosen by --datatype");
         }
@@ -285,7 +285,9 @@ impl Setting {
             return refuse("this factor", "sizes grow by 2 or more");
         }
         match (self.min_bytes, self.max_bytes) {
-            (Some(min), Some(max)) if min > max => Err(ShmemBenchError::Sizes { min, max }),
+            (Some(min), Some(max)) if min > max => {
+                refuse!("messages from {min} to {max} bytes: the least is the greater one")
+            }
             _ => Ok(()),
         }
     }
@@ -339,11 +341,14 @@ impl Setting {
         sharing: usize,
         kernel: &str,
         bytes: u64,
-    ) -> Result<Shape, ShmemBenchError> {
+    ) -> Result<Shape, MeasureError> {
         let (s, family, scope) = (suited(engine), self.test.family(), self.scope());
         let element = self.element_bytes();
         if !bytes.is_multiple_of(element) {
-            return Err(ShmemBenchError::Elements { test: self.test, bytes, element });
+            return refuse!(
+                "{} moves whole elements of {element} bytes, and messages of {bytes} bytes are none: choose other sizes (-b, -e, -f)",
+                self.test
+            );
         }
         let gpu = engine.info().gpu;
         let width = engine.info().warp_width;
@@ -360,7 +365,10 @@ impl Setting {
             Some(gpu) => {
                 let resident = engine.occupancy(kernel, threads)?;
                 if resident == 0 {
-                    return Err(ShmemBenchError::Threads { test: self.test, threads });
+                    return refuse!(
+                        "blocks of {threads} threads do not fit: the kernel of {} has too many registers for that; give fewer (-t)",
+                        self.test
+                    );
                 }
                 let most = (resident * gpu.processors / sharing as u32).max(1);
                 let blocks = self.blocks.unwrap_or(match family {
@@ -370,7 +378,10 @@ impl Setting {
                     _ => 1,
                 });
                 if blocks > most {
-                    return Err(ShmemBenchError::Blocks { blocks, threads, most, sharing });
+                    let shared = if sharing > 1 { format!(" for each of {sharing} PEs") } else { String::new() };
+                    return refuse!(
+                        "{blocks} blocks of {threads} threads do not run at once, as the test needs: the GPU holds {most}{shared}; give fewer (-c)"
+                    );
                 }
                 blocks
             }
@@ -442,7 +453,7 @@ mod tests {
             Setting { factor: 1, ..new(Test::PutBw) },
             Setting { iterations: Some(u32::MAX), ..new(Test::Barrier) },
         ] {
-            assert!(matches!(s.check(), Err(ShmemBenchError::Flag { .. })), "{s:?}");
+            assert!(refused(s).contains("does not take"));
         }
         for test in Test::ALL {
             new(*test).check().unwrap();

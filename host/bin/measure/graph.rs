@@ -1,12 +1,12 @@
 //! What one run of a graph algorithm says, and several together.
 
 use super::report::{Spread, nanoseconds};
-use crate::graph::teps::harmonic_mean;
-use crate::storage::Stats;
-use crate::units::{Bytes, grouped, si, three_digits};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use warpbell::graph::teps::harmonic_mean;
+use warpbell::storage::Stats;
+use warpbell::units::{Bytes, grouped, si, three_digits};
 
 /// What crossed the bus during a run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -231,7 +231,8 @@ mod tests {
 
     fn enron() -> GraphRun {
         let elapsed = Duration::from_millis(21);
-        let stats = Stats { reads: 400, read_bytes: 400 << 12, hits: 971, misses: 29, ..Stats::default() };
+        let mut stats = Stats::default();
+        (stats.reads, stats.read_bytes, stats.hits, stats.misses) = (400, 400 << 12, 971, 29);
         GraphRun {
             reached: Some(33_696),
             io: Some(Io::new(&stats, elapsed, 361_622)),

@@ -39,16 +39,6 @@ impl Histogram {
         Self { bits, counts }
     }
 
-    /// The bucket that a value belongs to.
-    pub fn bucket(bits: u32, value: u64) -> usize {
-        if value >> bits == 0 {
-            return value as usize;
-        }
-        let log2 = 63 - value.leading_zeros();
-        let fraction = (value >> (log2 - bits)) & ((1 << bits) - 1);
-        (((log2 - bits + 1) as usize) << bits) + fraction as usize
-    }
-
     /// Least and greatest value of a bucket.
     pub fn range(bits: u32, bucket: usize) -> (u64, u64) {
         let (row, fraction) = ((bucket >> bits) as u32, bucket as u64 & ((1 << bits) - 1));
@@ -62,17 +52,6 @@ impl Histogram {
     /// How many values there are.
     pub fn samples(&self) -> u64 {
         self.counts.iter().sum()
-    }
-
-    /// Adds the counts of another with the same buckets.
-    pub fn add(&mut self, other: &Self) {
-        debug_assert_eq!(self.bits, other.bits);
-        if self.counts.len() < other.counts.len() {
-            self.counts.resize(other.counts.len(), 0);
-        }
-        for (a, b) in self.counts.iter_mut().zip(&other.counts) {
-            *a += b;
-        }
     }
 
     /// The greatest value of the bucket in which the `percent` smallest values end.
@@ -115,12 +94,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Returns the bucket that a value belongs to, as kernels count it.
+    fn bucket(bits: u32, value: u64) -> usize {
+        if value >> bits == 0 {
+            return value as usize;
+        }
+        let log2 = 63 - value.leading_zeros();
+        let fraction = (value >> (log2 - bits)) & ((1 << bits) - 1);
+        (((log2 - bits + 1) as usize) << bits) + fraction as usize
+    }
+
     #[test]
     fn an_even_spread_has_its_percentiles() {
         let bits = 5;
-        let mut counts = vec![0; Histogram::bucket(bits, 100_000) + 1];
+        let mut counts = vec![0; bucket(bits, 100_000) + 1];
         for v in 1..=10_000u64 {
-            counts[Histogram::bucket(bits, v)] += 1;
+            counts[bucket(bits, v)] += 1;
         }
         let h = Histogram::new(bits, counts);
         let l = h.latency().unwrap();
@@ -139,22 +128,15 @@ mod tests {
         assert_eq!(Histogram::new(5, vec![]).percentile(50.0), None);
     }
 
-    #[test]
-    fn sums_are_of_both() {
-        let mut a = Histogram::new(3, vec![1, 0, 2]);
-        a.add(&Histogram::new(3, vec![0, 0, 1, 5]));
-        assert_eq!(a, Histogram::new(3, vec![1, 0, 3, 5]));
-    }
-
     proptest! {
         #[test]
         fn a_value_lies_in_its_bucket(bits in 1u32..8, value: u64) {
-            let b = Histogram::bucket(bits, value);
+            let b = bucket(bits, value);
             let (low, high) = Histogram::range(bits, b);
             prop_assert!(low <= value && value <= high);
             prop_assert!((high - low) as f64 <= value as f64 / f64::from(1u32 << bits));
             if let Some(next) = high.checked_add(1) {
-                prop_assert_eq!(Histogram::bucket(bits, next), b + 1);
+                prop_assert_eq!(bucket(bits, next), b + 1);
                 prop_assert_eq!(Histogram::range(bits, b + 1).0, next);
             }
         }

@@ -1,7 +1,7 @@
 //! What kernels are told, and what they leave: mirrors `kernels/bench/shmem/run.cuh`.
 
-use crate::engine::{Args, KernelArg};
 use bytemuck::{Pod, Zeroable};
+use warpbell::engine::{Args, KernelArg};
 
 /// `shmem_bench::test`.
 #[repr(C)]

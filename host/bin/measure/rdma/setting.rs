@@ -1,10 +1,11 @@
 //! What is measured: perftest's tests, defaults and limits (perftest_parameters.h, DEF_* and MIN_*, MAX_*).
 
-use crate::suggest::hint;
+use crate::measure::error::{MeasureError, refuse};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+use warpbell::suggest::hint;
 
 /// The sizes of `--all`, as powers of two.
 pub const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
@@ -166,16 +167,6 @@ pub struct Setting {
     pub report_gbits: bool,
 }
 
-/// A setting that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{test}: {reason}")]
-pub struct SettingError {
-    /// The test.
-    pub test: Test,
-    /// Why not, and what to write.
-    pub reason: String,
-}
-
 impl Setting {
     /// perftest's defaults.
     pub fn new(test: Test) -> Self {
@@ -212,8 +203,8 @@ impl Setting {
     }
 
     /// Whether all this can be.
-    pub fn check(&self) -> Result<(), SettingError> {
-        let refuse = |reason: String| Err(SettingError { test: self.test, reason });
+    pub fn check(&self) -> Result<(), MeasureError> {
+        let refuse = |reason: String| refuse!("{}: {reason}", self.test);
         let Test { verb, kind } = self.test;
         if verb == Verb::Send {
             return refuse(

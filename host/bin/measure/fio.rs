@@ -2,10 +2,10 @@
 
 use super::histogram::Latency;
 use super::report::nanoseconds;
-use crate::units::{Bytes, binary_rate, decimal_rate, si, three_digits};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use warpbell::units::{Bytes, binary_rate, decimal_rate, si, three_digits};
 
 /// Reads or writes of one measurement.
 #[derive(Clone, Debug, Serialize)]

@@ -1,60 +1,15 @@
 //! Loads through the cache, hits only, against plain loads of the same elements: what an access costs when no device is in play.
 
+use super::error::{MeasureError, refuse};
 use super::report::{Spread, nanoseconds};
-use crate::engine::{Args, Engine, EngineError, RunError};
-use crate::memory::{MemoryError, Place, Region};
-use crate::storage::{Array, Cache, StorageError, Volume};
-use crate::units::three_digits;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
-
-/// Why loads could not be measured.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ArrayBenchError {
-    /// Storage.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// A launch.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// A run.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// Memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// A kernel read something else than was written.
-    #[error("{kernel}: the sum of what was read is {found:#018x}, it should be {expected:#018x}")]
-    Wrong {
-        /// Kernel.
-        kernel: String,
-        /// Its sum.
-        found: u64,
-        /// What the elements add up to.
-        expected: u64,
-    },
-    /// Pages were read although all were to be in the cache.
-    #[error("{kernel}: {misses} of the accesses missed, so it does not measure hits; give the cache more room")]
-    Missed {
-        /// Kernel.
-        kernel: String,
-        /// How many.
-        misses: u64,
-    },
-    /// An array without elements has nothing to load.
-    #[error("{bytes} bytes are less than one page of {page}; give a larger --size")]
-    TooSmall {
-        /// Asked for.
-        bytes: u64,
-        /// The page.
-        page: u64,
-    },
-}
-
-crate::remedy::pass_on!(ArrayBenchError: Storage, Engine, Run, Memory);
+use warpbell::engine::{Args, Engine, EngineError};
+use warpbell::memory::{Place, Region};
+use warpbell::storage::{Array, Cache, Volume};
+use warpbell::units::three_digits;
 
 /// Element i is i times this (odd, so that no two are equal).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -137,11 +92,12 @@ pub struct ArrayBench<'a> {
 impl<'a> ArrayBench<'a> {
     /// `elements` of them, from the start of the volume that the cache is on. What the volume held there is not looked at, and nothing
     /// is written to it unless the cache is too small.
-    pub fn new(volume: &'a Volume, cache: &Cache, elements: u64) -> Result<Self, ArrayBenchError> {
+    pub fn new(volume: &'a Volume, cache: &Cache, elements: u64) -> Result<Self, MeasureError> {
         let engine = volume.engine();
         let page = cache.page_bytes() as u64;
         if elements * 8 < page {
-            return Err(ArrayBenchError::TooSmall { bytes: elements * 8, page });
+            let bytes = elements * 8;
+            return refuse!("{bytes} bytes are less than one page of {page}; give a larger --size");
         }
         let array: Array<u64> = cache.array(0, elements)?;
         let plain = engine.allocate(Place::Device, usize::try_from(elements * 8).unwrap_or(usize::MAX))?;
@@ -158,7 +114,7 @@ impl<'a> ArrayBench<'a> {
     }
 
     /// Measures every pattern `runs` times; `each` gets a row as soon as it is there.
-    pub fn run(&self, runs: u32, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ArrayBenchError> {
+    pub fn run(&self, runs: u32, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, MeasureError> {
         let mut rows = Vec::new();
         for pattern in &PATTERNS {
             let plain = self.measure(pattern, pattern.plain, false, runs)?;
@@ -178,18 +134,18 @@ impl<'a> ArrayBench<'a> {
         Ok(rows)
     }
 
-    fn grid(&self, kernel: &str) -> Result<crate::engine::Grid, EngineError> {
+    fn grid(&self, kernel: &str) -> Result<warpbell::engine::Grid, EngineError> {
         let blocks = self.engine.occupancy(kernel, THREADS_PER_BLOCK)?;
         Ok(self.engine.grid(THREADS_PER_BLOCK, blocks))
     }
 
-    fn launch(&self, kernel: &str, args: Args) -> Result<Duration, ArrayBenchError> {
+    fn launch(&self, kernel: &str, args: Args) -> Result<Duration, MeasureError> {
         // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
         let run = unsafe { self.engine.launch(kernel, self.grid(kernel)?, args) }?;
         Ok(run.finish_within(LIMIT)?.elapsed)
     }
 
-    fn measure(&self, p: &Pattern, kernel: &str, cached: bool, runs: u32) -> Result<Measured, ArrayBenchError> {
+    fn measure(&self, p: &Pattern, kernel: &str, cached: bool, runs: u32) -> Result<Measured, MeasureError> {
         let grid = self.grid(kernel)?;
         let threads = u64::from(grid.blocks) * u64::from(grid.threads);
         let width = u64::from(self.engine.info().warp_width);
@@ -218,11 +174,14 @@ impl<'a> ArrayBench<'a> {
             let elapsed = unsafe { self.engine.launch(kernel, grid, args.with(&out)) }?.finish_within(LIMIT)?.elapsed;
             let found = out.get_slice::<u64>(0, threads as usize)?.iter().fold(0u64, |a, b| a.wrapping_add(*b));
             if found != expected {
-                return Err(ArrayBenchError::Wrong { kernel: kernel.to_owned(), found, expected });
+                let sums = format!("the sum of what was read is {found:#018x}, it should be {expected:#018x}");
+                return Err(MeasureError::Wrong(format!("{kernel}: {sums}")));
             }
             let misses = self.volume.stats()?.misses - misses;
             if misses > 0 {
-                return Err(ArrayBenchError::Missed { kernel: kernel.to_owned(), misses });
+                return refuse!(
+                    "{kernel}: {misses} of the accesses missed, so it does not measure hits; give the cache more room"
+                );
             }
             if turn > 0 {
                 rates.push(loads as f64 / (nanoseconds(elapsed).max(1) as f64 / 1e9));

@@ -1,18 +1,17 @@
 //! Both sides as threads of this process, over the simplest adapter: one thread that carries out what it finds.
 
 use super::*;
-use crate::engine::CpuImage;
-use crate::memory::Place;
-use crate::rdma::served::{Fetched, ServedRing};
-use crate::rdma::{
-    DeviceChoice, MemoryRange, QueueAddress, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights,
-    Transport, stand_in,
-};
-use crate::shmem::bootstrap::LocalBootstrap;
-use crate::wire::mlx5::{Atomic as Action, Failure, Operation, Payload, Syndrome, VendorSyndrome};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use warpbell::engine::CpuImage;
+use warpbell::memory::Place;
+use warpbell::rdma::served::{Fetched, ServedRing};
+use warpbell::rdma::{
+    MemoryRange, QueueAddress, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Transport,
+};
+use warpbell::shmem::bootstrap::LocalBootstrap;
+use warpbell::wire::mlx5::{Atomic as Action, Failure, Operation, Payload, Syndrome, VendorSyndrome};
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -23,6 +22,8 @@ struct Shared {
     fails_after: Mutex<Option<u64>>,
     /// Flips a bit of what a write brings.
     garbles: AtomicBool,
+    /// Registered memory: address, bytes, which.
+    memory: Mutex<Vec<(u64, u64, Place)>>,
     carried_out: AtomicU64,
 }
 
@@ -77,6 +78,7 @@ impl Adapter for Loopback {
     }
     unsafe fn register(&self, memory: MemoryRange, _: Rights) -> Result<Box<dyn Registration>, RdmaError> {
         assert!(memory.host.is_some());
+        self.0.memory.lock().push((memory.address, memory.bytes as u64, memory.place));
         Ok(Box::new(Registered(memory.address, 0x100)))
     }
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
@@ -112,6 +114,7 @@ impl Drop for Loopback {
 
 /// Carries one request out; whether there was one.
 fn serve(shared: &Shared, ring: &mut ServedRing) -> bool {
+    let memory = ring.memory().clone();
     match ring.fetch() {
         Fetched::Request(posted, entry) => {
             let failure = Failure::new(Syndrome::REMOTE_ACCESS, VendorSyndrome::REMOTE_ACCESS);
@@ -124,6 +127,7 @@ fn serve(shared: &Shared, ring: &mut ServedRing) -> bool {
                 None => false,
             };
             if !failed {
+                check_promise(shared, memory.plan().data, &entry.operation);
                 carry_out(entry.operation, shared.garbles.load(Ordering::Relaxed));
                 shared.carried_out.fetch_add(1, Ordering::Relaxed);
             }
@@ -137,6 +141,23 @@ fn serve(shared: &Shared, ring: &mut ServedRing) -> bool {
         }
         Fetched::Refused(posted, why) => panic!("{why}: {posted:?}"),
         _ => false,
+    }
+}
+
+/// All that an entry reads, or that lands by it, must be registered, and where the plan of the queue pair says that all data is.
+fn check_promise(shared: &Shared, data: Place, operation: &Operation<'_>) {
+    let pieces = match operation {
+        Operation::Write { payload: Payload::Pieces(pieces), .. } => *pieces,
+        Operation::Read { into, .. } => *into,
+        Operation::Atomic { landing, .. } => std::slice::from_ref(landing),
+        _ => &[],
+    };
+    for piece in pieces {
+        let (from, bytes) = (piece.address.get(), u64::from(piece.bytes.get()));
+        let holds = |&(base, length, place): &(u64, u64, Place)| {
+            place == data && from.checked_sub(base).is_some_and(|at| at + bytes <= length)
+        };
+        assert!(shared.memory.lock().iter().any(holds), "{bytes} bytes at {from:#x} are not in {data:?} memory");
     }
 }
 
@@ -190,7 +211,7 @@ fn between(
     setting: &Setting,
     initiator: Initiator,
     deadline: Duration,
-) -> Vec<Result<Vec<Row>, RdmaBenchError>> {
+) -> Vec<Result<Vec<Row>, MeasureError>> {
     let one = |ranks: LocalBootstrap| {
         let engine = engine(deadline);
         let side = Side { adapter, engine: &engine, ranks: &ranks, client: 0, deadline };
@@ -213,15 +234,9 @@ fn setting(name: &str, change: impl FnOnce(&mut Setting)) -> Setting {
     setting.settled()
 }
 
-/// Both sides have the same rows, with nothing wrong; `messages` were verified in all. Also over firmware that takes commands strictly: there
-/// kernels say that all they send is in device memory, which is looked at.
+/// Both sides have the same rows, with nothing wrong; `messages` were verified in all.
 fn measures(setting: &Setting, initiator: Initiator, messages: u64) -> Vec<Row> {
-    measures_over(&*stand_in::adapter(&DeviceChoice::default(), ""), setting, initiator, messages);
-    measures_over(&Loopback::new(), setting, initiator, messages)
-}
-
-fn measures_over(adapter: &dyn Adapter, setting: &Setting, initiator: Initiator, messages: u64) -> Vec<Row> {
-    let mut sides = between(adapter, setting, initiator, PATIENCE).into_iter().map(|side| side.unwrap());
+    let mut sides = between(&Loopback::new(), setting, initiator, PATIENCE).into_iter().map(|side| side.unwrap());
     let (a, b) = (sides.next().unwrap(), sides.next().unwrap());
     assert_eq!(a.len(), setting.sizes.len());
     for (a, b) in a.iter().zip(&b) {

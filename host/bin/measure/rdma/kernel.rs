@@ -2,11 +2,12 @@
 
 use super::endpoint::{Endpoint, Half};
 use super::setting::{Atomic, Kind, Setting, Verb};
-use super::{LIMIT, RdmaBenchError, Sent, Side, Stamps};
-use crate::engine::{Args, Grid, KernelArg, Outcome, abi};
-use crate::memory::{MemoryError, Place, Region};
-use crate::rdma::QueuePair;
+use super::{LIMIT, Sent, Side, Stamps, because};
+use crate::measure::error::MeasureError;
 use bytemuck::{Pod, Zeroable};
+use warpbell::engine::{Args, Grid, KernelArg, Outcome, abi};
+use warpbell::memory::{MemoryError, Place, Region};
+use warpbell::rdma::QueuePair;
 
 /// `rdma_bench::side`.
 #[repr(C)]
@@ -107,7 +108,7 @@ pub(super) fn run(
     (pairs_of, queues): (&[Box<dyn QueuePair>], &Queues),
     buffers: &Buffers,
     bytes: u64,
-) -> Result<Sent, RdmaBenchError> {
+) -> Result<Sent, MeasureError> {
     let engine = side.engine;
     let (width, pairs) = (engine.warp_width(), setting.queue_pairs);
     let (verb, kind) = (setting.test.verb, setting.test.kind);
@@ -161,10 +162,13 @@ pub(super) fn run(
     for (queue, result) in pairs_of.iter().zip(&results) {
         match Outcome::from_word(result.word) {
             Outcome::Done => {}
-            Outcome::Stopped if engine.is_cancelled() => return Err(RdmaBenchError::Stopped),
+            Outcome::Stopped if engine.is_cancelled() => return Err(MeasureError::Stopped),
             outcome => {
                 let (number, done, failure) = (queue.number(), result.done, queue.failure());
-                return Err(RdmaBenchError::Kernel { bytes, number, done, outcome, failure });
+                return Err(MeasureError::Failed(format!(
+                    "messages of {bytes} bytes posted by kernels: queue pair {number:#x}: after {done} of them, {outcome}{}",
+                    because(failure)
+                )));
             }
         }
     }

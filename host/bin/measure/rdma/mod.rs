@@ -5,7 +5,6 @@
 
 mod adapter;
 mod endpoint;
-mod error;
 mod kernel;
 mod posting;
 mod setting;
@@ -13,21 +12,19 @@ mod statistics;
 pub mod table;
 
 pub use adapter::AdapterChoice;
-pub use error::RdmaBenchError;
-pub use setting::{
-    ALL_SIZES, ATOMIC_BYTES, Atomic, Kind, MOST_INLINE, MOST_QUEUE_PAIRS, MOST_TX_DEPTH, Setting, SettingError, Test,
-    Verb,
-};
-pub use statistics::{Bandwidth, GIGABIT, Latency, MEBIBYTE, MeanLatency, Stamps};
+pub use endpoint::not_two;
+pub use setting::{ALL_SIZES, Atomic, Kind, MOST_INLINE, Setting, Test};
+pub use statistics::{Bandwidth, Latency, MeanLatency, Stamps};
 pub use table::Figures;
 
-use crate::engine::Engine;
-use crate::rdma::{Adapter, AdapterPath};
-use crate::shmem::bootstrap::Bootstrap;
+use crate::measure::error::{MeasureError, refuse};
 use endpoint::{Checked, Driver, Endpoint};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+use warpbell::engine::Engine;
+use warpbell::rdma::{Adapter, AdapterPath};
+use warpbell::shmem::bootstrap::Bootstrap;
 
 /// How long the messages of one size may take at most, beside a duration that was asked for.
 pub const LIMIT: Duration = Duration::from_secs(600);
@@ -112,21 +109,11 @@ pub struct RdmaBench<'a> {
 
 impl<'a> RdmaBench<'a> {
     /// Makes queue pairs, registers memory, and connects with the other side, which calls this at the same time.
-    pub fn new(side: Side<'a>, setting: Setting, initiator: Initiator) -> Result<Self, RdmaBenchError> {
+    pub fn new(side: Side<'a>, setting: Setting, initiator: Initiator) -> Result<Self, MeasureError> {
         let setting = setting.settled();
         setting.check()?;
         let (endpoint, driver) = Endpoint::new(&side, &setting, initiator)?;
         Ok(Self { side, setting, initiator, driver, endpoint })
-    }
-
-    /// What is measured.
-    pub fn setting(&self) -> &Setting {
-        &self.setting
-    }
-
-    /// Who posts.
-    pub fn initiator(&self) -> Initiator {
-        self.initiator
     }
 
     /// Which way work requests go.
@@ -171,7 +158,7 @@ impl<'a> RdmaBench<'a> {
     }
 
     /// Measures messages of `bytes` bytes. Both sides call it, with the same sizes in the same order, and get the same answer.
-    pub fn measure(&mut self, bytes: u64) -> Result<Row, RdmaBenchError> {
+    pub fn measure(&mut self, bytes: u64) -> Result<Row, MeasureError> {
         self.endpoint.prepare(self.side.ranks.rank(), bytes)?;
         let buffers = match self.driver {
             Driver::Kernel(..) if self.posts() => Some(kernel::Buffers::new(&self.side, &self.setting)?),
@@ -193,7 +180,7 @@ impl<'a> RdmaBench<'a> {
     }
 
     /// Both sides tell each other how it went, and look at what arrived.
-    fn conclude(&self, bytes: u64, sent: Result<Sent, RdmaBenchError>) -> Result<Row, RdmaBenchError> {
+    fn conclude(&self, bytes: u64, sent: Result<Sent, MeasureError>) -> Result<Row, MeasureError> {
         let mine = sent.as_ref().map_err(ToString::to_string).map(|sent| {
             let figures = self.posts().then(|| self.bandwidth(bytes, sent));
             let figures = figures.map(|b| (b.iterations, b.peak_bytes_per_s, b.average_bytes_per_s, b.messages_per_s));
@@ -204,8 +191,8 @@ impl<'a> RdmaBench<'a> {
         let (me, other) = (self.side.ranks.rank(), 1 - self.side.ranks.rank());
         let theirs = match told.into_iter().nth(other) {
             Some(Ok(theirs)) => theirs,
-            Some(Err(reason)) => return Err(RdmaBenchError::OtherSide { rank: other, reason }),
-            None => return Err(RdmaBenchError::OtherSide { rank: other, reason: "it said nothing".to_owned() }),
+            Some(Err(reason)) => return Err(endpoint::other_side(other, reason)),
+            None => return Err(endpoint::other_side(other, "it said nothing")),
         };
         let checked = self.endpoint.check(&self.setting, bytes, me, &sent.done, &theirs.done)?;
         // Whose messages are in the table, and what the table says of them.
@@ -227,12 +214,17 @@ impl<'a> RdmaBench<'a> {
             Kind::Latency => (me == self.side.client).then(|| self.latency(bytes, &sent)).flatten(),
         };
         let (both, figures) = self.agree(checked, figures)?;
-        let figures = figures.ok_or(RdmaBenchError::TooFew { bytes, done: sent.done.iter().sum() })?;
+        let Some(figures) = figures else {
+            let done: u64 = sent.done.iter().sum();
+            return refuse!(
+                "{done} messages of {bytes} bytes are too few for a row of the table; give more --iters or a longer --duration"
+            );
+        };
         Ok(Row { figures, verified: both.verified, wrong: both.wrong })
     }
 
     /// What both sides verified, and the client's row.
-    fn agree(&self, mine: Checked, figures: Option<Figures>) -> Result<(Checked, Option<Figures>), RdmaBenchError> {
+    fn agree(&self, mine: Checked, figures: Option<Figures>) -> Result<(Checked, Option<Figures>), MeasureError> {
         let all: Vec<(Checked, Option<Figures>)> = endpoint::exchange(&self.side, self.patience(), &(mine, figures))?;
         let sum = all.iter().fold(Checked::default(), |a, (b, _)| a.and(b));
         Ok((sum, all.get(self.side.client).and_then(|(_, figures)| *figures)))
@@ -252,6 +244,11 @@ impl<'a> RdmaBench<'a> {
             }
         }
     }
+}
+
+/// Returns what an adapter says of its failure, in brackets.
+fn because(failure: Option<String>) -> String {
+    failure.map_or_else(String::new, |f| format!(" ({f})"))
 }
 
 #[cfg(test)]

@@ -1,66 +1,22 @@
 //! Posting work requests to RDMA adapters, alone: kernels that post, against an ideal adapter made of kernels, which completes
 //! everything at once. What is measured is software only: no PCIe, no wire.
 
+use super::error::{MeasureError, refuse};
 use super::report::Spread;
-use crate::args;
-use crate::engine::{Args, Engine, EngineError, Grid, RunError, abi};
-use crate::memory::{MemoryError, Place, Region};
-use crate::rdma::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan, RdmaError};
-use crate::units::{grouped, three_digits};
 use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use warpbell::args;
+use warpbell::engine::{Args, Engine, Grid, abi};
+use warpbell::memory::{Place, Region};
+use warpbell::rdma::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
+use warpbell::units::{grouped, three_digits};
 
 /// Queue pairs unless told otherwise: on an H200 twice as many, of which each has a warp of the adapter, made everything slower.
 const MOST_QUEUES: u32 = 64;
 
-/// Why posting could not be measured.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PostBenchError {
-    /// A launch.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// A run.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// Memory.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// Queue pairs.
-    #[error(transparent)]
-    Rdma(#[from] RdmaError),
-    /// A ring that no queue pair has.
-    #[error("a send ring of {0} blocks: choose a power of two from 4 to 32768")]
-    Depth(u32),
-    /// More than 63 bits count.
-    #[error(
-        "{threads} threads with {posts} posts each are too many: give fewer --blocks, --threads-per-block or --posts"
-    )]
-    TooMany {
-        /// Threads.
-        threads: u64,
-        /// Posts of each.
-        posts: u32,
-    },
-    /// Posts were lost, doubled, or mixed up.
-    #[error("{queues} queue pair(s): {what} is {found}, it should be {expected}")]
-    Wrong {
-        /// Queue pairs.
-        queues: u32,
-        /// What was counted.
-        what: &'static str,
-        /// By the kernels.
-        found: u64,
-        /// By arithmetic.
-        expected: u64,
-    },
-}
-
-crate::remedy::pass_on!(PostBenchError: Engine, Run, Memory);
-
-/// `warpbell::bench::adapter_saw` of `kernels/bench/post.cu`.
+/// `crate::measure::adapter_saw` of `kernels/bench/post.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct AdapterSaw {
@@ -70,7 +26,7 @@ struct AdapterSaw {
     doorbells: u64,
 }
 
-/// `warpbell::bench::warp_posted`.
+/// `crate::measure::warp_posted`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct WarpPosted {
@@ -79,7 +35,7 @@ struct WarpPosted {
     sum: u64,
 }
 
-/// `warpbell::bench::post_clock`.
+/// `crate::measure::post_clock`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 struct PostClock {
@@ -210,10 +166,10 @@ struct Queues {
 }
 
 impl Queues {
-    fn new(engine: &Engine, setting: &PostSetting) -> Result<Self, PostBenchError> {
+    fn new(engine: &Engine, setting: &PostSetting) -> Result<Self, MeasureError> {
         let depth = setting.depth;
         if !depth.is_power_of_two() || !(LEAST_DEPTH..=1 << MAX_LOG_BLOCKS).contains(&depth) {
-            return Err(PostBenchError::Depth(depth));
+            return refuse!("a send ring of {depth} blocks: choose a power of two from 4 to 32768");
         }
         let plan = QueuePlan {
             space: engine.space().clone(),
@@ -228,7 +184,7 @@ impl Queues {
     }
 
     /// Everything as fresh queue pairs have it.
-    fn reset(&self) -> Result<(), PostBenchError> {
+    fn reset(&self) -> Result<(), MeasureError> {
         for memory in &self.memory {
             memory.clear()?;
         }
@@ -248,7 +204,7 @@ struct IdealAdapter<'a> {
 }
 
 impl<'a> IdealAdapter<'a> {
-    fn new(engine: &'a Engine, setting: &PostSetting) -> Result<Self, PostBenchError> {
+    fn new(engine: &'a Engine, setting: &PostSetting) -> Result<Self, MeasureError> {
         Ok(Self {
             engine,
             queues: Queues::new(engine, setting)?,
@@ -258,7 +214,7 @@ impl<'a> IdealAdapter<'a> {
     }
 
     /// Runs a kernel that posts to fresh queue pairs, with the adapter beside it.
-    fn serve(&self, kernel: &str, grid: Grid, arguments: Args) -> Result<Duration, PostBenchError> {
+    fn serve(&self, kernel: &str, grid: Grid, arguments: Args) -> Result<Duration, MeasureError> {
         self.queues.reset()?;
         self.saw.fill(0, self.saw.len(), 0)?;
         self.stop.set(0, 0u32)?;
@@ -281,7 +237,7 @@ impl<'a> IdealAdapter<'a> {
     }
 
     /// What it saw must be `entries` work requests with the addresses from 0 on, each once.
-    fn check(&self, entries: u64) -> Result<AdapterSaw, PostBenchError> {
+    fn check(&self, entries: u64) -> Result<AdapterSaw, MeasureError> {
         let mut total = AdapterSaw::default();
         for s in self.saw.get_slice::<AdapterSaw>(0, self.queues.memory.len())? {
             total.entries += s.entries;
@@ -297,11 +253,13 @@ impl<'a> IdealAdapter<'a> {
         Ok(total)
     }
 
-    fn compare<const N: usize>(&self, checks: [(&'static str, u64, u64); N]) -> Result<(), PostBenchError> {
+    fn compare<const N: usize>(&self, checks: [(&'static str, u64, u64); N]) -> Result<(), MeasureError> {
         let queues = self.queues.memory.len() as u32;
         match checks.into_iter().find(|(_, found, expected)| found != expected) {
             None => Ok(()),
-            Some((what, found, expected)) => Err(PostBenchError::Wrong { queues, what, found, expected }),
+            Some((what, found, expected)) => {
+                Err(MeasureError::Wrong(format!("{queues} queue pair(s): {what} is {found}, it should be {expected}")))
+            }
         }
     }
 }
@@ -313,16 +271,18 @@ fn sum_below(n: u64) -> u64 {
 }
 
 /// Measures one setting `runs` times.
-pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostRow, PostBenchError> {
+pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostRow, MeasureError> {
     let width = engine.info().warp_width;
     // Whole warps: every lane posts. A block of CPU threads is one warp.
     let threads = if width == 32 { setting.threads.next_multiple_of(width) } else { width };
     let setting = PostSetting { threads, ..setting };
     let all = u64::from(setting.blocks) * u64::from(threads);
-    let posts = all
-        .checked_mul(u64::from(setting.posts_each))
-        .filter(|n| *n <= u64::MAX / 2)
-        .ok_or(PostBenchError::TooMany { threads: all, posts: setting.posts_each })?;
+    let each = setting.posts_each;
+    let Some(posts) = all.checked_mul(u64::from(each)).filter(|n| *n <= u64::MAX / 2) else {
+        return refuse!(
+            "{all} threads with {each} posts each are too many: give fewer --blocks, --threads-per-block or --posts"
+        );
+    };
     let adapter = IdealAdapter::new(engine, &setting)?;
     let warps = (all / u64::from(width)) as usize;
     let posted = engine.allocate(Place::Device, warps * size_of::<WarpPosted>())?;
@@ -365,7 +325,7 @@ pub fn measure_latency(
     setting: PostSetting,
     lanes: u32,
     iterations: u32,
-) -> Result<LatencyRow, PostBenchError> {
+) -> Result<LatencyRow, MeasureError> {
     let width = engine.info().warp_width;
     let lanes = lanes.clamp(1, width);
     let adapter = IdealAdapter::new(engine, &PostSetting { queues: 1, ..setting })?;

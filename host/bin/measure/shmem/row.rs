@@ -2,10 +2,10 @@
 
 use super::setting::{Setting, Shape};
 use super::test::{Family, Test};
-use crate::bench::report::Spread;
-use crate::units::Bytes;
+use crate::measure::report::Spread;
 use serde::Serialize;
 use std::fmt;
+use warpbell::units::Bytes;
 
 /// What a test of one size gave.
 #[derive(Clone, Debug, Serialize)]
