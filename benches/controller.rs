@@ -9,7 +9,7 @@ use warpbell::wire::nvme::{SqEntry, io, status};
 
 // The tests use the rest of it.
 #[allow(dead_code)]
-#[path = "../host/soft/nvme/tests/driver.rs"]
+#[path = "../tests/common/nvme_driver.rs"]
 mod driver;
 use driver::{Driver, PAGE, Pair};
 

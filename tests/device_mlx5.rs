@@ -13,7 +13,7 @@ mod mlx5 {
 #[path = "common/tree.rs"]
 mod tree;
 #[allow(dead_code)]
-#[path = "../host/wire/mlx5/vectors.rs"]
+#[path = "common/mlx5_vectors.rs"]
 mod vectors;
 
 use mlx5::{drawn, engine};

@@ -1,7 +1,7 @@
 //! `warpbell doctor` as its users run it, on recorded trees.
 #![cfg(feature = "cli")]
 
-#[path = "../host/pci/recorded.rs"]
+#[path = "common/recorded.rs"]
 #[allow(dead_code)]
 mod recorded;
 

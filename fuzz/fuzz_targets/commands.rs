@@ -3,11 +3,11 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../host/soft/nvme/tests/bytes.rs"]
+#[path = "../../tests/common/command_bytes.rs"]
 mod bytes;
 // The tests use the rest of it.
 #[allow(dead_code)]
-#[path = "../../host/soft/nvme/tests/driver.rs"]
+#[path = "../../tests/common/nvme_driver.rs"]
 mod driver;
 
 fuzz_target!(|input: &[u8]| bytes::run(input));

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../host/nvme/tests/hostile.rs"]
+#[path = "../../tests/common/hostile_controller.rs"]
 mod hostile;
 
 fuzz_target!(|input: &[u8]| hostile::run(input));

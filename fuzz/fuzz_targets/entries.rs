@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../host/wire/mlx5/bytes.rs"]
+#[path = "../../tests/common/entry_bytes.rs"]
 mod bytes;
 
 fuzz_target!(|input: &[u8]| bytes::run(input));

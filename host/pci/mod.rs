@@ -11,6 +11,7 @@ mod holder;
 mod link;
 mod listing;
 #[cfg(test)]
+#[path = "../../tests/common/recorded.rs"]
 pub(crate) mod recorded;
 mod scan;
 mod signature;

@@ -17,8 +17,10 @@ pub mod syndrome;
 pub mod wqe;
 
 #[cfg(test)]
+#[path = "../../tests/common/entry_bytes.rs"]
 mod bytes;
 #[cfg(test)]
+#[path = "../../tests/common/mlx5_vectors.rs"]
 mod vectors;
 
 pub use cq::{Collapsed, CompletionRing};

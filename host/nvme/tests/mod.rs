@@ -2,6 +2,7 @@
 
 mod buffer;
 mod fake;
+#[path = "../../../tests/common/hostile_controller.rs"]
 mod hostile;
 mod manners;
 mod peer;

@@ -1,6 +1,8 @@
 //! The kernel's structures, by hand: only what is used, with the sizes asserted. Names are those of the headers.
 
 pub(super) mod iommufd;
+#[cfg(test)]
+mod reference;
 pub(super) mod vfio;
 
 use bytemuck::Pod;

@@ -1,7 +1,9 @@
 //! The controller as a driver sees it.
 
 mod admin;
+#[path = "../../../../tests/common/command_bytes.rs"]
 mod bytes;
+#[path = "../../../../tests/common/nvme_driver.rs"]
 mod driver;
 mod faults;
 mod io;

@@ -1,4 +1,4 @@
-//! Golden vectors (`vectors.txt`), and entries built from the parameters of one. The test of the device library includes this file
+//! Golden vectors (`mlx5_vectors.txt`), and entries built from the parameters of one. The test of the device library includes this file
 //! too, so it names the crate as that does.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn hex(text: &str) -> Vec<u8> {
 
 /// All lines of the file.
 pub fn all() -> impl Iterator<Item = Vector> {
-    include_str!("vectors.txt").lines().filter(|l| !l.is_empty() && !l.starts_with('#')).map(Vector::parse)
+    include_str!("mlx5_vectors.txt").lines().filter(|l| !l.is_empty() && !l.starts_with('#')).map(Vector::parse)
 }
 
 impl Vector {
