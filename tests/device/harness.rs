@@ -2,8 +2,9 @@
 
 use crate::tree::root;
 use std::ffi::OsString;
-use std::fs::File;
-use std::path::Path;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,49 @@ impl Sanitizer {
             Self::Undefined => &["-fsanitize=undefined", "-fno-sanitize-recover=all"],
         }
     }
+}
+
+/// Folder in which compiled programs are kept for tests to come: those of the next round of a soak.
+const KEPT_PROGRAMS: &str = "WARPBELL_KEPT_PROGRAMS";
+
+/// Returns the compiled program: one that is kept for exactly these sources, options and compiler, or a new one.
+fn built(source: &Path, width: u32, sanitizer: Sanitizer, folder: &Path) -> PathBuf {
+    let kept = std::env::var_os(KEPT_PROGRAMS).map(|kept| {
+        fs::create_dir_all(&kept).unwrap_or_else(|e| panic!("{KEPT_PROGRAMS}={}: {e}", kept.display()));
+        Path::new(&kept).join(format!("{:016x}", fingerprint(source, width, sanitizer)))
+    });
+    if let Some(kept) = kept.as_ref().filter(|kept| kept.exists()) {
+        return kept.clone();
+    }
+    // Under a name of its own until it is whole: other tests look for it meanwhile.
+    let own = folder.file_name().expect("a folder of this test's");
+    let program = kept.as_ref().map_or_else(|| folder.join("program"), |k| k.with_file_name(own));
+    let output = compile(source, width, sanitizer, &program);
+    assert!(output.status.success(), "{} does not compile at width {width}:\n{}", source.display(), text(&output));
+    match kept {
+        Some(kept) => fs::rename(&program, &kept).map(|()| kept).expect("the folder of kept programs"),
+        None => program,
+    }
+}
+
+/// Returns a number for everything that a program is made of.
+fn fingerprint(source: &Path, width: u32, sanitizer: Sanitizer) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let version = Command::new(compiler()).arg("--version").output().map(|o| o.stdout).unwrap_or_default();
+    (version, source, width, sanitizer.options()).hash(&mut hasher);
+    let mut folders = vec![root().join("kernels"), root().join("tests/device")];
+    while let Some(folder) = folders.pop() {
+        let mut entries: Vec<PathBuf> =
+            fs::read_dir(folder).expect("sources").map(|e| e.expect("sources").path()).collect();
+        entries.sort();
+        for entry in entries {
+            match entry.is_dir() {
+                true => folders.push(entry),
+                false => (fs::read(&entry).expect("a source"), entry).hash(&mut hasher),
+            }
+        }
+    }
+    hasher.finish()
 }
 
 fn compile(source: &Path, width: u32, sanitizer: Sanitizer, out: &Path) -> Output {
@@ -112,18 +156,16 @@ pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) -> S
 fn stress_each(source: &str, width: u32, sanitizer: Sanitizer, runs: &[Vec<&str>]) -> String {
     let source = root().join("tests/device").join(source);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let program = folder.path().join("program");
-    let built = compile(&source, width, sanitizer, &program);
-    assert!(built.status.success(), "{} does not compile at width {width}:\n{}", source.display(), text(&built));
-    runs.iter().map(|arguments| run(&source, &program, width, sanitizer, arguments)).collect()
+    let program = built(&source, width, sanitizer, folder.path());
+    runs.iter().map(|arguments| run(&source, &program, width, sanitizer, arguments, folder.path())).collect()
 }
 
-fn run(source: &Path, program: &Path, width: u32, sanitizer: Sanitizer, arguments: &[&str]) -> String {
+fn run(source: &Path, program: &Path, width: u32, sanitizer: Sanitizer, arguments: &[&str], folder: &Path) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env("TSAN_OPTIONS", "halt_on_error=1 exitcode=66");
     let options = sanitizer.options().join(" ");
     let which = format!("{} {arguments:?} at width {width} ({options})", source.display());
-    let ran = output_within(LIMIT, &mut command, program.parent().expect("the program's folder"));
+    let ran = output_within(LIMIT, &mut command, folder);
     let ran =
         ran.unwrap_or_else(|said| panic!("{which} was not over after {LIMIT:?} and was ended; it had said:\n{said}"));
     let said = text(&ran);
