@@ -22,6 +22,7 @@
 //! | `handshake` | two ends of a connection prove that they share a secret, and seal what they say; stands on `random` |
 //! | `random` | random bytes from the system; stands on nothing |
 //! | `this_host` | which host this is, by which addresses it is reached, what memory it has free, and whether another process is on it; stands on nothing |
+//! | `data_path` | the axes of a data path: memory of the queues, landing, doorbell; stands on nothing |
 //! | [`remedy`] | the ways out that errors carry as data; stands on nothing |
 //! | `idle` | pauses of threads that poll; stands on nothing |
 //! | [`suggest`] | the word that somebody may have meant; stands on nothing |
@@ -36,6 +37,7 @@
 extern crate self as warpbell;
 
 pub mod cuda;
+mod data_path;
 pub mod destination;
 pub mod doctor;
 pub mod engine;

@@ -11,8 +11,7 @@ use warpbell::engine::{Engine, Run};
 use warpbell::memory::{DmaError, Place, Space};
 use warpbell::nvme::qtest::{self, QtestConfig, QtestError, QtestNamespace};
 use warpbell::nvme::{
-    Attachment, Controller, DoorbellPath, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, Ready,
-    WriteCache,
+    Attachment, Controller, Doorbell, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, Ready, WriteCache,
 };
 use warpbell::storage::{Drive, LandingChoice, Volume};
 use warpbell::wire::nvme::log::EventKind;
@@ -196,7 +195,7 @@ fn one_to_all_queues() {
             ..QueueOptions::default()
         };
         let mut set = controller.create_queues(&space, options).unwrap();
-        assert_eq!((set.doorbell(), set.max_transfer_bytes()), (DoorbellPath::Forwarded, 1024));
+        assert_eq!((set.doorbell(), set.max_transfer_bytes()), (Doorbell::Cpu, 1024));
         assert_eq!(controller.free_queues(), 5 - count);
         for index in 0..count {
             let mut queue = HostQueue::on(&mut set, index).unwrap();

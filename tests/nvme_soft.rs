@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpbell::memory::{Place, Space};
 use warpbell::nvme::{
-    Controller, Disabled, DoorbellPath, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, Ready,
+    Controller, Disabled, Doorbell, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, Ready,
 };
 use warpbell::soft::nvme::{
     Access, FaultPlan, MediaError, Readiness, Selector, SoftConfig, SoftController, StuckQueue, Trigger,
@@ -96,7 +96,7 @@ fn kernels_get_doorbells_of_their_own_and_rings_anywhere() {
             ..QueueOptions::default()
         };
         let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
-        assert_eq!((set.doorbell(), set.doorbell_note()), (DoorbellPath::Kernel, None));
+        assert_eq!((set.doorbell(), set.doorbell_note()), (Doorbell::CpuEngine, None));
         assert_eq!((set.memory(), set.landing()), (memory, landing));
         for index in 0..3 {
             let mut queue = HostQueue::on(&mut set, index).unwrap();

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use warpbell::memory::{Place, Space};
 use warpbell::rdma::served::{Fetched, ServedRing};
-use warpbell::rdma::{QueueMemory, QueuePlan};
+use warpbell::rdma::{QueueRings, QueuePlan};
 use warpbell::soft::nic::Frame;
 use warpbell::wire::mlx5::doorbell::SendDoorbell;
 
@@ -18,13 +18,13 @@ fuzz_target!(|input: &[u8]| {
     }
     let Some((&rung, entries)) = input.split_first() else { return };
     let plan = QueuePlan { space: Space::cpu(), log_blocks: 3, collapsed: rung & 0x80 != 0, data: Place::Host };
-    let memory = Arc::new(QueueMemory::new(plan, Place::Host).expect("memory"));
+    let memory = Arc::new(QueueRings::new(plan, Place::Host).expect("memory"));
     let mut ring = ServedRing::new(memory.clone(), NUMBER).expect("host memory");
     memory.ring().write(0, &entries[..entries.len().min(512)]).expect("in bounds");
     let next = u64::from(rung & 0xf);
     memory.records().set(4, (next as u32).to_be()).expect("in bounds");
     let doorbell = SendDoorbell::new(NUMBER, next).to_bytes();
-    memory.records().write(QueueMemory::doorbell_offset(), &doorbell).expect("in bounds");
+    memory.records().write(QueueRings::doorbell_offset(), &doorbell).expect("in bounds");
     let mut last = None;
     for _ in 0..16 {
         match ring.fetch() {

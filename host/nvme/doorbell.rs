@@ -12,39 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Who rings the doorbells of a queue set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DoorbellPath {
-    /// A kernel's store reaches the device.
-    Kernel,
-    /// Kernels store to a mailbox, a host thread forwards it to the device.
-    Forwarded,
-    /// Only the host submits to these queues.
-    Host,
-}
-
-impl fmt::Display for DoorbellPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kernel => "kernel",
-            Self::Forwarded => "cpu",
-            Self::Host => "host",
-        })
-    }
-}
-
-/// Who is to ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DoorbellChoice {
-    /// Kernels where their stores reach the device, a host thread otherwise.
-    #[default]
-    Auto,
-    /// Kernels, or it is an error.
-    Kernel,
-    /// A host thread, though kernels might.
-    Forwarded,
-}
-
 /// Bytes of a queue's mailbox: a line of its own, submission tail first, then completion head.
 const MAILBOX_BYTES: usize = 64;
 const CQ_WORD: usize = 4;

@@ -27,9 +27,9 @@ mod recovery;
 mod tests;
 pub mod vfio;
 
+pub use crate::data_path::{Doorbell, DoorbellChoice};
 pub use cmb::MemoryBuffer;
 pub use controller::{Controller, Disabled, Ready};
-pub use doorbell::{DoorbellChoice, DoorbellPath};
 pub use error::NvmeError;
 pub use features::WriteCache;
 pub use host_io::{HostQueue, HostQueueOptions};

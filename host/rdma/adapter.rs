@@ -1,7 +1,8 @@
 //! The seam between an RDMA adapter and the rest: an mlx5 NIC driven by kernels, a proxy in front of any verbs device, and the
 //! software NIC all look like this. Above it are worlds and benchmarks; the layouts that kernels see are mlx5's in every case.
 
-use super::{DirectPosting, QueueMemory, QueuePlan, RdmaError};
+use super::{DirectPosting, QueuePlan, QueueRings, RdmaError};
+use crate::data_path::{Doorbell, LandingPath, QueueMemory};
 use crate::memory::{Place, Region};
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
 use serde::{Deserialize, Serialize};
@@ -130,7 +131,7 @@ pub trait QueuePair: Send + Sync + fmt::Debug {
     /// Connects it with the other side's queue pair (which may be itself). Once.
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError>;
     /// Rings, records, doorbell.
-    fn memory(&self) -> &QueueMemory;
+    fn memory(&self) -> &QueueRings;
     /// `wb_send_queue` flags that kernels must go by (`abi::SEND_*`).
     fn flags(&self) -> u32;
     /// Why it has failed, if it has: for people.
@@ -155,12 +156,12 @@ pub struct AdapterPath {
     pub device: String,
     /// `RoCE v2 ::ffff:10.0.0.1 (index 3)  MTU 4096`, `Unix socket`, `tcp 10.0.0.1:4711`.
     pub link: String,
-    /// Whether rings and records are in GPU memory.
-    pub queues: &'static str,
-    /// `direct` or `bounce`.
-    pub landing: &'static str,
-    /// `gpu`, `cpu`, or `cpu-engine`.
-    pub doorbell: &'static str,
+    /// Memory that holds rings and records.
+    pub queues: QueueMemory,
+    /// Memory that the device writes the data to.
+    pub landing: LandingPath,
+    /// The part that rings.
+    pub doorbell: Doorbell,
     /// How memory was registered: `dma-buf`, `peermem`, `host`; and why not better.
     pub registration: String,
     /// Why the first choice was not to be had.
@@ -174,9 +175,9 @@ impl AdapterPath {
             transport,
             device: device.into(),
             link: String::new(),
-            queues: "host",
-            landing: "direct",
-            doorbell: "cpu",
+            queues: QueueMemory::Host,
+            landing: LandingPath::Direct,
+            doorbell: Doorbell::Cpu,
             registration: "host".to_owned(),
             note: None,
         }

@@ -1,8 +1,10 @@
 //! Which device and port: by name, or the nearest to a GPU.
 
 use super::{LinkLayer, Port, RdmaDevice, RdmaError, TrafficClass, Transport};
+use crate::data_path::{DoorbellChoice, UnknownWord, choices};
 use crate::pci::{Bdf, Distance, Sysfs, Topology};
 use std::fmt;
+use std::str::FromStr;
 
 /// The retransmission timer, if nothing else is said: 4.096 us times two to the power of it, which is 0.27 s. With seven retries a peer
 /// that is gone is noticed in seconds.
@@ -10,28 +12,17 @@ pub const ACK_TIMEOUT: u8 = 16;
 /// The largest that its field holds.
 const MAX_ACK_TIMEOUT: u8 = 31;
 
-/// Who rings the doorbell of an mlx5 NIC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DoorbellChoice {
-    /// Kernels, or a CPU thread where the GPU cannot map the register.
+choices! {
+    /// Memory that is to hold the rings of an mlx5 NIC.
+    #[derive(Default)]
+    QueueChoice:
+    /// GPU memory, or host memory where the NIC cannot reach that.
     #[default]
-    Auto,
-    /// Kernels, or an error.
-    Gpu,
-    /// A CPU thread.
-    Cpu,
-}
-
-/// Where the rings of an mlx5 NIC are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueChoice {
-    /// In GPU memory, or in host memory where the NIC cannot reach that.
-    #[default]
-    Auto,
-    /// In GPU memory, or an error.
-    Gpu,
-    /// In host memory.
-    Host,
+    Auto = "auto",
+    /// GPU memory, or an error.
+    Gpu = "gpu",
+    /// Host memory.
+    Host = "host"
 }
 
 /// What is asked of an adapter. What is not said is chosen.
@@ -78,46 +69,28 @@ impl DeviceChoice {
         };
         let mut choice = Self::default();
         if let Some(text) = value("WARPBELL_RDMA_DEVICE") {
-            choice = choice.named(&text).map_err(|reason| wrong("WARPBELL_RDMA_DEVICE", &text, reason))?;
+            let (device, port) =
+                device_and_port(&text).map_err(|reason| wrong("WARPBELL_RDMA_DEVICE", &text, reason.to_owned()))?;
+            (choice.device, choice.port) = (Some(device), port);
         }
         choice.gid_index = number("WARPBELL_RDMA_GID_INDEX", u32::from(u8::MAX))?;
         choice.traffic_class =
             number("WARPBELL_RDMA_TRAFFIC_CLASS", u32::from(u8::MAX))?.map(|n| TrafficClass(n as u8));
         choice.service_level = number("WARPBELL_RDMA_SERVICE_LEVEL", 15)?.map(|n| n as u8);
         choice.ack_timeout = number("WARPBELL_RDMA_TIMEOUT", u32::from(MAX_ACK_TIMEOUT))?.map(|n| n as u8);
-        choice.doorbell = match value("WARPBELL_RDMA_DOORBELL").as_deref() {
-            None | Some("auto") => DoorbellChoice::Auto,
-            Some("gpu") => DoorbellChoice::Gpu,
-            Some("cpu") => DoorbellChoice::Cpu,
-            Some(other) => return Err(wrong("WARPBELL_RDMA_DOORBELL", other, "it takes auto, gpu or cpu".to_owned())),
-        };
-        choice.queues = match value("WARPBELL_RDMA_QUEUES").as_deref() {
-            None | Some("auto") => QueueChoice::Auto,
-            Some("gpu") => QueueChoice::Gpu,
-            Some("host") => QueueChoice::Host,
-            Some(other) => return Err(wrong("WARPBELL_RDMA_QUEUES", other, "it takes auto, gpu or host".to_owned())),
-        };
+        choice.doorbell = axis("WARPBELL_RDMA_DOORBELL", value("WARPBELL_RDMA_DOORBELL"))?;
+        choice.queues = axis("WARPBELL_RDMA_QUEUES", value("WARPBELL_RDMA_QUEUES"))?;
         Ok(choice)
     }
 
-    /// The same, with a device by name: `mlx5_0`, or `mlx5_0:1` with its port.
+    /// Chooses a device by name: `mlx5_0`, or `mlx5_0:1` with its port.
     ///
     /// # Errors
-    /// What is wrong with the name.
-    pub fn named(mut self, text: &str) -> Result<Self, String> {
-        let (device, port) = match text.split_once(':') {
-            None => (text, None),
-            Some((device, port)) => {
-                let number = port.parse::<u32>().ok().filter(|n| *n > 0);
-                (device, Some(number.ok_or("a port is a number from 1, as in mlx5_0:1")?))
-            }
-        };
-        if device.is_empty() || device.contains('/') {
-            return Err("a device is named as in mlx5_0, or mlx5_0:1 with its port".to_owned());
-        }
-        self.device = Some(device.to_owned());
-        self.port = port;
-        Ok(self)
+    /// [`RdmaError::DeviceName`] if the text has another form.
+    pub fn named(self, text: &str) -> Result<Self, RdmaError> {
+        let (device, port) =
+            device_and_port(text).map_err(|reason| RdmaError::DeviceName { name: text.to_owned(), reason })?;
+        Ok(Self { device: Some(device), port, ..self })
     }
 
     /// The device and the port to use for kernels on this GPU, or on CPU threads.
@@ -180,6 +153,27 @@ impl DeviceChoice {
             none(format!("no port can be used; {}", why.collect::<Vec<_>>().join("; ")))
         })
     }
+}
+
+/// Reads `mlx5_0` or `mlx5_0:1`, or returns what is wrong with it.
+fn device_and_port(text: &str) -> Result<(String, Option<u32>), &'static str> {
+    let (device, port) = match text.split_once(':') {
+        None => (text, None),
+        Some((device, port)) => (device, Some(port)),
+    };
+    if device.is_empty() || device.contains('/') {
+        return Err("a device is named as in mlx5_0, or mlx5_0:1 with its port");
+    }
+    let number = |port: &str| port.parse().ok().filter(|n| *n > 0).ok_or("a port is a number from 1, as in mlx5_0:1");
+    Ok((device.to_owned(), port.map(number).transpose()?))
+}
+
+/// Reads a value of an axis, or leaves the choice open.
+fn axis<T: Default + FromStr<Err = UnknownWord>>(variable: &str, value: Option<String>) -> Result<T, RdmaError> {
+    value.map_or_else(
+        || Ok(T::default()),
+        |v| v.parse().map_err(|e: UnknownWord| wrong(variable, &v, format!("it takes {}", e.known))),
+    )
 }
 
 fn wrong(name: &str, text: &str, reason: String) -> RdmaError {

@@ -25,6 +25,14 @@ pub enum RdmaError {
         /// Why, and what to do.
         reason: String,
     },
+    /// The name of a device that has another form than such names have.
+    #[error("device `{name}`: {reason}")]
+    DeviceName {
+        /// The name as it was given.
+        name: String,
+        /// The form that names have.
+        reason: &'static str,
+    },
     /// Memory that could not be registered.
     #[error("registering {bytes} bytes at {address:#x}: {reason}")]
     Registration {

@@ -2,7 +2,7 @@
 //! their packets travel.
 //!
 //! [`Adapter`] is what all adapters look like to the rest, and [`open()`] opens one: an mlx5 NIC, whose doorbells kernels ring, or any
-//! device by verbs calls of a CPU thread. [`QueueMemory`] is what kernels share with an adapter; [`served`] is how a CPU thread takes an
+//! device by verbs calls of a CPU thread. [`QueueRings`] is what kernels share with an adapter; [`served`] is how a CPU thread takes an
 //! adapter's place at those rings; [`Poster`] posts to them from the CPU.
 //!
 //! What describes devices reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs), so it works on a recorded tree; on the
@@ -22,7 +22,7 @@ mod port;
 mod poster;
 mod posting;
 mod proxy;
-mod queue_memory;
+mod queue_rings;
 #[cfg(test)]
 pub(crate) mod recorded;
 mod scan;
@@ -35,8 +35,9 @@ mod verbs;
 #[cfg(test)]
 pub(crate) use mlx5::stand_in;
 
+pub use crate::data_path::{Doorbell, DoorbellChoice};
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
-pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, DoorbellChoice, QueueChoice};
+pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, QueueChoice};
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};
 pub use connection::{Endpoint, PathMtu, PortFacts, Route};
 pub use dcb::Bridging;
@@ -47,7 +48,7 @@ pub use open::open;
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};
 pub use poster::{PostError, Poster};
 pub use posting::{DirectPosting, Posting};
-pub use queue_memory::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
+pub use queue_rings::{MAX_LOG_BLOCKS, QueuePlan, QueueRings};
 pub use scan::{RdmaDevice, mlx5_model};
 pub use tclass::{ClassOverride, TrafficClass};
 pub use trial::{Trial, TrialStep, try_device};

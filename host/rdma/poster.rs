@@ -3,7 +3,7 @@
 //! One thread drives the queue pair, by the same entries, doorbell record and doorbell as kernels (mlx5.cuh). Counters have 64
 //! bits, count blocks of the send ring and never wrap.
 
-use super::{Posting, QueueMemory, QueuePair};
+use super::{Posting, QueuePair, QueueRings};
 use crate::mmio;
 use crate::wire::mlx5::cqe::{Completion, Cqe, CqeError, Failure};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
@@ -140,12 +140,12 @@ impl Words {
 }
 
 /// The doorbell: behind the record, or where the adapter has it, which is an address of this process where kernels run on its threads.
-fn doorbell(memory: &QueueMemory, records: Words) -> Option<Words> {
-    let behind = memory.records().address() + QueueMemory::doorbell_offset() as u64;
+fn doorbell(memory: &QueueRings, records: Words) -> Option<Words> {
+    let behind = memory.records().address() + QueueRings::doorbell_offset() as u64;
     let at = memory.send_queue(0, 0).doorbell;
     if at == behind {
         // SAFETY: within the region.
-        return Some(Words(unsafe { records.0.add(QueueMemory::doorbell_offset()) }));
+        return Some(Words(unsafe { records.0.add(QueueRings::doorbell_offset()) }));
     }
     let own = memory.plan().space.gpu_context().is_none();
     own.then(|| NonNull::new(at as *mut u8)).flatten().map(Words)
@@ -183,7 +183,7 @@ pub struct Poster {
 impl Poster {
     /// Of a queue pair that is connected, and that nothing was posted to since it was created or reset.
     pub fn new(queue: Box<dyn QueuePair>) -> Result<Self, PostError> {
-        let (memory, number): (&QueueMemory, u32) = (queue.memory(), queue.number());
+        let (memory, number): (&QueueRings, u32) = (queue.memory(), queue.number());
         let plan = memory.plan();
         let no_ring = || PostError::Ring { number, blocks: memory.blocks() };
         let ring = SendRing::new(plan.log_blocks).ok_or_else(no_ring)?;

@@ -16,7 +16,7 @@ use super::{StorageError, Windows};
 use crate::engine::{Engine, EngineKind, abi};
 use crate::memory::Place;
 use crate::memory::ladder::RungChoice;
-use crate::nvme::{self, DoorbellPath, HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
+use crate::nvme::{HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
 use crate::remedy::Remedy;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -209,7 +209,12 @@ impl VolumeBuilder {
 
     fn finish(self, host: HostSide, sets: Vec<QueueSet>, layout: Layout) -> Result<Volume, StorageError> {
         let Layout { stripe, block_shift, blocks, way, mut notes } = layout;
-        let forwarded = sets.iter().any(|s| s.doorbell() == DoorbellPath::Forwarded);
+        // One queue set without kernels that ring makes the whole volume wait for a host thread.
+        let doorbell = match sets.iter().map(QueueSet::doorbell).find(|d| *d == Doorbell::Cpu) {
+            Some(forwarded) => forwarded,
+            None if self.engine.is_gpu() => Doorbell::Gpu,
+            None => Doorbell::CpuEngine,
+        };
         notes.extend(sets.iter().filter_map(|s| s.doorbell_note().map(|n| format!("doorbell cpu: {n}"))));
         if self.doorbell == DoorbellChoice::Cpu {
             notes.push("doorbell cpu: it was asked for".to_owned());
@@ -227,11 +232,7 @@ impl VolumeBuilder {
             device: self.name(),
             queues: way.queues,
             landing: way.landing,
-            doorbell: match (forwarded, self.engine.kind()) {
-                (true, _) => Doorbell::Cpu,
-                (false, EngineKind::Gpu) => Doorbell::Gpu,
-                (false, EngineKind::Cpu) => Doorbell::CpuEngine,
-            },
+            doorbell,
             engine: self.engine.kind(),
             order,
             mapping,
@@ -343,14 +344,12 @@ impl VolumeBuilder {
         StorageError::NoPath { what, device: self.name(), reason: format!("the engine is cpu, {reason}"), remedy }
     }
 
-    fn choose_doorbell(&self) -> Result<nvme::DoorbellChoice, StorageError> {
+    fn choose_doorbell(&self) -> Result<DoorbellChoice, StorageError> {
         match (self.doorbell, self.engine.kind()) {
-            (DoorbellChoice::Gpu, EngineKind::Gpu) => Ok(nvme::DoorbellChoice::Kernel),
             (DoorbellChoice::Gpu, EngineKind::Cpu) => {
                 Err(self.needs_gpu("doorbell gpu", "whose threads ring themselves"))
             }
-            (DoorbellChoice::Cpu, _) => Ok(nvme::DoorbellChoice::Forwarded),
-            (DoorbellChoice::Auto, _) => Ok(nvme::DoorbellChoice::Auto),
+            (choice, _) => Ok(choice),
         }
     }
 

@@ -38,13 +38,8 @@ pub enum StorageError {
         reason: String,
     },
     /// A word where another was expected.
-    #[error("`{word}` is none of {known}")]
-    Word {
-        /// As given.
-        word: String,
-        /// What there is.
-        known: &'static str,
-    },
+    #[error(transparent)]
+    Word(#[from] crate::data_path::UnknownWord),
     /// The driver.
     #[error(transparent)]
     Nvme(#[from] NvmeError),

@@ -1,84 +1,11 @@
 //! Which way data takes: asked for, chosen, printed.
 
-use super::StorageError;
+use crate::data_path::choices;
+pub use crate::data_path::{Doorbell, DoorbellChoice, LandingChoice, LandingPath, QueueMemory, QueueMemoryChoice};
 use crate::engine::EngineKind;
 use crate::nvme::{MappingReport, WriteCache};
 use serde::Serialize;
 use std::fmt;
-use std::str::FromStr;
-
-macro_rules! choices {
-    ($(#[$doc:meta])* $name:ident: $($(#[$vdoc:meta])* $variant:ident = $text:literal),*) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-        #[serde(rename_all = "kebab-case")]
-        pub enum $name {
-            $($(#[$vdoc])* $variant,)*
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(Self::$variant => $text,)* })
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = StorageError;
-            fn from_str(text: &str) -> Result<Self, StorageError> {
-                match text {
-                    $($text => Ok(Self::$variant),)*
-                    other => Err(StorageError::Word { word: other.to_owned(), known: concat!($("`", $text, "` "),*).trim_end() }),
-                }
-            }
-        }
-    };
-}
-
-choices! {
-    /// Where data should land.
-    LandingChoice:
-    /// The best that works; the path says which.
-    Auto = "auto",
-    /// In the memory that the kernel names, written by the device.
-    Direct = "direct",
-    /// In a host buffer of the queue slot; lanes copy it from there.
-    Bounce = "bounce"
-}
-
-choices! {
-    /// Where queues should be.
-    QueueMemoryChoice:
-    /// The best that works; the path says which.
-    Auto = "auto",
-    /// In host memory that kernels reach.
-    Host = "host",
-    /// In GPU memory.
-    Gpu = "gpu",
-    /// Submission queues in the controller's own memory; completion queues where data lands.
-    Cmb = "cmb"
-}
-
-choices! {
-    /// Who should ring.
-    DoorbellChoice:
-    /// Kernels where they can; the path says who.
-    Auto = "auto",
-    /// Kernels on a GPU.
-    Gpu = "gpu",
-    /// A host thread that forwards what kernels store.
-    Cpu = "cpu"
-}
-
-choices! {
-    /// Where queues are.
-    QueueMemory:
-    /// In host memory that kernels reach.
-    Host = "host",
-    /// In GPU memory.
-    Gpu = "gpu",
-    /// Submission queues in the controller's own memory; completion queues where data lands.
-    Cmb = "cmb"
-}
 
 choices! {
     /// What keeps a device's data before its completion, as kernels see them.
@@ -92,26 +19,6 @@ choices! {
     GpuOwner = "gpu-owner",
     /// The same, to kernels of every GPU.
     GpuAll = "gpu-all"
-}
-
-choices! {
-    /// Where data lands.
-    LandingPath:
-    /// In the memory that the kernel names, written by the device.
-    Direct = "direct",
-    /// In a host buffer of the queue slot; lanes copy it from there.
-    Bounce = "bounce"
-}
-
-choices! {
-    /// Who rings.
-    Doorbell:
-    /// A kernel's store on a GPU reaches the device.
-    Gpu = "gpu",
-    /// A kernel's store on a CPU thread reaches the device.
-    CpuEngine = "cpu-engine",
-    /// A host thread forwards what kernels store.
-    Cpu = "cpu"
 }
 
 choices! {
@@ -191,14 +98,5 @@ mod tests {
         assert_eq!(json["landing"], "direct");
         assert_eq!((&json["order"], json.get("mapping")), (&"processor".into(), None));
         assert_eq!(json["write_cache"], "off");
-    }
-
-    #[test]
-    fn words_are_read_back_and_others_are_refused() {
-        for c in [LandingChoice::Auto, LandingChoice::Direct, LandingChoice::Bounce] {
-            assert_eq!(c.to_string().parse::<LandingChoice>().unwrap(), c);
-        }
-        let text = "fast".parse::<QueueMemoryChoice>().unwrap_err().to_string();
-        assert!(text.contains("`fast`") && text.contains("`host`"), "{text}");
     }
 }

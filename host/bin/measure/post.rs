@@ -10,7 +10,7 @@ use std::time::Duration;
 use warpbell::args;
 use warpbell::engine::{Args, Engine, Grid, abi};
 use warpbell::memory::{Place, Region};
-use warpbell::rdma::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan};
+use warpbell::rdma::{MAX_LOG_BLOCKS, QueuePlan, QueueRings};
 use warpbell::units::{grouped, three_digits};
 
 /// Queue pairs unless told otherwise: on an H200 twice as many, of which each has a warp of the adapter, made everything slower.
@@ -161,7 +161,7 @@ impl fmt::Display for LatencyRow {
 
 /// Queue pairs in the engine's memory that belong to no adapter.
 struct Queues {
-    memory: Vec<QueueMemory>,
+    memory: Vec<QueueRings>,
     table: Region,
 }
 
@@ -178,7 +178,7 @@ impl Queues {
             data: Place::Device,
         };
         let memory =
-            (0..setting.queues).map(|_| QueueMemory::new(plan.clone(), Place::Device)).collect::<Result<_, _>>()?;
+            (0..setting.queues).map(|_| QueueRings::new(plan.clone(), Place::Device)).collect::<Result<_, _>>()?;
         let table = engine.allocate(Place::Device, setting.queues as usize * size_of::<abi::SendQueue>())?;
         Ok(Self { memory, table })
     }

@@ -9,8 +9,9 @@ pub use options::{Landing, QueueOptions};
 use self::memory::DeviceMemory;
 use super::NvmeError;
 use super::controller::{Controller, PAGE_SHIFT, Ready};
-use super::doorbell::{DoorbellChoice, DoorbellPath, Forwarder};
+use super::doorbell::Forwarder;
 use super::layout::{self, Arrays};
+use crate::data_path::{Doorbell, DoorbellChoice};
 use crate::memory::{DmaRegion, Place, Region, Space};
 use crate::wire::nvme::register;
 use std::fmt;
@@ -132,7 +133,7 @@ impl QueueSet {
         choice: DoorbellChoice,
     ) -> Result<(Doorbells, Option<String>), NvmeError> {
         let stride = controller.cap().doorbell_stride();
-        if choice == DoorbellChoice::Forwarded {
+        if choice == DoorbellChoice::Cpu {
             let forwarder = Forwarder::start(controller.name(), controller.port().clone(), space, ids, stride)?;
             return Ok((Doorbells::Forwarder(forwarder), None));
         }
@@ -150,7 +151,7 @@ impl QueueSet {
             Ok(None) => "the device has no doorbells that a store reaches".to_owned(),
             Err(e) => format!("the doorbells cannot be mapped for kernels: {e}"),
         };
-        if choice == DoorbellChoice::Kernel {
+        if choice == DoorbellChoice::Gpu {
             return Err(NvmeError::NoKernelDoorbell { device: controller.name().to_owned(), reason: note });
         }
         tracing::debug!(device = controller.name(), reason = note, "a host thread forwards doorbells");
@@ -252,12 +253,13 @@ impl QueueSet {
         self.options.landing
     }
 
-    /// Who rings.
-    pub fn doorbell(&self) -> DoorbellPath {
+    /// Returns the part that rings the doorbells.
+    pub fn doorbell(&self) -> Doorbell {
         match self.doorbells {
-            Doorbells::Window(_) => DoorbellPath::Kernel,
-            Doorbells::Forwarder(_) => DoorbellPath::Forwarded,
-            Doorbells::Host => DoorbellPath::Host,
+            Doorbells::Window(_) if self.space.gpu_context().is_some() => Doorbell::Gpu,
+            Doorbells::Window(_) => Doorbell::CpuEngine,
+            Doorbells::Forwarder(_) => Doorbell::Cpu,
+            Doorbells::Host => Doorbell::Host,
         }
     }
 

@@ -1,9 +1,9 @@
 //! What queue pairs can be asked for.
 
+use crate::data_path::DoorbellChoice;
 use crate::memory::Place;
 use crate::nvme::NvmeError;
 use crate::nvme::controller::{Controller, PAGE_BYTES, Ready};
-use crate::nvme::doorbell::DoorbellChoice;
 use crate::nvme::layout::{self, DEPTHS};
 use std::fmt;
 

@@ -8,7 +8,7 @@ mod manners;
 mod peer;
 
 use super::{
-    Controller, Disabled, DoorbellPath, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, QueueSet, Ready,
+    Controller, Disabled, Doorbell, HostQueue, HostQueueOptions, Landing, NvmeError, QueueOptions, QueueSet, Ready,
 };
 use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
@@ -265,7 +265,7 @@ fn a_queue_set_is_laid_out_for_kernels() {
     let set =
         controller.create_queues(&Space::cpu(), QueueOptions { landing, first_ticket, ..options(3, 16) }).unwrap();
     assert_eq!((set.count(), set.depth(), set.max_transfer_bytes()), (3, 16, 16 << 10));
-    assert_eq!((set.doorbell(), set.landing()), (DoorbellPath::Forwarded, landing));
+    assert_eq!((set.doorbell(), set.landing()), (Doorbell::Cpu, landing));
     assert!(set.doorbell_note().is_some());
     assert_eq!(fake.io_queues(), (3, 3));
     for i in 0..3 {

@@ -90,13 +90,13 @@ fn one_mapping_for_one_controller() {
 #[test]
 fn kernels_ring_where_they_were_asked_to_or_it_is_an_error() {
     let (fake, controller) = ready(Quirks::default());
-    let asked = QueueOptions { doorbell: DoorbellChoice::Kernel, ..options(1, 8) };
+    let asked = QueueOptions { doorbell: DoorbellChoice::Gpu, ..options(1, 8) };
     let e = controller.create_queues(&Space::cpu(), asked).unwrap_err();
     assert!(matches!(&e, NvmeError::NoKernelDoorbell { reason, .. } if reason.contains("no doorbells")), "{e}");
     assert_eq!(fake.io_queues(), (0, 0));
-    let asked = QueueOptions { doorbell: DoorbellChoice::Forwarded, ..options(1, 8) };
+    let asked = QueueOptions { doorbell: DoorbellChoice::Cpu, ..options(1, 8) };
     let set = controller.create_queues(&Space::cpu(), asked).unwrap();
-    assert_eq!((set.doorbell(), set.doorbell_note()), (crate::nvme::DoorbellPath::Forwarded, None));
+    assert_eq!((set.doorbell(), set.doorbell_note()), (crate::nvme::Doorbell::Cpu, None));
 }
 
 #[test]

@@ -4,13 +4,14 @@ use super::devx::{Devx, outcome};
 use super::doorbell::{Doorbells, Mailbox, RegisterMapper, Ringer};
 use super::queue::{Common, DirectQueue};
 use crate::cuda::WritesOrdering;
+use crate::data_path::{Doorbell, QueueMemory};
 use crate::engine::abi;
 use crate::memory::{Place, Space};
 use crate::rdma::connection::random_psn;
 use crate::rdma::proxy::Service;
 use crate::rdma::{
-    Adapter, AdapterPath, DeviceChoice, Endpoint, MemoryRange, PortFacts, QueueAddress, QueueChoice, QueueMemory,
-    QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, TrafficClass, Transport,
+    Adapter, AdapterPath, DeviceChoice, Endpoint, MemoryRange, PortFacts, QueueAddress, QueueChoice, QueuePair,
+    QueuePlan, QueueRings, RdmaError, Registration, Rights, Route, TrafficClass, Transport,
 };
 use crate::wire::mlx5::devx::{AtomicCapabilities, Capabilities, CapabilityKind, QueryHcaCap, opcode};
 use parking_lot::{Mutex, MutexGuard};
@@ -220,13 +221,13 @@ impl Adapter for Mlx5Adapter {
         path.registration = s.memories.way();
         let on_cpu = s.gpu.is_none();
         path.doorbell = match &s.ringer {
-            Ringer::Kernels if on_cpu => "cpu-engine",
-            Ringer::Kernels => "gpu",
-            Ringer::Cpu { .. } => "cpu",
+            Ringer::Kernels if on_cpu => Doorbell::CpuEngine,
+            Ringer::Kernels => Doorbell::Gpu,
+            Ringer::Cpu { .. } => Doorbell::Cpu,
         };
         let mut notes = Vec::new();
         if let Some((place, how)) = &*s.queues() {
-            path.queues = if *place == Place::Device && !on_cpu { "gpu" } else { "host" };
+            path.queues = if *place == Place::Device && !on_cpu { QueueMemory::Gpu } else { QueueMemory::Host };
             notes.push(format!("queue memory: {how}"));
         }
         if let Ringer::Cpu { why: Some(why) } = &s.ringer {
@@ -282,7 +283,7 @@ impl QueuePair for Mlx5QueuePair {
         })
     }
 
-    fn memory(&self) -> &QueueMemory {
+    fn memory(&self) -> &QueueRings {
         &self.inner.memory
     }
 

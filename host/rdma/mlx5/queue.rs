@@ -4,7 +4,7 @@ use super::devx::{Devx, DevxObject, Umem, outcome, register};
 use super::doorbell::{Doorbell, Mailbox};
 use crate::memory::Place;
 use crate::rdma::connection::{HOP_LIMIT, LOG_LONGEST_MESSAGE, RETRIES, RNR_RETRIES, RNR_TIMER, log_reads};
-use crate::rdma::{QueueMemory, QueuePlan, RdmaError, Route};
+use crate::rdma::{QueuePlan, QueueRings, RdmaError, Route};
 use crate::wire::be::FieldError;
 use crate::wire::mlx5::devx::qp::{ATOMIC_UP_TO_64, PM_MIGRATED, QpMemory, rq_type, service};
 use crate::wire::mlx5::devx::{
@@ -34,7 +34,7 @@ pub(super) struct DirectQueue {
     _mailbox: Option<Mailbox>,
     doorbell: Arc<Doorbell>,
     umems: Umems,
-    pub memory: QueueMemory,
+    pub memory: QueueRings,
     /// How its memory was registered.
     pub registration: String,
     /// The last question about it was not answered.
@@ -70,7 +70,7 @@ impl DirectQueue {
         doorbell: Arc<Doorbell>,
         mailbox: Option<Mailbox>,
     ) -> Result<Self, RdmaError> {
-        let mut memory = QueueMemory::new(plan, place)?;
+        let mut memory = QueueRings::new(plan, place)?;
         let rings = mailbox.as_ref().map(Mailbox::address).or(doorbell.kernel_address());
         memory.set_doorbell(rings.ok_or_else(|| RdmaError::Queue {
             blocks: memory.blocks(),
@@ -109,7 +109,7 @@ impl DirectQueue {
             dbr_umem_valid: true,
             dbr_umem_id: self.umems.records.id(),
             // Behind the queue pair's own record. Nothing is read from it: overrun is ignored, and nothing arms the queue.
-            dbr_offset: QueueMemory::record_bytes() as u64,
+            dbr_offset: QueueRings::record_bytes() as u64,
             umem_valid: true,
             umem_id: self.umems.completions.id(),
             log_page_size: self.log_page(),

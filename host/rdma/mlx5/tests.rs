@@ -3,6 +3,7 @@ use super::devx::UarKind;
 use super::queue::transitions;
 use super::stand_in::{Driver, Firmware, nothing_wrong};
 use crate::cuda::WritesOrdering;
+use crate::data_path::{Doorbell, QueueMemory};
 use crate::engine::abi;
 use crate::memory::{Place, Space};
 use crate::rdma::connection::tests::roce;
@@ -71,7 +72,7 @@ fn objects_are_made_and_given_back_in_order() {
                 RTR2RTS_QP";
     assert_eq!(firmware.log().calls.join(","), made);
     let path = adapter.path();
-    assert_eq!((path.doorbell, path.queues), ("gpu", "gpu"));
+    assert_eq!((path.doorbell, path.queues), (Doorbell::Gpu, QueueMemory::Gpu));
     assert_eq!(pair.failure(), None);
     firmware.log().calls.clear();
     // The adapter may go first: a queue pair keeps what it needs of it.
@@ -265,7 +266,7 @@ fn a_queue_pair_fails_when_it_says_so_and_not_when_it_says_nothing() {
 fn registers_of_one_page_are_mapped_once() {
     let firmware = Firmware::default();
     let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
-    assert_eq!(adapter.path().doorbell, "gpu");
+    assert_eq!(adapter.path().doorbell, Doorbell::Gpu);
     let pairs: Vec<_> = (0..20).map(|_| adapter.create(plan(7)).unwrap()).collect();
     let doorbells: Vec<u64> = pairs.iter().map(|p| p.memory().send_queue(p.number(), 0).doorbell).collect();
     let different = |all: &[u64]| all.iter().collect::<std::collections::BTreeSet<_>>().len();
@@ -326,7 +327,7 @@ fn kernels_ring_at_the_register_or_at_a_mailbox() {
     let choice = DeviceChoice { doorbell: DoorbellChoice::Cpu, queues: QueueChoice::Host, ..DeviceChoice::default() };
     let firmware = Firmware::default();
     let adapter = open(&firmware, &choice).unwrap();
-    assert_eq!(adapter.path().doorbell, "cpu");
+    assert_eq!(adapter.path().doorbell, Doorbell::Cpu);
     let pair = adapter.create(plan(7)).unwrap();
     let queue = pair.memory().send_queue(pair.number(), pair.flags());
     let value = 0x0102_0304_0506_0708u64;
@@ -349,7 +350,7 @@ fn a_page_that_kernels_do_not_reach_leaves_the_ringing_to_the_cpu() {
     firmware.log().no_registers = vec![UarKind::Uncached, UarKind::BlueFlame];
     let adapter = open(&firmware, &DeviceChoice::default()).unwrap();
     let path = adapter.path();
-    assert_eq!(path.doorbell, "cpu");
+    assert_eq!(path.doorbell, Doorbell::Cpu);
     assert!(path.note.unwrap().contains("kernels do not ring: Uncached register"));
     adapter.create(plan(7)).unwrap();
     assert!(firmware.log().calls.contains(&"uar SharedUncached".to_owned()));

@@ -13,12 +13,12 @@ const NUMBER: u32 = 0x12_3456;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug)]
-struct Pair(Arc<QueueMemory>);
+struct Pair(Arc<QueueRings>);
 
 impl Pair {
     fn new(log_blocks: u32, collapsed: bool) -> Self {
         let plan = QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host };
-        Self(Arc::new(QueueMemory::new(plan, Place::Host).expect("memory")))
+        Self(Arc::new(QueueRings::new(plan, Place::Host).expect("memory")))
     }
 }
 
@@ -32,7 +32,7 @@ impl QueuePair for Pair {
     fn connect(&mut self, _: &QueueAddress) -> Result<(), RdmaError> {
         Ok(())
     }
-    fn memory(&self) -> &QueueMemory {
+    fn memory(&self) -> &QueueRings {
         &self.0
     }
     fn flags(&self) -> u32 {
@@ -58,7 +58,7 @@ struct Adapter {
 impl Adapter {
     /// Blocks that were rung for.
     fn rung(&self, pair: &Pair) -> u64 {
-        let at = QueueMemory::doorbell_offset();
+        let at = QueueRings::doorbell_offset();
         let bytes: [u8; 8] = pair.0.records().get(at).expect("in bounds");
         if bytes == [0; 8] {
             return 0;

@@ -8,7 +8,7 @@ use crate::rdma::served::ServedRing;
 use crate::rdma::verbs::{Buffer, Context, DeviceLimits, MemoryKeys, ProtectionDomain, Registrar, VerbsQueue};
 use crate::rdma::{
     Adapter, AdapterPath, Chosen, DeviceChoice, DirectPosting, Endpoint, LinkLayer, MemoryRange, PortFacts,
-    QueueAddress, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Route, Transport,
+    QueueAddress, QueuePair, QueuePlan, QueueRings, RdmaError, Registration, Rights, Route, Transport,
 };
 use crate::wire::mlx5::Failure;
 use parking_lot::{Mutex, MutexGuard};
@@ -103,7 +103,7 @@ impl Adapter for VerbsProxy {
 
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
         let s = &self.shared;
-        let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
+        let memory = Arc::new(QueueRings::new(plan, Place::Host)?);
         let window = memory.blocks().min(WINDOW).min(s.limits.requests.max(2) - 1).min(s.limits.completions.max(2) - 1);
         let pieces = s.limits.pieces.clamp(1, PIECES);
         let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, s.landing.clone())?;
@@ -179,7 +179,7 @@ impl Served for Life {
 
 struct ProxyQueuePair {
     slot: Arc<Mutex<Life>>,
-    memory: Arc<QueueMemory>,
+    memory: Arc<QueueRings>,
     own: Endpoint,
     shared: Arc<Shared>,
 }
@@ -224,7 +224,7 @@ impl QueuePair for ProxyQueuePair {
         })
     }
 
-    fn memory(&self) -> &QueueMemory {
+    fn memory(&self) -> &QueueRings {
         &self.memory
     }
 

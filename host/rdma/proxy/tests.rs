@@ -2,7 +2,7 @@ use super::engine::INLINE_BYTES;
 use super::*;
 use crate::memory::{Place, Space};
 use crate::rdma::served::ServedRing;
-use crate::rdma::{QueueMemory, QueuePlan};
+use crate::rdma::{QueuePlan, QueueRings};
 use crate::wire::mlx5::cqe::{Cqe, Outcome};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
 use crate::wire::mlx5::segment::DataSegment;
@@ -181,7 +181,7 @@ impl Landing for Fake {
 
 /// A kernel's end of the ring.
 struct Kernel {
-    memory: Arc<QueueMemory>,
+    memory: Arc<QueueRings>,
     next: u64,
     seen: u64,
 }
@@ -200,7 +200,7 @@ impl Kernel {
         self.next += bytes.len().div_ceil(BLOCK_BYTES) as u64;
         self.memory.records().write(0, bytemuck::bytes_of(&QpRecord::new(0, self.next))).unwrap();
         let bell = SendDoorbell::new(NUMBER, self.next).to_bytes();
-        self.memory.records().write(QueueMemory::doorbell_offset(), &bell).unwrap();
+        self.memory.records().write(QueueRings::doorbell_offset(), &bell).unwrap();
         index
     }
 
@@ -222,7 +222,7 @@ impl Kernel {
 
 fn rig() -> (Kernel, Engine<Fake, Fake, Fake>, Fake) {
     let plan = QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed: false, data: Place::Host };
-    let memory = Arc::new(QueueMemory::new(plan, Place::Host).unwrap());
+    let memory = Arc::new(QueueRings::new(plan, Place::Host).unwrap());
     let fake = Fake::new();
     let ring = ServedRing::new(memory.clone(), NUMBER).unwrap();
     let engine = Engine::new(fake.clone(), ring, fake.clone(), fake.clone(), WINDOW);

@@ -11,10 +11,10 @@
 //! use std::sync::Arc;
 //! use warpbell::memory::{Place, Space};
 //! use warpbell::rdma::served::{Fetched, ServedRing};
-//! use warpbell::rdma::{QueueMemory, QueuePlan};
+//! use warpbell::rdma::{QueueRings, QueuePlan};
 //!
 //! let plan = QueuePlan { space: Space::cpu(), log_blocks: 7, collapsed: false, data: Place::Host };
-//! let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
+//! let memory = Arc::new(QueueRings::new(plan, Place::Host)?);
 //! let mut ring = ServedRing::new(memory.clone(), 0x1234)?;
 //! // ... kernels get `memory.send_queue(0x1234, 0)` and post; a thread serves:
 //! match ring.fetch() {
@@ -38,7 +38,7 @@ mod words;
 
 pub use refusal::Refusal;
 
-use super::{QueueMemory, RdmaError};
+use super::{QueueRings, RdmaError};
 use crate::wire::mlx5::cqe::Outcome;
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
 use crate::wire::mlx5::segment::{ControlSegment, blocks_of};
@@ -88,7 +88,7 @@ pub enum Fetched<'a> {
 /// The rings of one queue pair, as the adapter's end has them.
 #[derive(Debug)]
 pub struct ServedRing {
-    memory: Arc<QueueMemory>,
+    memory: Arc<QueueRings>,
     number: u32,
     send: Words,
     completions: Words,
@@ -120,7 +120,7 @@ impl ServedRing {
     ///
     /// # Errors
     /// When the memory is in a GPU, or the number has more than 24 bits or is 0.
-    pub fn new(memory: Arc<QueueMemory>, number: u32) -> Result<Self, RdmaError> {
+    pub fn new(memory: Arc<QueueRings>, number: u32) -> Result<Self, RdmaError> {
         let wrong = |reason: String| RdmaError::Queue { blocks: memory.blocks(), reason };
         if number == 0 || number > MAX_24 {
             return Err(wrong(format!("queue pairs have numbers 1 to {MAX_24:#x}, not {number:#x}")));
@@ -162,7 +162,7 @@ impl ServedRing {
     }
 
     /// The memory that is served.
-    pub fn memory(&self) -> &Arc<QueueMemory> {
+    pub fn memory(&self) -> &Arc<QueueRings> {
         &self.memory
     }
 
@@ -178,7 +178,7 @@ impl ServedRing {
 
     /// Whether the doorbell says something that was not heard yet. Costs one load.
     pub fn is_rung(&self) -> bool {
-        self.rung != self.fetched || self.records.acquire(QueueMemory::doorbell_offset()) != self.heard
+        self.rung != self.fetched || self.records.acquire(QueueRings::doorbell_offset()) != self.heard
     }
 
     /// Takes the next request out of the ring, if there is one.
@@ -275,7 +275,7 @@ impl ServedRing {
 
     /// Reads the doorbell, and the record behind it.
     fn listen(&mut self) -> Result<(), Refusal> {
-        let value = self.records.acquire(QueueMemory::doorbell_offset());
+        let value = self.records.acquire(QueueRings::doorbell_offset());
         if value == self.heard {
             return Ok(());
         }

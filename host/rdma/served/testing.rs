@@ -1,6 +1,6 @@
 //! A poster for tests: writes entries, rings, and reads completions, as kernels do.
 
-use super::{QueueMemory, Words};
+use super::{QueueRings, Words};
 use crate::memory::{Place, Space};
 use crate::rdma::QueuePlan;
 use crate::wire::mlx5::doorbell::SendDoorbell;
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Rings in host memory.
-pub(crate) fn memory(log_blocks: u32, collapsed: bool) -> QueueMemory {
-    QueueMemory::new(QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host }, Place::Host)
+pub(crate) fn memory(log_blocks: u32, collapsed: bool) -> QueueRings {
+    QueueRings::new(QueuePlan { space: Space::cpu(), log_blocks, collapsed, data: Place::Host }, Place::Host)
         .expect("memory")
 }
 
 /// The posting side of a queue pair.
 pub(crate) struct Poster<'a> {
-    memory: &'a QueueMemory,
+    memory: &'a QueueRings,
     pub(crate) number: u32,
     pub(crate) next: u64,
     pub(crate) polled: u64,
 }
 
 impl<'a> Poster<'a> {
-    pub(crate) fn new(memory: &'a QueueMemory, number: u32) -> Self {
+    pub(crate) fn new(memory: &'a QueueRings, number: u32) -> Self {
         Self { memory, number, next: 0, polled: 0 }
     }
 
@@ -57,7 +57,7 @@ impl<'a> Poster<'a> {
         records.set(4, u32::from(record as u16).to_be()).expect("in bounds");
         let base = records.host().expect("host memory").as_ptr();
         // SAFETY: the doorbell lies in the region, aligned to 8.
-        let bell = unsafe { AtomicU64::from_ptr(base.add(QueueMemory::doorbell_offset()).cast()) };
+        let bell = unsafe { AtomicU64::from_ptr(base.add(QueueRings::doorbell_offset()).cast()) };
         bell.store(u64::from_ne_bytes(SendDoorbell::new(number, next).to_bytes()), Ordering::Release);
     }
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 const NUMBER: u32 = 0x1234;
 const REMOTE: Remote = Remote { address: 0x1000, key: 0x77 };
 
-fn served(log: u32, collapsed: bool) -> (Arc<QueueMemory>, ServedRing) {
+fn served(log: u32, collapsed: bool) -> (Arc<QueueRings>, ServedRing) {
     let memory = Arc::new(memory(log, collapsed));
     let ring = ServedRing::new(memory.clone(), NUMBER).unwrap();
     (memory, ring)
@@ -224,7 +224,7 @@ fn poisoned_blocks_show_an_entry_that_was_rung_for_too_early() {
 fn a_collapsed_queue_shows_the_latest_completion() {
     let (memory, mut ring) = served(4, true);
     let mut p = Poster::new(&memory, NUMBER);
-    let entry = |m: &QueueMemory| m.completions().get_slice::<Cqe>(0, 1).unwrap()[0];
+    let entry = |m: &QueueRings| m.completions().get_slice::<Cqe>(0, 1).unwrap()[0];
     assert_eq!(entry(&memory).opcode(), Some(crate::wire::mlx5::CqeOpcode::Invalid));
     for at in 0..70_000u64 {
         p.post(Flags::SIGNALLED, Operation::Nop);
@@ -258,7 +258,7 @@ fn a_storm_adds_completions_behind_a_failure() {
 #[test]
 fn rings_and_records_must_be_where_the_host_reaches_them() {
     let plan = QueuePlan { space: crate::memory::Space::cpu(), log_blocks: 2, collapsed: false, data: Place::Host };
-    let memory = Arc::new(QueueMemory::new(plan, Place::Host).unwrap());
+    let memory = Arc::new(QueueRings::new(plan, Place::Host).unwrap());
     assert_eq!(ServedRing::new(memory, 5).unwrap().number(), 5);
 }
 

@@ -14,7 +14,7 @@ pub mod store;
 pub use environment::{DEFAULT_PORT, Environment, Launched};
 pub use error::BootstrapError;
 pub use local::LocalBootstrap;
-pub use secret::Secret;
+pub use secret::{Secret, SecretLength};
 
 use std::fmt;
 use std::time::Duration;

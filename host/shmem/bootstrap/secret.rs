@@ -14,17 +14,25 @@ const SHORTEST: usize = 16;
 /// Most bytes.
 const LONGEST: usize = 4096;
 
+/// A secret of so many bytes, which is too short or too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a secret of {0} bytes: it takes {SHORTEST} to {LONGEST}")]
+pub struct SecretLength(pub usize);
+
 /// A shared secret. It prints as nothing but its name.
 #[derive(Clone)]
 pub struct Secret(Arc<[u8]>);
 
 impl Secret {
-    /// Takes these bytes, 16 to 4,096 of them.
-    pub fn new(bytes: &[u8]) -> Result<Self, String> {
+    /// Makes a secret of these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`SecretLength`] unless there are 16 to 4,096 of them.
+    pub fn new(bytes: &[u8]) -> Result<Self, SecretLength> {
         match bytes.len() {
-            n if n < SHORTEST => Err(format!("{n} bytes are too short for a secret: {SHORTEST} at least")),
-            n if n > LONGEST => Err(format!("{n} bytes are too long for a secret: {LONGEST} at most")),
-            _ => Ok(Self(bytes.into())),
+            SHORTEST..=LONGEST => Ok(Self(bytes.into())),
+            n => Err(SecretLength(n)),
         }
     }
 
@@ -41,7 +49,7 @@ impl Secret {
         match (environment.get(VALUE), environment.get(FILE)) {
             (Some(_), Some(_)) => Err(bad(format!("{FILE} is set as well; unset one of them"))),
             // Spaces at the end come from files and shells, and nobody sees them.
-            (Some(value), None) => Self::new(value.trim().as_bytes()).map(Some).map_err(bad),
+            (Some(value), None) => Self::new(value.trim().as_bytes()).map(Some).map_err(|e| bad(e.to_string())),
             (None, Some(path)) => Self::read(Path::new(path)).map(Some),
             (None, None) => Ok(None),
         }
@@ -59,7 +67,7 @@ impl Secret {
         check_rights(about.uid(), about.gid(), about.mode() & 0o777, &Process::this()).map_err(failed)?;
         let mut bytes = Vec::new();
         file.take(LONGEST as u64 + 2).read_to_end(&mut bytes).map_err(io)?;
-        Self::new(bytes.trim_ascii()).map_err(failed)
+        Self::new(bytes.trim_ascii()).map_err(|e| failed(e.to_string()))
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -161,7 +161,8 @@ impl Launcher {
         let listener = listener.map_err(|e| BootstrapError::system("no port for the store", &e))?;
         let secret = Secret::generate()?;
         let usable = Secret::new(secret.as_bytes());
-        let usable = usable.map_err(|reason| BootstrapError::BadSecret { variable: "WARPBELL_SECRET", reason })?;
+        let usable =
+            usable.map_err(|e| BootstrapError::BadSecret { variable: "WARPBELL_SECRET", reason: e.to_string() })?;
         let store = Server::start(listener, usable)?;
 
         let (tell, heard) = events;

@@ -1,10 +1,11 @@
 //! Tests of worlds over adapters, on the software NIC.
 
 use super::*;
+use crate::data_path::{Doorbell, QueueMemory};
 use crate::engine::testing::start;
 use crate::engine::{Engine, Grid};
 use crate::memory::Place as Memory;
-use crate::rdma::{DeviceChoice, QueueChoice, QueueMemory, Transport as Adapters, stand_in};
+use crate::rdma::{DeviceChoice, QueueChoice, QueueRings, Transport as Adapters, stand_in};
 use crate::shmem::bootstrap::{Bootstrap, LocalBootstrap};
 use crate::shmem::calls::{Cmp, SignalOp, Sum};
 use crate::shmem::{World, WorldBuilder};
@@ -124,7 +125,10 @@ fn everything_works_over_strict_firmware() {
             assert_eq!(world.network_failures(), Vec::<String>::new());
             // A heap in host memory: rings are beside it.
             let path = &world.path().network.as_ref().unwrap().adapter;
-            assert_eq!((path.transport, path.queues, path.doorbell), (Adapters::Mlx5, "host", "gpu"));
+            assert_eq!(
+                (path.transport, path.queues, path.doorbell),
+                (Adapters::Mlx5, QueueMemory::Host, Doorbell::Gpu)
+            );
             everything(&world);
         });
     }
@@ -297,7 +301,7 @@ impl QueuePair for Pair {
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
         if self.fails { Err(wanted(Adapters::Soft)) } else { self.inner.connect(peer) }
     }
-    fn memory(&self) -> &QueueMemory {
+    fn memory(&self) -> &QueueRings {
         self.inner.memory()
     }
     fn flags(&self) -> u32 {

@@ -58,10 +58,11 @@ pub use frame::{Answer, Command, Frame, MAX_DATA};
 pub use pair::{Received, SoftQueuePair};
 
 use self::core::{Core, Counters, Mail, Mailbox};
+use crate::data_path::Doorbell;
 use crate::memory::Place;
 use crate::random;
 use crate::rdma::{
-    Adapter, AdapterPath, MemoryRange, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Transport,
+    Adapter, AdapterPath, MemoryRange, QueuePair, QueuePlan, QueueRings, RdmaError, Registration, Rights, Transport,
 };
 use endpoint::Endpoint;
 use memory::Memory;
@@ -168,11 +169,11 @@ impl SoftNic {
     /// # Errors
     /// As there.
     pub fn create_pair(&self, plan: QueuePlan) -> Result<SoftQueuePair, RdmaError> {
-        self.serve(Arc::new(QueueMemory::new(plan, Place::Host)?))
+        self.serve(Arc::new(QueueRings::new(plan, Place::Host)?))
     }
 
     /// A queue pair over this memory.
-    pub(crate) fn serve(&self, memory: Arc<QueueMemory>) -> Result<SoftQueuePair, RdmaError> {
+    pub(crate) fn serve(&self, memory: Arc<QueueRings>) -> Result<SoftQueuePair, RdmaError> {
         let blocks = memory.blocks();
         let nonce = random::bytes()
             .map_err(|source| RdmaError::System { what: "no random bytes from the system".to_owned(), source })?;
@@ -236,7 +237,7 @@ impl Adapter for SoftNic {
         let gpu = self.core.config.space.gpu_context().is_some();
         AdapterPath {
             link: self.links.clone(),
-            doorbell: if gpu { "cpu" } else { "cpu-engine" },
+            doorbell: if gpu { Doorbell::Cpu } else { Doorbell::CpuEngine },
             registration: if gpu { "copies" } else { "host" }.to_owned(),
             ..AdapterPath::new(Transport::Soft, "soft nic")
         }

@@ -4,7 +4,7 @@ use super::core::{Core, Mail};
 use super::endpoint::PairAddress;
 use super::execute::Responder;
 use crate::random;
-use crate::rdma::{QueueAddress, QueueMemory, QueuePair, RdmaError, Rights};
+use crate::rdma::{QueueAddress, QueuePair, QueueRings, RdmaError, Rights};
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{Completion, Failure};
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ pub(super) struct PairShared {
     pub(super) number: u32,
     /// How many were created before it.
     pub(super) ordinal: u32,
-    pub(super) memory: Arc<QueueMemory>,
+    pub(super) memory: Arc<QueueRings>,
     /// The thread that serves it.
     pub(super) thread: usize,
     pub(super) state: Mutex<PairState>,
@@ -147,7 +147,7 @@ impl QueuePair for SoftQueuePair {
         })
     }
 
-    fn memory(&self) -> &QueueMemory {
+    fn memory(&self) -> &QueueRings {
         &self.shared.memory
     }
 

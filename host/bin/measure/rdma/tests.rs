@@ -8,7 +8,7 @@ use warpbell::engine::CpuImage;
 use warpbell::memory::Place;
 use warpbell::rdma::served::{Fetched, ServedRing};
 use warpbell::rdma::{
-    MemoryRange, QueueAddress, QueueMemory, QueuePair, QueuePlan, RdmaError, Registration, Rights, Transport,
+    MemoryRange, QueueAddress, QueuePair, QueuePlan, QueueRings, RdmaError, Registration, Rights, Transport,
 };
 use warpbell::shmem::bootstrap::LocalBootstrap;
 use warpbell::wire::mlx5::{Atomic as Action, Failure, Operation, Payload, Syndrome, VendorSyndrome};
@@ -31,7 +31,7 @@ struct Shared {
 struct Loopback(Arc<Shared>, Option<std::thread::JoinHandle<()>>);
 
 #[derive(Debug)]
-struct Pair(u32, Arc<QueueMemory>);
+struct Pair(u32, Arc<QueueRings>);
 
 #[derive(Debug)]
 struct Registered(u64, u32);
@@ -58,7 +58,7 @@ impl QueuePair for Pair {
     fn connect(&mut self, _: &QueueAddress) -> Result<(), RdmaError> {
         Ok(())
     }
-    fn memory(&self) -> &QueueMemory {
+    fn memory(&self) -> &QueueRings {
         &self.1
     }
     fn flags(&self) -> u32 {
@@ -82,7 +82,7 @@ impl Adapter for Loopback {
         Ok(Box::new(Registered(memory.address, 0x100)))
     }
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
-        let memory = Arc::new(QueueMemory::new(plan, Place::Host)?);
+        let memory = Arc::new(QueueRings::new(plan, Place::Host)?);
         let number = 0x40 + self.0.numbers.fetch_add(1, Ordering::Relaxed);
         self.0.rings.lock().push(ServedRing::new(memory.clone(), number)?);
         Ok(Box::new(Pair(number, memory)))

@@ -13,7 +13,7 @@ use crate::idle::{Idle, Pace};
 use crate::memory::{Place, Region, Space};
 use crate::rdma::connection::tests::roce;
 use crate::rdma::{
-    Adapter, AdapterPath, DeviceChoice, Gid, MemoryRange, PortFacts, QueueAddress, QueueMemory, QueuePair, QueuePlan,
+    Adapter, AdapterPath, DeviceChoice, Gid, MemoryRange, PortFacts, QueueAddress, QueuePair, QueuePlan, QueueRings,
     RdmaError, Registration, Rights, TrafficClass,
 };
 use crate::soft::nic::{SoftNic, SoftNicConfig, SoftQueuePair};
@@ -64,7 +64,7 @@ struct State {
 #[derive(Debug)]
 struct Served {
     pair: SoftQueuePair,
-    memory: Arc<QueueMemory>,
+    memory: Arc<QueueRings>,
     rings: Rings,
     /// Blocks that were rung for.
     rung: u16,
@@ -127,8 +127,8 @@ impl Wire {
         let ring = foreign(rings.ring, blocks * BLOCK_BYTES as u64);
         let completions = foreign(rings.completions.address, entries * 64);
         // The record, and the word behind it that a software NIC listens to.
-        let bytes = QueueMemory::doorbell_offset() + size_of::<u64>();
-        let memory = Arc::new(QueueMemory::over(plan, ring, completions, foreign(rings.record, bytes as u64)));
+        let bytes = QueueRings::doorbell_offset() + size_of::<u64>();
+        let memory = Arc::new(QueueRings::over(plan, ring, completions, foreign(rings.record, bytes as u64)));
         let pair = self.nic.serve(memory.clone()).expect("a queue pair");
         let number = pair.number();
         network().lock().insert((self.gid, number), pair.address());
@@ -204,7 +204,7 @@ impl Served {
         let mut bell = [0; 8];
         bell[1..3].copy_from_slice(&next.to_be_bytes());
         bell[4..8].copy_from_slice(&(number << 8).to_be_bytes());
-        let at = self.rings.record + QueueMemory::doorbell_offset() as u64;
+        let at = self.rings.record + QueueRings::doorbell_offset() as u64;
         // SAFETY: the word behind the record, aligned, of memory that is served.
         unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(u64::from_ne_bytes(bell), Ordering::Release);
     }
@@ -338,7 +338,7 @@ impl QueuePair for WatchedPair {
     fn connect(&mut self, peer: &QueueAddress) -> Result<(), RdmaError> {
         self.inner.connect(peer)
     }
-    fn memory(&self) -> &QueueMemory {
+    fn memory(&self) -> &QueueRings {
         self.inner.memory()
     }
     fn flags(&self) -> u32 {

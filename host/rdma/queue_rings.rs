@@ -34,7 +34,7 @@ pub struct QueuePlan {
 
 /// Rings and records of one queue pair.
 #[derive(Debug)]
-pub struct QueueMemory {
+pub struct QueueRings {
     plan: QueuePlan,
     place: Place,
     ring: Region,
@@ -47,7 +47,7 @@ pub struct QueueMemory {
     doorbell: Option<u64>,
 }
 
-impl QueueMemory {
+impl QueueRings {
     /// Fresh memory, rings and records in `place`.
     pub fn new(plan: QueuePlan, place: Place) -> Result<Self, RdmaError> {
         let log = plan.log_blocks;
