@@ -132,8 +132,8 @@ pub fn parse_duration(s: &str) -> Result<Duration, UnitError> {
     }
 }
 
-/// Thousands apart: `367,662`.
-pub fn grouped(n: u64) -> String {
+/// Returns a whole number with its thousands separated: `367,662`.
+pub fn grouped(n: impl fmt::Display) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, c) in digits.chars().enumerate() {

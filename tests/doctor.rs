@@ -75,7 +75,7 @@ fn json_goes_to_standard_output_or_to_a_file() {
         let o = doctor(&tree, args);
         let json = if args.len() == 2 && args[1] != "-" { std::fs::read(&file).unwrap() } else { o.stdout };
         let json: Value = serde_json::from_slice(&json).unwrap();
-        assert_eq!(json["command"], "doctor");
+        assert_eq!((&json["schema"], &json["command"]), (&1.into(), &"doctor".into()));
         assert_eq!(json["nvme"][0]["bdf"], "0000:00:03.0");
         assert!(json["checks"].as_array().unwrap().iter().any(|c| c["fix"] == "warpbell nvme bind 0000:00:03.0"));
     }

@@ -1,9 +1,8 @@
 //! Breadth-first search, direction-optimising, level by level.
 
-use super::edges::{GraphError, GraphOnEngine, Lists};
+use super::edges::{GraphError, GraphOnEngine, Lists, TILE_EDGES};
 use super::hub::LEADS;
 use super::launch::{Launcher, QueueOrder, Report, kernel_parameters};
-use super::place::TILE_EDGES;
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::storage::Stats;

@@ -1,16 +1,46 @@
 //! A graph where kernels can reach it: everything of size O(vertices) in the engine's memory, the edges where they were
 //! asked to be.
 
-use super::place::{NarrowEdge, TILE_EDGES, WideEdge};
 use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
 use crate::memory::{MemoryError, Region};
 use crate::remedy::{Remedies, Remedy};
 use crate::shmem::ShmemError;
-use crate::storage::{Array, Cache, Stats, StorageError};
+use crate::storage::{Array, Cache, Element, ElementType, Stats, StorageError};
+use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Longest time of one kernel, unless told otherwise.
+pub const DEFAULT_LAUNCH_LIMIT: Duration = Duration::from_secs(300);
+
+/// Edges in a tile: `piece_edges` of `kernels/graph/work.cuh`.
+pub(super) const TILE_EDGES: u64 = 1024;
+
+/// `warpbell::graph::weighted` of 32-bit identifiers; the weight is an integer or the bits of a float.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct NarrowEdge {
+    pub(super) id: u32,
+    pub(super) weight: u32,
+}
+
+/// `warpbell::graph::weighted` of 64-bit identifiers; the weight is an integer or the bits of a double.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct WideEdge {
+    pub(super) id: u64,
+    pub(super) weight: u64,
+}
+
+impl Element for NarrowEdge {
+    const TYPE: ElementType = ElementType::Record;
+}
+
+impl Element for WideEdge {
+    const TYPE: ElementType = ElementType::Record;
+}
 
 /// Why a graph could not be placed, or an algorithm not be run.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Identifiers of the input and the numbers that stand for them.
 
-use super::import::Grouped;
+use crate::units::grouped;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -96,7 +96,7 @@ fn there_are(count: u64, bounds: Option<(u64, u64)>) -> String {
         None => "the graph has no vertices".to_owned(),
         Some((low, high)) if high - low == count - 1 => format!("identifiers go from {low} to {high}"),
         Some((low, high)) => {
-            format!("the graph has {} vertices with identifiers between {low} and {high}", Grouped(count))
+            format!("the graph has {} vertices with identifiers between {low} and {high}", grouped(count))
         }
     }
 }

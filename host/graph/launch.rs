@@ -1,7 +1,6 @@
 //! Launching the kernels of an algorithm, and reading what they report.
 
-use super::edges::{EdgeStore, GraphError, GraphOnEngine};
-use super::place::TILE_EDGES;
+use super::edges::{EdgeStore, GraphError, GraphOnEngine, TILE_EDGES};
 use crate::args;
 use crate::engine::{Args, Engine, Grid};
 use crate::memory::{Place, Region};
@@ -20,9 +19,6 @@ macro_rules! kernel_parameters {
     };
 }
 pub(super) use kernel_parameters;
-
-/// How long one kernel may take unless told otherwise.
-pub const DEFAULT_LAUNCH_LIMIT: Duration = Duration::from_secs(300);
 
 /// Threads in a block of a graph kernel, and blocks on a multiprocessor: `WB_GRAPH_KERNEL` of `kernels/graph/work.cuh`.
 pub(super) const BLOCK_THREADS: u32 = 256;

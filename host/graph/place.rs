@@ -1,19 +1,18 @@
 //! Putting a graph where kernels can reach it.
 
 use super::csr::{Csr, NeighbourOrder, VertexId, Weights, with_neighbours};
-use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists, Needs, Placement, WeightKind, Weighted};
+use super::edges::{
+    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Needs, Placement, TILE_EDGES,
+    WeightKind, Weighted, WideEdge,
+};
 use super::hub::{leads, order_by_degree};
-use super::launch::DEFAULT_LAUNCH_LIMIT;
 use super::stored;
 use crate::engine::Engine;
 use crate::memory::{Place, Region};
 use crate::storage::{Cache, Element, ElementType, Plan, Volume};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
 use rayon::prelude::*;
 use std::borrow::Cow;
-
-/// Edges in a tile: `piece_edges` of `kernels/graph/work.cuh`.
-pub(super) const TILE_EDGES: u64 = 1024;
 
 /// Edges with weights that are interleaved at a time when they are written.
 const PART_EDGES: usize = 1 << 20;
@@ -24,30 +23,6 @@ pub(super) const NEIGHBOURS: &str = "neighbours";
 const IN_OFFSETS: &str = "in-offsets";
 const IN_NEIGHBOURS: &str = "in-neighbours";
 pub(super) const WEIGHTED: &str = "weighted-neighbours";
-
-/// `warpbell::graph::weighted` of 32-bit identifiers; the weight is an integer or the bits of a float.
-#[repr(C, align(8))]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct NarrowEdge {
-    id: u32,
-    weight: u32,
-}
-
-/// The same of 64-bit identifiers; the weight is an integer or the bits of a double.
-#[repr(C, align(16))]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct WideEdge {
-    id: u64,
-    weight: u64,
-}
-
-impl Element for NarrowEdge {
-    const TYPE: ElementType = ElementType::Record;
-}
-
-impl Element for WideEdge {
-    const TYPE: ElementType = ElementType::Record;
-}
 
 impl GraphOnEngine {
     /// What [`GraphOnEngine::place`] writes to a volume: [`Plan::bytes`] says how large it must be.

@@ -2,9 +2,9 @@
 
 use super::csr::Csr;
 use super::edges::{GraphError, Needs};
-use super::import::Grouped;
 use super::place::{NEIGHBOURS, OFFSETS, WEIGHTED, each_array};
 use crate::storage::{Checksum, Manifest, ManifestError, Plan, Volume};
+use crate::units::grouped;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -53,8 +53,8 @@ fn describe(manifest: &Result<Manifest, ManifestError>) -> String {
         Err(e) => return format!("stored arrays that cannot be read ({e})"),
     };
     let count = |name: &str| manifest.find(name).ok().map(|e| e.count);
-    let edges = count(NEIGHBOURS).or_else(|| count(WEIGHTED)).map(Grouped);
-    match (count(OFFSETS).map(|n| Grouped(n.saturating_sub(1))), edges) {
+    let edges = count(NEIGHBOURS).or_else(|| count(WEIGHTED)).map(grouped);
+    match (count(OFFSETS).map(|n| grouped(n.saturating_sub(1))), edges) {
         (Some(vertices), Some(edges)) => {
             format!("a graph of {vertices} vertices and {edges} stored edges, not this one as it would be stored")
         }

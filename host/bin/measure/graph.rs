@@ -135,7 +135,7 @@ impl GraphRun {
 impl fmt::Display for GraphRun {
     /// `reached 33,696 in 11 levels   0.021 s   8.6 MTEPS   4.60 bytes/edge   hit 97.1 %   112k IOPS   verified (GAP rules)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let steps = format!("{} {}", grouped(self.steps.into()), self.unit);
+        let steps = format!("{} {}", grouped(self.steps), self.unit);
         match (self.reached, self.components, self.residual) {
             (Some(n), ..) => write!(f, "reached {} in {steps}", grouped(n))?,
             (_, Some(1), _) => write!(f, "1 component in {steps}")?,

@@ -170,10 +170,10 @@ impl fmt::Display for DepthLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Threads { threads, each: each @ PER_LANE } => {
-                write!(f, "{} thread(s) of the engine keep {each} each at most", grouped((*threads).into()))
+                write!(f, "{} thread(s) of the engine keep {each} each at most", grouped(threads))
             }
             Self::Threads { threads, each } => {
-                write!(f, "{} thread(s) of the engine keep {each} each", grouped((*threads).into()))
+                write!(f, "{} thread(s) of the engine keep {each} each", grouped(threads))
             }
             Self::Queues { pairs, most } => write!(f, "{pairs} queue pair(s) hold {most} each at most"),
         }
@@ -410,7 +410,7 @@ mod tests {
     fn memory_that_is_not_there_is_not_filled() {
         assert!(check_memory(100, Some(100)).is_ok() && check_memory(u64::MAX, None).is_ok());
         let text = check_memory(1 << 40, Some(3 << 30)).unwrap_err().to_string();
-        let says = "the job fills 1 TiB of memory, and 3 GiB is free; touch fewer bytes of the device, or free some";
+        let says = "the job fills 1 TiB of memory, and 3 GiB is free; touch fewer bytes of the device (--size SIZE), or free some";
         assert_eq!(text, says);
         let volume = volume();
         assert_eq!((volume.is_in_memory(), volume.memory_bytes(4096)), (true, 4096));

@@ -1,30 +1,13 @@
 //! How imports and generators fail: one line that names the file, the place, what was found and what to do.
 
 use crate::graph::csr::CsrError;
+use crate::units::grouped;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 /// The endings of the files that can be read.
 pub const KNOWN_ENDINGS: &str = ".el .txt .wel .mtx .v .e .sg .wsg";
-
-/// A number with its thousands separated, as messages print counts and line numbers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Grouped<N>(pub N);
-
-impl<N: fmt::Display> fmt::Display for Grouped<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-        for (i, digit) in digits.chars().enumerate() {
-            if i > 0 && (digits.len() - i).is_multiple_of(3) {
-                out.push(',');
-            }
-            out.push(digit);
-        }
-        f.write_str(&out)
-    }
-}
 
 /// Bytes in the unit that suits them.
 #[derive(Clone, Copy, Debug)]
@@ -115,13 +98,13 @@ pub enum LineFault {
         byte: u8,
     },
     /// A line without end.
-    #[error("more than {} bytes without an end of line: this is not an edge list", Grouped(.limit))]
+    #[error("more than {} bytes without an end of line: this is not an edge list", grouped(.limit))]
     LongLine {
         /// Longest line that is read.
         limit: u64,
     },
     /// Matrix Market: beyond the size line.
-    #[error("vertex {found} is larger than the {} {what} that the header names", Grouped(.limit))]
+    #[error("vertex {found} is larger than the {} {what} that the header names", grouped(.limit))]
     BeyondHeader {
         /// The vertex.
         found: u64,
@@ -156,7 +139,7 @@ pub enum LineFault {
         found: String,
     },
     /// Matrix Market: not square.
-    #[error("{} rows and {} columns: the matrix of a graph is square", Grouped(.rows), Grouped(.columns))]
+    #[error("{} rows and {} columns: the matrix of a graph is square", grouped(.rows), grouped(.columns))]
     NotSquare {
         /// Rows.
         rows: u64,
@@ -210,7 +193,7 @@ pub enum SerializedFault {
     /// The sizes of the header do not give the length of the file.
     #[error(
         "{} vertices and {} edges make {} bytes, the file has {}; it is cut short, or has {other} weights and must end in {ending}",
-        Grouped(.vertices), Grouped(.edges), Grouped(.expected), Grouped(.found)
+        grouped(.vertices), grouped(.edges), grouped(.expected), grouped(.found)
     )]
     Length {
         /// Vertices that the header names.
@@ -227,7 +210,7 @@ pub enum SerializedFault {
         ending: &'static str,
     },
     /// A weight that shortest paths are not defined for.
-    #[error("edge {} has the weight {found}; shortest paths need weights of zero or more", Grouped(.index))]
+    #[error("edge {} has the weight {found}; shortest paths need weights of zero or more", grouped(.index))]
     NegativeWeight {
         /// Place in the edge list.
         index: u64,
@@ -282,7 +265,7 @@ pub enum ImportError {
         path: PathBuf,
     },
     /// The file became shorter while it was read.
-    #[error("{}: ends at byte {}, but was longer when it was opened; is another program writing it?", path.display(), Grouped(.at))]
+    #[error("{}: ends at byte {}, but was longer when it was opened; is another program writing it?", path.display(), grouped(.at))]
     Shrunk {
         /// File.
         path: PathBuf,
@@ -290,7 +273,7 @@ pub enum ImportError {
         at: u64,
     },
     /// A line is wrong.
-    #[error("{} line {}: {fault}", path.display(), Grouped(.line))]
+    #[error("{} line {}: {fault}", path.display(), grouped(.line))]
     Line {
         /// File.
         path: PathBuf,
@@ -306,7 +289,7 @@ pub enum ImportError {
         path: PathBuf,
     },
     /// Matrix Market: not as many entries as the header names.
-    #[error("{}: the header names {} entries, the file holds {}; it is cut short or was changed", path.display(), Grouped(.expected), Grouped(.found))]
+    #[error("{}: the header names {} entries, the file holds {}; it is cut short or was changed", path.display(), grouped(.expected), grouped(.found))]
     Entries {
         /// File.
         path: PathBuf,
@@ -316,7 +299,7 @@ pub enum ImportError {
         found: u64,
     },
     /// Matrix Market: more entries than the file has room for.
-    #[error("{}: the header names {} entries, but {} bytes cannot hold more than {}", path.display(), Grouped(.entries), Grouped(.bytes), Grouped(.most))]
+    #[error("{}: the header names {} entries, but {} bytes cannot hold more than {}", path.display(), grouped(.entries), grouped(.bytes), grouped(.most))]
     TooManyEntries {
         /// File.
         path: PathBuf,
@@ -336,7 +319,7 @@ pub enum ImportError {
         fault: SerializedFault,
     },
     /// The graph does not fit.
-    #[error("{what}: {} vertices and {} edges need about {} of memory, {} is free; free some, or take a smaller graph", Grouped(.vertices), Grouped(.edges), Size(*.needed), Size(*.free))]
+    #[error("{what}: {} vertices and {} edges need about {} of memory, {} is free; free some, or take a smaller graph", grouped(.vertices), grouped(.edges), Size(*.needed), Size(*.free))]
     Memory {
         /// File or generator.
         what: String,
@@ -350,7 +333,7 @@ pub enum ImportError {
         free: u128,
     },
     /// The system does not give the memory.
-    #[error("{what}: {} vertices and {} edges need about {} of memory, which the system refuses to give; raise the limit (`ulimit -v`), or take a smaller graph", Grouped(.vertices), Grouped(.edges), Size(*.needed))]
+    #[error("{what}: {} vertices and {} edges need about {} of memory, which the system refuses to give; raise the limit (`ulimit -v`), or take a smaller graph", grouped(.vertices), grouped(.edges), Size(*.needed))]
     Refused {
         /// File or generator.
         what: String,
@@ -419,7 +402,7 @@ mod tests {
     #[test]
     fn numbers_are_grouped_by_thousands() {
         for (number, text) in [(0u64, "0"), (999, "999"), (1000, "1,000"), (3114, "3,114"), (9_000_000, "9,000,000")] {
-            assert_eq!(Grouped(number).to_string(), text);
+            assert_eq!(grouped(number), text);
         }
         assert_eq!(Size(1023).to_string(), "1023 bytes");
         assert_eq!(Size(3 << 29).to_string(), "1.5 GiB");

@@ -34,7 +34,6 @@ mod raw;
 mod serialized;
 mod text;
 
-pub(crate) use error::Grouped;
 pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
 pub(crate) use memory::check as check_memory;
 
