@@ -188,9 +188,9 @@ mod tests {
     fn what_is_no_secret_is_refused_and_never_shown() {
         let folder = tempfile::tempdir().unwrap();
         for (pairs, word) in [
-            (&[("WARPBELL_SECRET", "tooshort")][..], "16 at least"),
-            (&[("WARPBELL_SECRET", "")], "16 at least"),
-            (&[("WARPBELL_SECRET", &"x".repeat(5000))], "4096 at most"),
+            (&[("WARPBELL_SECRET", "tooshort")][..], "8 bytes: it takes 16 to 4096"),
+            (&[("WARPBELL_SECRET", "")], "0 bytes"),
+            (&[("WARPBELL_SECRET", &"x".repeat(5000))], "5000 bytes"),
             (&[("WARPBELL_SECRET", "0123456789abcdef"), ("WARPBELL_SECRET_FILE", "/x")], "unset one"),
             (&[("WARPBELL_SECRET_FILE", "/nowhere/secret")], "/nowhere/secret"),
             (&[("WARPBELL_SECRET_FILE", folder.path().to_str().unwrap())], "not a file"),
