@@ -187,16 +187,34 @@ mod tests {
             let args = Line::try_parse_from(["x"].iter().chain(line)).unwrap().device;
             of_pe(&args, pe, pes).map(|a| (a.devices, a.yes_destroy))
         };
-        assert_eq!(devices(&[], 1, 3).unwrap().0, Vec::<String>::new());
+        assert!(devices(&[], 1, 3).unwrap().0.is_empty());
         assert_eq!(devices(&["--device", "soft:mem:1G"], 1, 3).unwrap().0, ["soft:mem:1G"]);
         let (named, destroyed) =
             devices(&["--device", "soft:a-{pe}.img", "--yes-destroy", "a-{pe}.img"], 2, 3).unwrap();
-        assert_eq!((named[0].as_str(), destroyed), ("soft:a-2.img", vec![PathBuf::from("a-2.img")]));
+        assert_eq!((&named[0], destroyed), (&"soft:a-2.img".into(), vec![PathBuf::from("a-2.img")]));
         let four = ["--device", "soft:a", "--device", "soft:b", "--device", "soft:c", "--device", "soft:d"];
         assert_eq!(devices(&four, 1, 2).unwrap().0, ["soft:b", "soft:d"]);
         assert_eq!(devices(&four, 3, 4).unwrap().0, ["soft:d"]);
         assert!(matches!(devices(&four, 0, 3), Err(Failure::Usage(m)) if m.contains("{pe}")));
         assert!(devices(&["--device", "soft:a"], 0, 2).is_err());
         assert_eq!(devices(&["--device", "soft:a"], 0, 1).unwrap().0, ["soft:a"]);
+    }
+
+    #[test]
+    fn stripes_and_a_missing_iommu_are_edits_of_what_was_named() {
+        use clap::Parser;
+        let named = |line: &[&str]| {
+            let args = Line::try_parse_from(["x"].iter().chain(line)).unwrap().device;
+            specs(&args).map(|specs| specs.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(named(&["--stripe", "2"]).unwrap(), ["soft:mem", "soft:mem"]);
+        let striped = named(&["--device", r"soft:a\,b.img,io=mmap", "--stripe", "2"]).unwrap();
+        assert_eq!(striped, [r"soft:a\,b.img.0,io=mmap", r"soft:a\,b.img.1,io=mmap"]);
+        for given in ["nvme:x,api=cdev", "nvme:x,api=cdev,unsafe-no-iommu"] {
+            let taken = named(&["--unsafe-no-iommu", "--device", given, "--device", "soft:mem"]).unwrap();
+            assert_eq!(taken, ["nvme:x,api=cdev,unsafe-no-iommu", "soft:mem"]);
+        }
+        let one = named(&["--device", "nvme:x", "--stripe", "2"]);
+        assert!(matches!(one, Err(Failure::Usage(m)) if m.starts_with("nvme:x is one controller")));
     }
 }

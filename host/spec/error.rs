@@ -47,39 +47,14 @@ pub enum SpecError {
         /// The options that there are, and the one that may have been meant.
         known: String,
     },
-    /// An option that was given before.
-    #[error("`{option}`: `{key}` was given before; give it once{scope}")]
-    Repeated {
-        /// The second one, as it is written in a specification.
-        option: String,
-        /// The option's name.
-        key: &'static str,
-        /// Empty, or the part of the specification that may have one such option.
-        scope: &'static str,
-    },
-    /// An option without its value.
-    #[error("`{key}` needs a value: {expected}")]
-    NoValue {
-        /// The option's name.
-        key: &'static str,
-        /// The values that there are, with an example.
-        expected: &'static str,
-    },
-    /// An option or a size whose value does not fit.
+    /// An option that was given before, whose value is missing or does not fit, or that has no meaning together with the rest; or the
+    /// size of memory.
     #[error("`{option}`: {reason}")]
-    BadValue {
+    BadOption {
         /// As it is written in a specification.
         option: String,
         /// Why, or the values that would fit.
         reason: String,
-    },
-    /// An option that has no meaning together with the rest.
-    #[error("`{key}` {reason}")]
-    Misplaced {
-        /// The option's name.
-        key: &'static str,
-        /// Why.
-        reason: &'static str,
     },
 }
 

@@ -26,7 +26,7 @@ use std::str::FromStr;
 /// The part of a specification that stands for the number of a PE.
 pub const PE: &str = "{pe}";
 /// Refuses `nsid=` where the whole controller is meant.
-pub(crate) const NO_NAMESPACE: &str = "chooses a namespace of a drive; a controller has all of its namespaces";
+pub(crate) const NO_NAMESPACE: &str = "it chooses a namespace of a drive; a controller has all of its namespaces";
 /// The name of memory after `soft:`.
 const MEMORY: &str = "mem";
 /// The word before the name of a file that could be read as something else.
@@ -50,6 +50,15 @@ impl Scheme {
             Self::Qtest => "qtest",
             Self::Nvme => "nvme",
         }
+    }
+
+    fn no_name(self) -> SpecError {
+        let wanted = match self {
+            Self::Soft => "memory and no file; write mem, mem:SIZE or the name of a file",
+            Self::Qtest => "image file",
+            Self::Nvme => "controller; write its address, nvmeN, serial number or model",
+        };
+        SpecError::NoName { wanted }
     }
 
     fn options(self) -> &'static [Keyword] {
@@ -155,9 +164,9 @@ impl DeviceSpec {
     /// # Errors
     /// * [`SpecError::NoName`]: `text` is empty, or begins with a comma.
     /// * [`SpecError::NotAName`]: the name looks like an option or like `mem` misspelled, and no file has it.
-    /// * [`SpecError::BadValue`]: the size of memory is none, or a controller's name is not UTF-8.
-    /// * [`SpecError::UnknownOption`], [`SpecError::Repeated`]: an option does not exist, or was given before.
-    /// * [`SpecError::NoValue`], [`SpecError::Misplaced`]: a value is missing, or the option has none.
+    /// * [`SpecError::UnknownOption`]: an option does not exist.
+    /// * [`SpecError::BadOption`]: an option was given before, a value is missing, or the option has none; the size of memory is none, or
+    ///   a controller's name is not UTF-8.
     pub fn of(scheme: Scheme, text: &OsStr) -> Result<Self, SpecError> {
         let mut fields = fields(text.as_bytes()).into_iter();
         let name = Name::read(scheme, OsString::from_vec(fields.next().unwrap_or_default()))?;
@@ -188,7 +197,7 @@ impl DeviceSpec {
     /// comes last.
     ///
     /// # Errors
-    /// [`SpecError::UnknownOption`], [`SpecError::NoValue`] and [`SpecError::Misplaced`], as when it is read. Nothing is changed then.
+    /// [`SpecError::UnknownOption`] and [`SpecError::BadOption`], as when it is read. Nothing is changed then.
     pub fn set(&mut self, key: &str, value: Option<&OsStr>) -> Result<(), SpecError> {
         let option = SpecOption::new(key, value.map(OsStr::to_owned), self.name.scheme().options())?;
         let place = self.options.iter().position(|o| o.key() == key).unwrap_or(self.options.len());
@@ -251,36 +260,32 @@ pub fn for_pe(text: &OsStr, pe: usize) -> OsString {
 
 impl Name {
     fn read(scheme: Scheme, name: OsString) -> Result<Self, SpecError> {
-        let none = |wanted| Err(SpecError::NoName { wanted });
-        let bad = |reason: String| Err(SpecError::BadValue { option: escape(&name), reason });
-        match scheme {
-            Scheme::Soft => {}
-            Scheme::Qtest if name.is_empty() => return none("image file"),
-            Scheme::Qtest => return Ok(Self::QtestFile(name.into())),
-            Scheme::Nvme => {
-                return match name.to_str().map(str::trim) {
-                    None => bad("a controller's address, serial number and model are UTF-8".to_owned()),
-                    Some("") => none("controller; write its address, nvmeN, serial number or model"),
-                    Some(name) => Ok(Self::Controller(name.to_owned())),
-                };
-            }
-        }
+        let bad = |reason: String| SpecError::BadOption { option: escape(&name), reason };
         let text = name.to_string_lossy();
-        let (file, checked) = match text.split_once(':') {
-            _ if text == MEMORY => return Ok(Self::Memory { bytes: None }),
-            Some((MEMORY, text)) => {
-                return match size(text) {
-                    Some(bytes) => Ok(Self::Memory { bytes: Some(bytes) }),
-                    None => bad(format!("expected {}", option::SIZE)),
-                };
+        let read = match (scheme, text.split_once(':')) {
+            (Scheme::Qtest, _) => Self::QtestFile(name.into()),
+            (Scheme::Nvme, _) => {
+                let not_utf8 = || bad("a controller's address, serial number and model are UTF-8".to_owned());
+                Self::Controller(name.to_str().ok_or_else(not_utf8)?.trim().to_owned())
             }
-            Some((FILE, _)) => (OsStr::from_bytes(&name.as_bytes()[FILE.len() + 1..]), Ok(())),
-            _ => (name.as_os_str(), file_name::check(&name)),
+            (Scheme::Soft, Some((MEMORY, text))) => {
+                let bytes = size(text).ok_or_else(|| bad(format!("expected {}", option::SIZE)))?;
+                Self::Memory { bytes: Some(bytes) }
+            }
+            (Scheme::Soft, None) if text == MEMORY => Self::Memory { bytes: None },
+            (Scheme::Soft, Some((FILE, _))) => {
+                Self::SoftFile(OsStr::from_bytes(&name.as_bytes()[FILE.len() + 1..]).into())
+            }
+            (Scheme::Soft, _) => {
+                file_name::check(&name)?;
+                Self::SoftFile(name.into())
+            }
         };
-        if file.is_empty() {
-            return none("memory and no file; write mem, mem:SIZE or the name of a file");
+        match &read {
+            Self::SoftFile(path) | Self::QtestFile(path) if path.as_os_str().is_empty() => Err(scheme.no_name()),
+            Self::Controller(name) if name.is_empty() => Err(scheme.no_name()),
+            _ => Ok(read),
         }
-        checked.map(|()| Self::SoftFile(file.into()))
     }
 
     fn scheme(&self) -> Scheme {

@@ -123,10 +123,11 @@ pub struct SpecOption {
 impl SpecOption {
     pub(super) fn new(key: &str, value: Option<OsString>, known: &'static [Keyword]) -> Result<Self, SpecError> {
         let keyword = known.iter().find(|k| k.key == key).ok_or_else(|| unknown(key, known))?;
-        match (keyword.expected, value.filter(|v| !v.is_empty())) {
-            (Some(expected), None) => Err(SpecError::NoValue { key: keyword.key, expected }),
-            (None, Some(_)) => Err(SpecError::Misplaced { key: keyword.key, reason: "takes no value" }),
-            (_, value) => Ok(Self { keyword, value }),
+        let option = Self { keyword, value: value.filter(|v| !v.is_empty()) };
+        match (keyword.expected, &option.value) {
+            (Some(expected), None) => Err(option.refuse(format!("it needs a value: {expected}"))),
+            (None, Some(_)) => Err(option.refuse("it takes no value")),
+            _ => Ok(option),
         }
     }
 
@@ -149,24 +150,19 @@ impl SpecOption {
         self.value.clone().unwrap_or_default().into()
     }
 
-    /// Reads the value.
-    ///
-    /// # Errors
-    /// [`SpecError::BadValue`], with a description of the values, where `read` returns `None`.
+    /// Reads the value, or fails with a description of those that there are where `read` returns `None`.
     pub(crate) fn read<T>(&self, read: impl Fn(&str) -> Option<T>) -> Result<T, SpecError> {
         let expected = || format!("expected {}", self.keyword.expected.unwrap_or("no value"));
         self.read_or(|text| read(text).ok_or_else(expected))
     }
 
-    /// Reads the value as [`SpecOption::read`] does, with the reason that `read` fails with.
+    /// Reads the value, or fails with the reason that `read` gives.
     pub(crate) fn read_or<T>(&self, read: impl Fn(&str) -> Result<T, String>) -> Result<T, SpecError> {
-        let text = self.value.as_deref().unwrap_or_default().to_string_lossy();
-        read(&text).map_err(|reason| SpecError::BadValue { option: self.to_string(), reason })
+        read(&self.value.as_deref().unwrap_or_default().to_string_lossy()).map_err(|reason| self.refuse(reason))
     }
 
-    /// Refuses the option because of the rest of the specification.
-    pub(crate) fn misplaced(&self, reason: &'static str) -> SpecError {
-        SpecError::Misplaced { key: self.key(), reason }
+    pub(crate) fn refuse(&self, reason: impl Into<String>) -> SpecError {
+        SpecError::BadOption { option: self.to_string(), reason: reason.into() }
     }
 }
 
@@ -180,7 +176,7 @@ impl fmt::Display for SpecOption {
 /// Reads options in their order.
 ///
 /// # Errors
-/// [`SpecError::UnknownOption`], [`SpecError::NoValue`], [`SpecError::Misplaced`] for a value that is none, [`SpecError::Repeated`].
+/// [`SpecError::UnknownOption`]; [`SpecError::BadOption`] for a value that is missing or too many, and for an option that was given before.
 pub(crate) fn read_all(
     fields: impl IntoIterator<Item = Vec<u8>>,
     known: &'static [Keyword],
@@ -194,13 +190,13 @@ pub(crate) fn read_all(
         });
         let option = SpecOption::new(&String::from_utf8_lossy(&field), value, known)?;
         let same = |o: &SpecOption| o.key() == option.key();
-        let (repeated, scope) = match option.keyword.repeats {
-            Repeat::Once => (options.iter().any(same), ""),
-            Repeat::PerFile => (options.iter().rev().take_while(|o| o.key() != "file").any(same), " for each file"),
+        let (repeated, once) = match option.keyword.repeats {
+            Repeat::Once => (options.iter().any(same), "once"),
+            Repeat::PerFile => (options.iter().rev().take_while(|o| o.key() != "file").any(same), "once for each file"),
             Repeat::Always => (false, ""),
         };
         if repeated {
-            return Err(SpecError::Repeated { option: option.to_string(), key: option.key(), scope });
+            return Err(option.refuse(format!("`{}` was given before; give it {once}", option.key())));
         }
         options.push(option);
     }
@@ -253,12 +249,12 @@ mod tests {
     #[test]
     fn values_are_asked_for_where_there_are_any() {
         for (list, said) in [
-            ("block", "`block` needs a value: 512, 1024, 2048 or 4096"),
-            ("ram=", "`ram` needs a value: a size such as 512, 64k, 256M or 8G"),
+            ("block", "`block`: it needs a value: 512, 1024, 2048 or 4096"),
+            ("ram=", "`ram`: it needs a value: a size such as 512, 64k, 256M or 8G"),
         ] {
             assert_eq!(refused(list, QTEST), said);
         }
-        assert_eq!(refused("direct=yes", SOFT), "`direct` takes no value");
+        assert_eq!(refused("direct=yes", SOFT), "`direct=yes`: it takes no value");
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl QtestConfig {
     /// [`DeviceSpec`] says how commas in names are written.
     ///
     /// # Errors
-    /// Those of [`DeviceSpec::of`], and [`SpecError::BadValue`] where a value does not fit its option.
+    /// Those of [`DeviceSpec::of`], and [`SpecError::BadOption`] where a value does not fit its option.
     pub fn parse(spec: &str) -> Result<Self, SpecError> {
         Self::try_from(&DeviceSpec::of(Scheme::Qtest, spec.as_ref())?)
     }
@@ -214,7 +214,7 @@ impl TryFrom<&DeviceSpec> for QtestConfig {
                 "queues" => config.max_queues = Some(option.read(number)?),
                 "mdts" => config.mdts = Some(option.read(number)?),
                 "serial" => config.serial = option.read(|t| Some(t.to_owned()))?,
-                _ => return Err(option.misplaced(NO_NAMESPACE)),
+                _ => return Err(option.refuse(NO_NAMESPACE)),
             }
         }
         config.namespaces.push(namespace);
@@ -269,9 +269,9 @@ mod tests {
             ("a,ram=lots", "`ram=lots`: expected a size"),
             ("a,queues=70000", "0 to 65535"),
             ("a,depth=4", "no option `depth`"),
-            ("a,block", "`block` needs a value: 512, 1024"),
-            ("a,block=", "`block` needs a value: 512, 1024"),
-            ("a,nsid=2", "`nsid` chooses a namespace"),
+            ("a,block", "`block`: it needs a value: 512, 1024"),
+            ("a,block=", "`block`: it needs a value: 512, 1024"),
+            ("a,nsid=2", "`nsid=2`: it chooses a namespace"),
         ] {
             let text = QtestConfig::parse(spec).unwrap_err().to_string();
             assert!(text.contains(word), "{spec}: {text}");

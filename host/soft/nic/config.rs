@@ -191,11 +191,11 @@ mod tests {
         assert!(!format!("{c:?}").contains("[1"), "the key is not shown");
         for (text, word) in [
             ("speed=9", "software NIC: there is no option `speed`; there are connect=, fault=, "),
-            ("threads", "`threads` needs a value: a whole number"),
+            ("threads", "`threads`: it needs a value: a whole number"),
             ("threads=many", "`threads=many`: expected a whole number"),
             ("retry=soon", "`retry=soon`: expected a time such as"),
             ("retry=1s, retry=2s", "`retry` was given before"),
-            ("poison=1", "`poison` takes no value"),
+            ("poison=1", "`poison=1`: it takes no value"),
             ("fault=explode", "`fault=explode`: `explode` is no fault: use syndrome"),
         ] {
             let e = SoftNicConfig::new([0; 32]).options(text).unwrap_err();

@@ -1,7 +1,6 @@
 //! What the software controller is made of.
 
 use super::fault::FaultPlan;
-use super::spec;
 use crate::spec::{DeviceSpec, Scheme, SpecError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -197,8 +196,7 @@ impl SoftConfig {
     /// Sizes take `k`, `M`, `G`, `T` (powers of 1024), times `ns`, `us`, `ms`, `s`.
     ///
     /// # Errors
-    /// Those of [`DeviceSpec::of`]; [`SpecError::BadValue`] where a value does not fit its option, and [`SpecError::Misplaced`] where
-    /// options exclude each other.
+    /// Those of [`DeviceSpec::of`], and [`SpecError::BadOption`] where a value does not fit its option or options exclude each other.
     pub fn parse(spec: &str) -> Result<Self, SpecError> {
         Self::try_from(&DeviceSpec::of(Scheme::Soft, spec.as_ref())?)
     }
@@ -313,15 +311,6 @@ impl SoftConfig {
         let blocks = blocks.map(|b| format!("blocks of {b} bytes: choose 512 or 4096"));
         let processors = crate::processors::checked().err().map(|e| e.to_string());
         checks.into_iter().find(|(bad, _)| *bad).map(|(_, text)| text).or(blocks).or(processors)
-    }
-}
-
-impl TryFrom<&DeviceSpec> for SoftConfig {
-    type Error = SpecError;
-
-    /// Reads the name and the options of a `soft:` specification, as [`SoftConfig::parse`] does.
-    fn try_from(spec: &DeviceSpec) -> Result<Self, SpecError> {
-        spec::read(spec)
     }
 }
 
