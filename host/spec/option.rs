@@ -123,10 +123,12 @@ pub struct SpecOption {
 impl SpecOption {
     pub(super) fn new(key: &str, value: Option<OsString>, known: &'static [Keyword]) -> Result<Self, SpecError> {
         let keyword = known.iter().find(|k| k.key == key).ok_or_else(|| unknown(key, known))?;
-        let option = Self { keyword, value: value.filter(|v| !v.is_empty()) };
-        match (keyword.expected, &option.value) {
-            (Some(expected), None) => Err(option.refuse(format!("it needs a value: {expected}"))),
-            (None, Some(_)) => Err(option.refuse("it takes no value")),
+        let option = Self { keyword, value };
+        match keyword.expected {
+            Some(expected) if option.value().is_none_or(OsStr::is_empty) => {
+                Err(option.refuse(format!("it needs a value: {expected}")))
+            }
+            None if option.value.is_some() => Err(option.refuse("it takes no value")),
             _ => Ok(option),
         }
     }
@@ -250,11 +252,12 @@ mod tests {
     fn values_are_asked_for_where_there_are_any() {
         for (list, said) in [
             ("block", "`block`: it needs a value: 512, 1024, 2048 or 4096"),
-            ("ram=", "`ram`: it needs a value: a size such as 512, 64k, 256M or 8G"),
+            ("ram=", "`ram=`: it needs a value: a size such as 512, 64k, 256M or 8G"),
         ] {
             assert_eq!(refused(list, QTEST), said);
         }
         assert_eq!(refused("direct=yes", SOFT), "`direct=yes`: it takes no value");
+        assert_eq!(refused("direct=", SOFT), "`direct=`: it takes no value");
     }
 
     #[test]

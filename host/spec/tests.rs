@@ -12,6 +12,18 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
+fn the_documentation_has_this_grammar_and_all_options() {
+    let (code, documentation) = (include_str!("mod.rs"), include_str!("../../docs/devices.md"));
+    let grammar = code.lines().skip_while(|l| *l != "/// ```text").skip(1).take_while(|l| *l != "/// ```");
+    let grammar: String = grammar.map(|l| format!("{}\n", l.trim_start_matches("/// "))).collect();
+    assert!(grammar.starts_with("device ") && documentation.contains(&grammar), "{grammar}");
+    for Keyword { key, .. } in [option::SOFT, option::QTEST, option::NVME].into_iter().flatten() {
+        let forms = [format!("`{key}`"), format!("`{key}=")];
+        assert!(forms.iter().any(|form| documentation.contains(form)), "{key}");
+    }
+}
+
+#[test]
 fn names_are_memory_files_or_controllers() {
     let memory = |bytes| Name::Memory { bytes };
     for (text, name) in [

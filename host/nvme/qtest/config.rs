@@ -270,7 +270,7 @@ mod tests {
             ("a,queues=70000", "0 to 65535"),
             ("a,depth=4", "no option `depth`"),
             ("a,block", "`block`: it needs a value: 512, 1024"),
-            ("a,block=", "`block`: it needs a value: 512, 1024"),
+            ("a,block=", "`block=`: it needs a value: 512, 1024"),
             ("a,nsid=2", "`nsid=2`: it chooses a namespace"),
         ] {
             let text = QtestConfig::parse(spec).unwrap_err().to_string();
