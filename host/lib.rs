@@ -25,6 +25,7 @@
 //! | `data_path` | the axes of a data path: memory of the queues, landing, doorbell; stands on nothing |
 //! | [`remedy`] | the ways out that errors carry as data; stands on nothing |
 //! | `idle` | pauses of threads that poll; stands on nothing |
+//! | [`spec`] | device specifications, as in `soft:mem:1G,block=4096`: read, edited and printed; stands on `suggest` and `units` |
 //! | [`suggest`] | the word that somebody may have meant; stands on nothing |
 //! | [`processors`] | how many processors the program counts on; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
@@ -54,6 +55,7 @@ pub mod rdma;
 pub mod remedy;
 pub mod shmem;
 pub mod soft;
+pub mod spec;
 pub mod storage;
 pub mod suggest;
 mod this_host;

@@ -174,8 +174,8 @@ pub struct DeviceArgs {
     #[arg(skip = 1usize)]
     pub sharers: usize,
     /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
-    #[arg(long = "device", value_name = "SPEC", value_parser = device())]
-    pub devices: Vec<String>,
+    #[arg(long = "device", value_name = "SPEC")]
+    pub devices: Vec<OsString>,
     /// Stripe over N devices of the one kind given (a file gets .0, .1, ... at its end)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub stripe: Option<u32>,

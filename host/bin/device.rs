@@ -6,11 +6,9 @@ use crate::output::{Failure, Text};
 use std::path::PathBuf;
 use warpbell::engine::Engine;
 use warpbell::memory::ladder::RungChoice;
+use warpbell::spec::{DeviceSpec, PE, for_pe};
 use warpbell::storage::{Consent, Drive, DriveSpec, Plan, StorageError, Volume};
 use warpbell::units::Bytes;
-
-/// The PE's number in a specification.
-const PE: &str = "{pe}";
 
 /// Opens the devices, together large enough for `plan`, and puts queues on them for commands of `transfer` bytes.
 pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) -> Result<Volume, Failure> {
@@ -31,7 +29,7 @@ pub fn measured(
     writes: bool,
 ) -> Result<Volume, Failure> {
     let specs = specs(args)?;
-    if !writes && !is_memory(args) {
+    if !writes && !specs.iter().all(|s| s.spec().is_memory()) {
         let drives: Vec<Drive> = specs.iter().map(DriveSpec::open).collect::<Result<_, _>>()?;
         return build(args, engine, drives, transfer, None);
     }
@@ -78,21 +76,22 @@ fn build(
 /// What `args` mean for one of several PEs, each of which has devices of its own: `{pe}` is its number; devices without it are dealt
 /// out in turn, and each PE gets memory of its own.
 pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Failure> {
-    let given = &args.devices;
-    let specs = given.iter().map(|d| d.parse()).collect::<Result<Vec<DriveSpec>, _>>()?;
-    DriveSpec::check_distinct(&specs)?;
-    let devices = if given.iter().any(|d| d.contains(PE)) || is_memory(args) {
-        given.iter().map(|d| d.replace(PE, &pe.to_string())).collect()
+    let given = named(args)?;
+    DriveSpec::check_distinct(&given)?;
+    let specs = given.iter().map(DriveSpec::spec);
+    let devices = if given.iter().any(|d| d.spec().has_pe()) || given.iter().all(|d| d.spec().is_memory()) {
+        specs.map(|s| s.clone().for_pe(pe).to_string().into()).collect()
     } else if given.len().is_multiple_of(pes) {
-        given.iter().skip(pe).step_by(pes).cloned().collect()
+        specs.skip(pe).step_by(pes).map(|s| s.to_string().into()).collect()
     } else {
         let each = if given.len() == 1 { "the one device" } else { "the devices" };
         return Err(Failure::Usage(format!(
             "{pes} PEs need devices of their own, and {each} given cannot be dealt out to them; write {PE} where the PE's number goes, as in --device soft:edges-{PE}.img"
         )));
     };
-    let named = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace(PE, &pe.to_string()));
-    Ok(DeviceArgs { devices, yes_destroy: args.yes_destroy.iter().map(named).collect(), sharers: pes, ..args.clone() })
+    let destroyed = |path: &PathBuf| PathBuf::from(for_pe(path.as_os_str(), pe));
+    let yes_destroy = args.yes_destroy.iter().map(destroyed).collect();
+    Ok(DeviceArgs { devices, yes_destroy, sharers: pes, ..args.clone() })
 }
 
 /// Bytes as a size in memory.
@@ -100,57 +99,38 @@ pub fn page(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }
 
+/// Reads the devices that are named.
+fn named(args: &DeviceArgs) -> Result<Vec<DriveSpec>, StorageError> {
+    args.devices.iter().map(|d| DriveSpec::named(d)).collect()
+}
+
 fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
-    if let ([one], Some(2..)) = (&args.devices[..], args.stripe)
-        && one.starts_with("nvme:")
-    {
-        return Err(Failure::Usage(format!("{one} is one controller; give --device once for each of the stripe")));
-    }
-    let named: Vec<String> = match (&args.devices[..], args.stripe) {
-        ([], None | Some(1)) => vec!["soft:mem".to_owned()],
-        ([], Some(n)) => (0..n).map(|_| "soft:mem".to_owned()).collect(),
-        ([one], Some(n)) if n > 1 => (0..n).map(|i| numbered(one, i)).collect(),
-        ([_, _, ..], Some(n)) if n as usize != args.devices.len() => {
-            let given = args.devices.len();
+    let given: Vec<DeviceSpec> = named(args)?.iter().map(|d| d.spec().clone()).collect();
+    let wanted = match (&given[..], args.stripe) {
+        ([], n) => vec![DeviceSpec::memory(); n.unwrap_or(1) as usize],
+        ([one], Some(2..)) if one.is_controller() => {
+            return Err(Failure::Usage(format!("{one} is one controller; give --device once for each of the stripe")));
+        }
+        ([one], Some(n @ 2..)) => (0..n).map(|i| one.clone().numbered(i)).collect(),
+        ([_, _, ..], Some(n)) if n as usize != given.len() => {
+            let given = given.len();
             return Err(Failure::Usage(format!(
                 "--stripe {n} does not fit {given} times --device; leave --stripe out"
             )));
         }
-        (all, _) => all.to_vec(),
+        _ => given,
     };
-    let option = |spec: &String| {
-        let wanted = args.unsafe_no_iommu && spec.starts_with("nvme:");
-        if wanted { format!("{spec},unsafe-no-iommu") } else { spec.clone() }
-    };
-    let shared = |spec: &String| -> Result<DriveSpec, Failure> {
-        let mut spec: DriveSpec = option(spec).parse()?;
+    let shared = |mut spec: DeviceSpec| -> Result<DriveSpec, Failure> {
+        if args.unsafe_no_iommu && spec.is_controller() {
+            spec.set("unsafe-no-iommu", None)?;
+        }
+        let mut spec = DriveSpec::try_from(spec)?;
         spec.share_processors(args.sharers);
         Ok(spec)
     };
-    let specs = named.iter().map(shared).collect::<Result<Vec<_>, _>>()?;
+    let specs = wanted.into_iter().map(shared).collect::<Result<Vec<_>, _>>()?;
     DriveSpec::check_distinct(&specs)?;
     Ok(specs)
-}
-
-/// Returns true if the devices are memory of this process, which nobody else has written.
-fn is_memory(args: &DeviceArgs) -> bool {
-    args.devices.iter().all(|d| names_memory(d))
-}
-
-fn names_memory(spec: &str) -> bool {
-    ["soft:mem:", "soft:mem,"].iter().any(|p| spec.starts_with(p)) || spec == "soft:mem"
-}
-
-/// A specification with a number at the end of its file's name; memory is the same every time.
-fn numbered(spec: &str, number: u32) -> String {
-    if names_memory(spec) {
-        return spec.to_owned();
-    }
-    let (scheme, rest) = spec.split_once(':').unwrap_or((spec, ""));
-    let end = (0..rest.len())
-        .find(|&i| rest.as_bytes()[i] == b',' && (i == 0 || rest.as_bytes()[i - 1] != b'\\'))
-        .unwrap_or(rest.len());
-    format!("{scheme}:{}.{number}{}", &rest[..end], &rest[end..])
 }
 
 /// The path as a report has it.
@@ -207,11 +187,11 @@ mod tests {
             let args = Line::try_parse_from(["x"].iter().chain(line)).unwrap().device;
             of_pe(&args, pe, pes).map(|a| (a.devices, a.yes_destroy))
         };
-        assert_eq!(devices(&[], 1, 3).unwrap().0, Vec::<String>::new());
+        assert!(devices(&[], 1, 3).unwrap().0.is_empty());
         assert_eq!(devices(&["--device", "soft:mem:1G"], 1, 3).unwrap().0, ["soft:mem:1G"]);
         let (named, destroyed) =
             devices(&["--device", "soft:a-{pe}.img", "--yes-destroy", "a-{pe}.img"], 2, 3).unwrap();
-        assert_eq!((named[0].as_str(), destroyed), ("soft:a-2.img", vec![PathBuf::from("a-2.img")]));
+        assert_eq!((&named[0], destroyed), (&"soft:a-2.img".into(), vec![PathBuf::from("a-2.img")]));
         let four = ["--device", "soft:a", "--device", "soft:b", "--device", "soft:c", "--device", "soft:d"];
         assert_eq!(devices(&four, 1, 2).unwrap().0, ["soft:b", "soft:d"]);
         assert_eq!(devices(&four, 3, 4).unwrap().0, ["soft:d"]);
@@ -221,11 +201,20 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_stripe_are_numbered_and_memory_is_not() {
-        assert_eq!(numbered("soft:mem", 1), "soft:mem");
-        assert_eq!(numbered("soft:mem:1G,block=4096", 1), "soft:mem:1G,block=4096");
-        assert_eq!(numbered("soft:/data/edges.img", 2), "soft:/data/edges.img.2");
-        assert_eq!(numbered("soft:a\\,b.img,io=mmap", 0), "soft:a\\,b.img.0,io=mmap");
-        assert_eq!(numbered("qtest:memory.img", 3), "qtest:memory.img.3");
+    fn stripes_and_a_missing_iommu_are_edits_of_what_was_named() {
+        use clap::Parser;
+        let named = |line: &[&str]| {
+            let args = Line::try_parse_from(["x"].iter().chain(line)).unwrap().device;
+            specs(&args).map(|specs| specs.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(named(&["--stripe", "2"]).unwrap(), ["soft:mem", "soft:mem"]);
+        let striped = named(&["--device", r"soft:a\,b.img,io=mmap", "--stripe", "2"]).unwrap();
+        assert_eq!(striped, [r"soft:a\,b.img.0,io=mmap", r"soft:a\,b.img.1,io=mmap"]);
+        for given in ["nvme:x,api=cdev", "nvme:x,api=cdev,unsafe-no-iommu"] {
+            let taken = named(&["--unsafe-no-iommu", "--device", given, "--device", "soft:mem"]).unwrap();
+            assert_eq!(taken, ["nvme:x,api=cdev,unsafe-no-iommu", "soft:mem"]);
+        }
+        let one = named(&["--device", "nvme:x", "--stripe", "2"]);
+        assert!(matches!(one, Err(Failure::Usage(m)) if m.starts_with("nvme:x is one controller")));
     }
 }

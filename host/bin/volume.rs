@@ -1,10 +1,11 @@
 //! `warpbell volume`: stored arrays, verified.
 
-use crate::args::{JsonArgs, device};
+use crate::args::JsonArgs;
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, say, write_json};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::ffi::OsString;
 use warpbell::engine::Engine;
 use warpbell::storage::{ArrayState, CheckedArray, DamagedRange, Drive, DriveSpec, LostCopy, Verification, Volume};
 use warpbell::units::{Bytes, grouped};
@@ -18,8 +19,8 @@ pub enum VolumeCommand {
 #[derive(Args, Clone, Debug)]
 pub struct VerifyArgs {
     /// nvme:ADDRESS or soft:FILE, in the order in which they were stored; several are striped, or replicated
-    #[arg(value_name = "DEVICE", required = true, value_parser = device())]
-    pub devices: Vec<String>,
+    #[arg(value_name = "DEVICE", required = true)]
+    pub devices: Vec<OsString>,
     /// Bytes that go to one device before the next has its turn, as it was stored
     #[arg(long, value_name = "SIZE", default_value = "128k")]
     pub stripe_chunk: Bytes,
@@ -45,7 +46,7 @@ struct Report<'a> {
 
 pub fn run(command: VolumeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     let VolumeCommand::Verify(args) = command;
-    let specs = args.devices.iter().map(|d| d.parse()).collect::<Result<Vec<DriveSpec>, _>>()?;
+    let specs = args.devices.iter().map(|d| DriveSpec::named(d)).collect::<Result<Vec<_>, _>>()?;
     DriveSpec::check_distinct(&specs)?;
     let drives = specs.iter().map(DriveSpec::open).collect::<Result<Vec<Drive>, _>>()?;
     let engine = Engine::cpu()?;

@@ -10,8 +10,10 @@ use crate::nvme::qtest::{self, QtestConfig};
 use crate::nvme::{Attachment, Controller, Namespace, Ready};
 use crate::pci::{FoundController, Sysfs, find};
 use crate::soft::nvme::{Backing, SoftConfig, SoftController, place};
+use crate::spec::{DeviceSpec, Name, SpecError, number};
 use std::any::Any;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -19,82 +21,76 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// A device as it was named, checked for form; nothing is opened yet.
+/// A device as it was named, with its options read; nothing is opened yet.
 #[derive(Clone, Debug)]
 pub struct DriveSpec {
-    text: String,
-    scheme: Scheme,
+    spec: DeviceSpec,
+    config: Config,
     /// Namespaces are numbered from 1.
     nsid: Option<NonZeroU32>,
 }
 
 #[derive(Clone, Debug)]
-enum Scheme {
+enum Config {
     Soft(Box<SoftConfig>),
     Qtest(Box<QtestConfig>),
     Nvme(NvmeSpec),
 }
 
+impl TryFrom<DeviceSpec> for DriveSpec {
+    type Error = StorageError;
+
+    /// Reads the options. `nsid=N` chooses a namespace, the first otherwise; the others are those of [`SoftConfig::parse`], of
+    /// [`QtestConfig::parse`], or for `nvme` `api=auto|group|cdev` and `unsafe-no-iommu`.
+    fn try_from(spec: DeviceSpec) -> Result<Self, StorageError> {
+        let bad = |reason: String| StorageError::Spec { spec: spec.to_string(), reason };
+        let (config, nsid) = Config::read(&spec).map_err(|e| bad(e.to_string()))?;
+        if let Name::Controller(name) = spec.name()
+            && let Some(reason) = naming::namespace(&Sysfs::system(), name)
+        {
+            return Err(bad(reason));
+        }
+        Ok(Self { spec, config, nsid })
+    }
+}
+
 impl FromStr for DriveSpec {
     type Err = StorageError;
 
-    /// Reads `soft:...` (the options are those of [`SoftConfig::parse`]), `qtest:...` ([`QtestConfig::parse`]), or `nvme:` and an
-    /// address, `nvmeN`, a serial number or a model, with the options `api=auto|group|cdev` and `unsafe-no-iommu`. `nsid=N` among
-    /// the options chooses a namespace, the first otherwise.
+    /// Reads a specification: [`DriveSpec::named`].
     fn from_str(text: &str) -> Result<Self, StorageError> {
-        let bad = |reason: String| StorageError::Spec { spec: text.to_owned(), reason };
-        let Some((scheme, rest)) = text.split_once(':') else {
-            return Err(bad(naming::without_kind(&Sysfs::system(), text)));
-        };
-        let (rest, nsid) = take_nsid(rest).map_err(bad)?;
-        let scheme = match scheme {
-            "soft" => Scheme::Soft(Box::new(SoftConfig::parse(&rest).map_err(|e| bad(e.to_string()))?)),
-            "qtest" => Scheme::Qtest(Box::new(QtestConfig::parse(&rest).map_err(|e| bad(e.to_string()))?)),
-            "nvme" => {
-                let spec = NvmeSpec::parse(&rest).map_err(bad)?;
-                if let Some(reason) = naming::namespace(&Sysfs::system(), &spec.name) {
-                    return Err(bad(reason));
-                }
-                Scheme::Nvme(spec)
-            }
-            other => return Err(bad(naming::unknown_kind(other, text))),
-        };
-        Ok(Self { text: text.to_owned(), scheme, nsid })
+        Self::named(text.as_ref())
     }
 }
 
 impl fmt::Display for DriveSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-/// Takes `nsid=N` out of a list of options. A comma after a backslash belongs to a file's name.
-fn take_nsid(options: &str) -> Result<(String, Option<NonZeroU32>), String> {
-    let (mut kept, mut nsid) = (Vec::new(), None);
-    let mut rest = options;
-    loop {
-        let end = (0..rest.len()).find(|&i| rest.as_bytes()[i] == b',' && (i == 0 || rest.as_bytes()[i - 1] != b'\\'));
-        let part = &rest[..end.unwrap_or(rest.len())];
-        match part.strip_prefix("nsid=") {
-            None => kept.push(part),
-            Some(n) => match n.parse() {
-                Ok(n) => nsid = Some(n),
-                Err(_) => return Err(format!("`{part}`: namespaces are numbered from 1")),
-            },
-        }
-        match end {
-            Some(i) => rest = &rest[i + 1..],
-            None => return Ok((kept.join(","), nsid)),
-        }
+        self.spec.fmt(f)
     }
 }
 
 impl DriveSpec {
+    /// Reads a specification, in the grammar of [`DeviceSpec`].
+    ///
+    /// # Errors
+    /// [`StorageError::Spec`]. Where `text` is a device of this machine by another name, its message has the specification to write.
+    pub fn named(text: &OsStr) -> Result<Self, StorageError> {
+        let bad = |e| StorageError::Spec {
+            spec: text.to_string_lossy().into_owned(),
+            reason: naming::reason(&Sysfs::system(), text, &e),
+        };
+        DeviceSpec::from_os_str(text).map_err(bad)?.try_into()
+    }
+
+    /// Returns the specification.
+    pub fn spec(&self) -> &DeviceSpec {
+        &self.spec
+    }
+
     /// Leaves the software controller, if it is one and its options say nothing of that, a part in `sharers` of the service threads
     /// that it would have alone: others of this host have the rest.
     pub fn share_processors(&mut self, sharers: usize) {
-        if let Scheme::Soft(config) = &mut self.scheme {
+        if let Config::Soft(config) = &mut self.config {
             config.threads.get_or_insert(config.service_threads().div_ceil(sharers.max(1)));
         }
     }
@@ -105,7 +101,7 @@ impl DriveSpec {
         for (i, spec) in specs.iter().enumerate() {
             for (identity, what) in spec.identities() {
                 let Some(first) = seen.insert(identity, i) else { continue };
-                let (device, first) = (spec.text.clone(), specs[first].text.clone());
+                let (device, first) = (spec.to_string(), specs[first].to_string());
                 return Err(StorageError::Twice { device, first, what });
             }
         }
@@ -114,7 +110,7 @@ impl DriveSpec {
 
     /// Returns the parts that only one device can have, each with its description.
     fn identities(&self) -> Vec<(Identity, String)> {
-        if let Scheme::Nvme(spec) = &self.scheme {
+        if let Config::Nvme(spec) = &self.config {
             let nsid = self.nsid().unwrap_or(1);
             let name = match find(&Sysfs::system(), &spec.name) {
                 Ok(FoundController::At(bdf)) => bdf.to_string(),
@@ -123,15 +119,15 @@ impl DriveSpec {
             let what = format!("namespace {nsid} of {name}");
             return vec![(Identity::Namespace(name, nsid), what)];
         }
-        let mut scheme = self.scheme.clone();
-        let files = scheme.files().into_iter().flatten();
+        let mut config = self.config.clone();
+        let files = config.files().into_iter().flatten();
         files.map(|path| (Identity::of(path), place(path).display().to_string())).collect()
     }
 
     /// Opens what is there. Nothing is created.
     pub fn open(&self) -> Result<Drive, StorageError> {
         self.needs_size()?;
-        self.start(self.scheme.clone(), None)
+        self.start(self.config.clone(), None)
     }
 
     /// Opens a device to store `bytes` bytes on. Memory that has no size yet gets this one; a file that does not exist is
@@ -141,14 +137,14 @@ impl DriveSpec {
         let bytes = bytes.max(1).checked_next_multiple_of(ARRAY_ALIGN);
         let bytes =
             bytes.ok_or_else(|| StorageError::Option("a device of more than 2^64 bytes; ask for less".to_owned()))?;
-        let mut scheme = self.scheme.clone();
+        let mut config = self.config.clone();
         let chosen = self.index();
         let (mut new, mut file) = (None, None);
-        let mut consented = consent.names(&self.text);
-        if let Scheme::Soft(config) = &mut scheme {
+        let mut consented = consent.names(&self.spec);
+        if let Config::Soft(config) = &mut config {
             config.set_bytes(bytes);
         }
-        for (i, path) in scheme.files().into_iter().enumerate() {
+        for (i, path) in config.files().into_iter().enumerate() {
             // Only the chosen namespace is written to.
             let Some(path) = path.filter(|_| i == chosen) else { continue };
             file = Some(path.clone());
@@ -158,13 +154,13 @@ impl DriveSpec {
                 new = Some(made);
             }
         }
-        if let (Scheme::Soft(config), Some(file)) = (&mut scheme, &new) {
+        if let (Config::Soft(config), Some(file)) = (&mut config, &new) {
             config.namespaces[chosen].final_path = Some(file.wanted().to_owned());
         }
-        let on_namespace = matches!(scheme, Scheme::Nvme(_));
-        let drive = self.start(scheme, new)?;
+        let on_namespace = matches!(config, Config::Nvme(_));
+        let drive = self.start(config, new)?;
         if on_namespace {
-            target::check_namespace(&self.text, drive.controller(), drive.namespace(), consent)?;
+            target::check_namespace(&self.spec, drive.controller(), drive.namespace(), consent)?;
         }
         Ok(Drive { file, consented, ..drive })
     }
@@ -172,7 +168,7 @@ impl DriveSpec {
     /// Opens the controller alone, whatever its namespaces are like: to look at it.
     pub fn open_controller(&self) -> Result<OpenController, StorageError> {
         self.needs_size()?;
-        self.controller(self.scheme.clone())
+        self.controller(self.config.clone())
     }
 
     /// The namespace that was asked for, if one was.
@@ -186,34 +182,34 @@ impl DriveSpec {
     }
 
     fn needs_size(&self) -> Result<(), StorageError> {
-        match &self.scheme {
-            Scheme::Soft(config) if config.needs_bytes() => {
+        match &self.config {
+            Config::Soft(config) if config.needs_bytes() => {
                 let reason = "memory has no size yet: write it, as in soft:mem:1G".to_owned();
-                Err(StorageError::Spec { spec: self.text.clone(), reason })
+                Err(StorageError::Spec { spec: self.to_string(), reason })
             }
             _ => Ok(()),
         }
     }
 
-    fn controller(&self, scheme: Scheme) -> Result<OpenController, StorageError> {
-        let bad = |reason: String| StorageError::Spec { spec: self.text.clone(), reason };
-        scheme.clone().files().into_iter().flatten().try_for_each(|path| target::check_exists(path))?;
-        let (controller, keeper): (_, Option<Arc<dyn Any + Send + Sync>>) = match scheme {
-            Scheme::Soft(config) => {
+    fn controller(&self, config: Config) -> Result<OpenController, StorageError> {
+        let bad = |reason: String| StorageError::Spec { spec: self.to_string(), reason };
+        config.clone().files().into_iter().flatten().try_for_each(|path| target::check_exists(path))?;
+        let (controller, keeper): (_, Option<Arc<dyn Any + Send + Sync>>) = match config {
+            Config::Soft(config) => {
                 let controller = SoftController::start(*config).map_err(|e| bad(e.to_string()))?;
                 (Drive::enable(controller.attachment())?, Some(Arc::new(controller)))
             }
-            Scheme::Qtest(config) => (Drive::enable(qtest::start(*config).map_err(|e| bad(e.to_string()))?)?, None),
-            Scheme::Nvme(spec) => (spec.open()?, None),
+            Config::Qtest(config) => (Drive::enable(qtest::start(*config).map_err(|e| bad(e.to_string()))?)?, None),
+            Config::Nvme(spec) => (spec.open()?, None),
         };
         Ok(OpenController { controller, keeper })
     }
 
-    fn start(&self, scheme: Scheme, new: Option<NewFile>) -> Result<Drive, StorageError> {
-        let in_memory = scheme.is_memory(self.index());
-        let OpenController { controller, keeper } = self.controller(scheme)?;
+    fn start(&self, config: Config, new: Option<NewFile>) -> Result<Drive, StorageError> {
+        let in_memory = config.is_memory(self.index());
+        let OpenController { controller, keeper } = self.controller(config)?;
         let mut drive = Drive::on(controller, self.nsid())?;
-        drive.name = self.text.clone();
+        drive.name = self.to_string();
         drive.in_memory = in_memory;
         drive.new = new;
         drive.keeper = keeper;
@@ -244,7 +240,19 @@ impl Identity {
     }
 }
 
-impl Scheme {
+impl Config {
+    /// Reads the options, and the namespace that they choose.
+    fn read(spec: &DeviceSpec) -> Result<(Self, Option<NonZeroU32>), SpecError> {
+        let mut rest = spec.clone();
+        let nsid = rest.remove("nsid").map(|nsid| nsid.read(number)).transpose()?;
+        let config = match rest.name() {
+            Name::Memory { .. } | Name::SoftFile(_) => Self::Soft(Box::new((&rest).try_into()?)),
+            Name::QtestFile(_) => Self::Qtest(Box::new((&rest).try_into()?)),
+            Name::Controller(name) => Self::Nvme(NvmeSpec::read(name, &rest)?),
+        };
+        Ok((config, nsid))
+    }
+
     /// Returns true if the namespace at this place is memory of this process.
     fn is_memory(&self, index: usize) -> bool {
         let Self::Soft(config) = self else { return false };
@@ -412,7 +420,7 @@ mod tests {
         let threads = |text: &str, sharers| {
             let mut spec: DriveSpec = text.parse().unwrap();
             spec.share_processors(sharers);
-            let Scheme::Soft(config) = &spec.scheme else { return None };
+            let Config::Soft(config) = &spec.config else { return None };
             config.threads
         };
         let alone = SoftConfig::parse("mem").unwrap().service_threads();
@@ -487,19 +495,19 @@ mod tests {
 
     #[test]
     fn the_namespace_is_taken_out_of_the_options() {
-        let (rest, nsid) = take_nsid(r"a\,nsid=1.img,nsid=3,block=512").unwrap();
-        assert_eq!((rest.as_str(), nsid), (r"a\,nsid=1.img,block=512", NonZeroU32::new(3)));
-        for none in ["mem,nsid=0", "mem,nsid=00", "mem,nsid=-1", "mem,nsid="] {
-            assert!(take_nsid(none).unwrap_err().contains("numbered from 1"), "{none}");
+        let spec: DriveSpec = r"soft:a\,nsid=1.img,nsid=3,block=512".parse().unwrap();
+        assert_eq!((spec.to_string().as_str(), spec.nsid()), (r"soft:a\,nsid=1.img,nsid=3,block=512", Some(3)));
+        for none in ["0", "00", "-1", "x"] {
+            assert!(refused(&format!("soft:mem,nsid={none}")).contains("numbered from 1"), "{none}");
         }
-        assert_eq!(take_nsid("mem").unwrap(), ("mem".to_owned(), None));
+        assert_eq!("soft:mem".parse::<DriveSpec>().unwrap().nsid(), None);
     }
 
     proptest! {
         #[test]
         fn no_name_panics(spec in "(soft:|qtest:|nvme:|)[ -~é]{0,40}") {
             if let Ok(s) = spec.parse::<DriveSpec>() {
-                prop_assert_eq!(s.to_string(), spec);
+                prop_assert_eq!(s.to_string().parse::<DriveSpec>().unwrap().to_string(), s.to_string());
             }
         }
     }

@@ -1,35 +1,33 @@
 //! Devices by names that they do not have here, and their names here.
 
 use crate::pci::{Bdf, Sysfs, nvme_nodes};
-use crate::suggest::hint;
+use crate::spec::{SpecError, fields};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The kinds that can stand before the colon, and their forms.
-const SCHEMES: &str = "soft:mem[:SIZE], soft:FILE, qtest:FILE or nvme:ADDRESS, each with options after commas";
-const KINDS: [&str; 3] = ["soft", "qtest", "nvme"];
-
-/// Returns the reason why a device without a colon is none, with the device to write.
-pub(super) fn without_kind(sysfs: &Sysfs, text: &str) -> String {
-    if let Some(node) = Node::read(text) {
-        return node.is_the_kernels(sysfs, text);
-    }
-    match text.split(',').next() {
-        Some("mem") => format!("it names no kind of device; memory is soft:{text}"),
-        Some(name) if Path::new(name).exists() => format!("it names no kind of device; that file is soft:{text}"),
-        _ => format!("it names no kind of device; there are {SCHEMES}"),
-    }
-}
-
-/// Returns the reason why a device of another kind is none, with the device to write.
-pub(super) fn unknown_kind(kind: &str, text: &str) -> String {
-    let none = format!("there is no kind of device `{kind}`");
-    let name = text.split(',').next().unwrap_or(text);
-    if name.parse::<Bdf>().is_ok() {
-        format!("{none}; the controller at that address is nvme:{text}")
-    } else if kind == "mem" || kind == "file" || Path::new(name).exists() {
-        format!("{none}; write soft:{text}")
-    } else {
-        format!("{none}; there are {SCHEMES}{}", hint(kind, KINDS))
+/// Returns the reason why `text` is no specification, with the device to write where this machine has one.
+pub(super) fn reason(sysfs: &Sysfs, text: &OsStr, e: &SpecError) -> String {
+    let fields = fields(text.as_bytes());
+    let (name, text) = (OsStr::from_bytes(&fields[0]), text.to_string_lossy());
+    match e {
+        SpecError::NoScheme => match Node::read(&text) {
+            Some(node) => node.is_the_kernels(sysfs, &text),
+            None if name == "mem" => format!("it names no kind of device; memory is soft:{text}"),
+            None if Path::new(name).exists() => format!("it names no kind of device; that file is soft:{text}"),
+            None => e.to_string(),
+        },
+        SpecError::UnknownScheme { scheme } => {
+            let none = format!("there is no kind of device `{scheme}`");
+            if name.to_str().is_some_and(|name| name.parse::<Bdf>().is_ok()) {
+                format!("{none}; the controller at that address is nvme:{text}")
+            } else if scheme == "mem" || scheme == "file" || Path::new(name).exists() {
+                format!("{none}; write soft:{text}")
+            } else {
+                e.to_string()
+            }
+        }
+        _ => e.to_string(),
     }
 }
 
@@ -136,6 +134,11 @@ mod tests {
         (dir, sysfs)
     }
 
+    fn told(sysfs: &Sysfs, text: &str) -> String {
+        let e = text.parse::<crate::spec::DeviceSpec>().unwrap_err();
+        reason(sysfs, OsStr::new(text), &e)
+    }
+
     #[test]
     fn devices_of_the_kernel_lead_to_their_controller() {
         let (_dir, sysfs) = machine();
@@ -146,7 +149,7 @@ mod tests {
             ("nvme1n1p2", &["nvme:0000:66:00.0 then", "soft:/dev/nvme1n1p2 goes"]),
             ("/dev/nvme7n1", &["`warpbell nvme list`", "nvme:ADDRESS then", "soft:/dev/nvme7n1 goes"]),
         ] {
-            let said = without_kind(&sysfs, text);
+            let said = told(&sysfs, text);
             words.iter().for_each(|w| assert!(said.contains(w), "{text}: {said}"));
         }
         for other in ["nvme", "nvmex", "nvme0n", "nvme0c1n1x", "nvme0n1p", "nvme0n1x2"] {
@@ -164,11 +167,12 @@ mod tests {
         let file = dir.path().join("a.img");
         fs::write(&file, b"").unwrap();
         let file = format!("{},block=4096", file.display());
-        assert!(without_kind(&sysfs, &file).ends_with(&format!("soft:{file}")));
-        assert!(without_kind(&sysfs, "mem").ends_with("soft:mem"));
-        assert!(without_kind(&sysfs, "nowhere.img").contains("there are soft:mem[:SIZE]"));
-        assert!(unknown_kind("0000", "0000:65:00.0,nsid=2").ends_with("nvme:0000:65:00.0,nsid=2"));
-        assert!(unknown_kind("mem", "mem:1G").ends_with("soft:mem:1G"));
-        assert!(unknown_kind("sotf", "sotf:a.img").ends_with("did you mean `soft`?"));
+        assert!(told(&sysfs, &file).ends_with(&format!("soft:{file}")));
+        assert!(told(&sysfs, "mem").ends_with("soft:mem"));
+        assert!(told(&sysfs, "nowhere.img").contains("there are soft:mem[:SIZE]"));
+        assert!(told(&sysfs, "0000:65:00.0,nsid=2").ends_with("nvme:0000:65:00.0,nsid=2"));
+        assert!(told(&sysfs, "mem:1G").ends_with("soft:mem:1G"));
+        assert!(told(&sysfs, "sotf:a.img").ends_with("did you mean `soft`?"));
+        assert!(told(&sysfs, "nvme:nvme0,fast").starts_with("there is no option `fast`"));
     }
 }

@@ -4,6 +4,7 @@ use super::StorageError;
 use crate::nvme::vfio::{self, VfioApi, VfioConfig, VfioError};
 use crate::nvme::{Controller, NvmeError, Ready};
 use crate::pci::{Bdf, FindError, FoundController, Sysfs, find, none_such};
+use crate::spec::{DeviceSpec, SpecError};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -21,26 +22,18 @@ pub(super) struct NvmeSpec {
 static OPEN: Mutex<Option<HashMap<Bdf, Weak<Controller<Ready>>>>> = Mutex::new(None);
 
 impl NvmeSpec {
-    /// Reads `NAME[,api=auto|group|cdev][,unsafe-no-iommu]`; the namespace is taken out before.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut parts = text.split(',');
-        let name = parts.next().unwrap_or_default().trim().to_owned();
-        if name.is_empty() {
-            return Err("it names no controller; write its address, nvmeN, serial number or model".to_owned());
-        }
-        let mut spec = Self { name, api: VfioApi::Auto, unsafe_no_iommu: false };
-        for part in parts {
-            match part.split_once('=') {
-                Some(("api", value)) => spec.api = value.parse().map_err(|e| format!("`{part}`: {e}"))?,
-                None if part == "unsafe-no-iommu" => spec.unsafe_no_iommu = true,
-                _ => {
-                    return Err(format!(
-                        "there is no option `{part}`; there are nsid=N, api=auto|group|cdev, unsafe-no-iommu"
-                    ));
-                }
+    /// Reads the options that say how the controller of this name is opened.
+    pub(super) fn read(name: &str, spec: &DeviceSpec) -> Result<Self, SpecError> {
+        let mut read = Self { name: name.to_owned(), api: VfioApi::Auto, unsafe_no_iommu: false };
+        for option in spec.options() {
+            match option.key() {
+                "api" => read.api = option.read(|t| t.parse().ok())?,
+                "unsafe-no-iommu" => read.unsafe_no_iommu = true,
+                // The namespace is the drive's.
+                _ => {}
             }
         }
-        Ok(spec)
+        Ok(read)
     }
 
     /// Finds, opens and enables the controller, or joins in where this process has it already.
@@ -114,23 +107,16 @@ impl From<VfioError> for StorageError {
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_and_options_are_read() {
-        let s = NvmeSpec::parse("0000:65:00.0,api=group,unsafe-no-iommu").unwrap();
-        assert_eq!((s.name.as_str(), s.api, s.unsafe_no_iommu), ("0000:65:00.0", VfioApi::Group, true));
-        let s = NvmeSpec::parse("Samsung SSD 990 PRO 2TB").unwrap();
-        assert_eq!((s.name.as_str(), s.api, s.unsafe_no_iommu), ("Samsung SSD 990 PRO 2TB", VfioApi::Auto, false));
+    fn read(text: &str) -> Result<NvmeSpec, SpecError> {
+        NvmeSpec::read("nvme0", &text.parse()?)
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
-        for (text, says) in [
-            ("", "names no controller"),
-            ("nvme0,api=uio", "`api=uio`: it is auto, group or cdev"),
-            ("nvme0,fast", "there is no option `fast`; there are nsid=N, api="),
-        ] {
-            let reason = NvmeSpec::parse(text).unwrap_err();
-            assert!(reason.contains(says), "{reason}");
-        }
+    fn options_are_read() {
+        let s = read("nvme:nvme0,api=group,unsafe-no-iommu").unwrap();
+        assert_eq!((s.name.as_str(), s.api, s.unsafe_no_iommu), ("nvme0", VfioApi::Group, true));
+        let s = read("nvme:nvme0").unwrap();
+        assert_eq!((s.api, s.unsafe_no_iommu), (VfioApi::Auto, false));
+        assert_eq!(read("nvme:nvme0,api=uio").unwrap_err().to_string(), "`api=uio`: expected auto, group or cdev");
     }
 }

@@ -5,6 +5,7 @@ use super::StorageError;
 use super::manifest::Manifest;
 use crate::nvme::{Controller, HostQueue, HostQueueOptions, Namespace, Ready};
 use crate::pci::{SIGNED_BYTES, Signature};
+use crate::spec::{DeviceSpec, Scheme};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -32,13 +33,13 @@ impl Consent {
         Self { named: paths.into_iter().map(Into::into).collect() }
     }
 
-    /// Whether this text, or the name in it before any options, was named.
-    pub(super) fn names(&self, text: &str) -> bool {
-        let plain = |t: &str| {
-            let t = t.strip_prefix("nvme:").unwrap_or(t);
-            t.split(',').next().unwrap_or(t).to_owned()
+    /// Returns true if this device was named, whatever its options are. A controller may be named without `nvme:`.
+    pub(super) fn names(&self, spec: &DeviceSpec) -> bool {
+        let read = |n: &PathBuf| {
+            let text = n.as_os_str();
+            [DeviceSpec::from_os_str(text), DeviceSpec::of(Scheme::Nvme, text)]
         };
-        self.named.iter().filter_map(|n| n.to_str()).any(|n| plain(n) == plain(text))
+        self.named.iter().flat_map(read).flatten().any(|named| named.name() == spec.name())
     }
 
     pub(super) fn covers(&self, path: &Path) -> bool {
@@ -222,12 +223,12 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, consent: &Consent) -> Res
 /// Refuses a namespace that holds something else than a volume of ours or nothing. All of a drive cannot be looked through, so
 /// both its ends are: every signature of a file system, a volume manager or a partition table lies there.
 pub(super) fn check_namespace(
-    name: &str,
+    spec: &DeviceSpec,
     controller: &Arc<Controller<Ready>>,
     namespace: &Namespace,
     consent: &Consent,
 ) -> Result<(), StorageError> {
-    if consent.names(name) {
+    if consent.names(spec) {
         return Ok(());
     }
     let mut queue = HostQueue::create(controller, HostQueueOptions::default())?;
@@ -241,7 +242,7 @@ pub(super) fn check_namespace(
     if Manifest::is_ours(&head) {
         return Ok(());
     }
-    let refuse = |found: String| StorageError::NotOurs { path: name.into(), found };
+    let refuse = |found: String| StorageError::NotOurs { path: spec.to_string().into(), found };
     let last = namespace.blocks() - blocks;
     let tail = read(&mut queue, last)?;
     if let Some(signature) = Signature::find(&head, &tail, namespace.bytes()) {
@@ -306,6 +307,19 @@ mod tests {
 
     fn folder() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn a_device_is_named_with_or_without_its_options() {
+        let names = |named: &str, spec: &str| Consent::to_destroy([named]).names(&spec.parse().unwrap());
+        let spec = "nvme:0000:65:00.0,nsid=2";
+        for named in ["nvme:0000:65:00.0", "0000:65:00.0", "0000:65:00.0,api=cdev", spec] {
+            assert!(names(named, spec), "{named}");
+        }
+        for other in ["nvme:0000:65:00.1", "nvme:0000:65:00.0,fast", "soft:0000:65:00.0", "qtest:0000:65:00.0", ""] {
+            assert!(!names(other, spec), "{other}");
+        }
+        assert!(names(r"soft:a\,b.img", r"soft:a\,b.img,block=4096") && !names("soft:a.img", "soft:b.img"));
     }
 
     #[test]

@@ -222,11 +222,12 @@ fn options_and_misspelled_memory_become_no_file() {
         (o.status.code(), stderr(&o))
     };
     for (device, words) in [
-        ("soft:nonsense=1", &["no key `nonsense`", "media-error", "soft:file:nonsense=1"][..]),
+        ("soft:nonsense=1", &["no option `nonsense`", "media-error", "soft:file:nonsense=1"][..]),
         ("soft:blok=4096", &["did you mean `block`?"]),
         ("soft:block=4096", &["soft:mem:1G,block=4096"]),
         ("soft:men:1G", &["did you mean soft:mem:1G?", "soft:file:men:1G"]),
         ("soft:mem,blok=4096", &["did you mean `block`?"]),
+        ("soft:mem,block=512,block=4096", &["`block=4096`", "give it once"]),
     ] {
         let (code, message) = graph(device);
         assert_eq!(code, Some(1), "{device}: {message}");

@@ -2,12 +2,10 @@
 
 use super::MAX_RANKS;
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::shmem::Transport;
-use warpbell::soft::nvme::escape;
 use warpbell::suggest::hint;
 use warpbell::units::{Bytes, parse_duration};
 
@@ -74,11 +72,6 @@ pub struct PageArgs {
     /// Cache page, 512 to 64k
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     pub page_size: Bytes,
-}
-
-/// Reads a device. Bytes of a file's name that are not UTF-8 are kept as escapes.
-pub fn device() -> impl TypedValueParser<Value = String> {
-    OsStringValueParser::new().map(|text| escape(&text))
 }
 
 /// Which engine was asked for.

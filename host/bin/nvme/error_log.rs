@@ -34,7 +34,7 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
     let controller = looked.open.controller();
     let errors = controller.error_log()?.iter().map(Entry::new).collect();
     let log = Log { capacity: controller.identify().error_log_entries(), errors };
-    print("nvme error-log", args, &log, |log| text(&args.device, log))
+    print("nvme error-log", args, &looked, &log, |log| text(&looked.device, log))
 }
 
 impl Entry {

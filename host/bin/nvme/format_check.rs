@@ -39,8 +39,8 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
         rows.push(row(&looked, nsid)?);
     }
     let usable = rows.iter().any(|r| r.usable);
-    print("nvme format-check", args, &Check { namespaces: rows }, text)?;
-    if usable { Ok(()) } else { Err(Failure::Error(format!("{}: no namespace can be used", args.device))) }
+    print("nvme format-check", args, &looked, &Check { namespaces: rows }, text)?;
+    if usable { Ok(()) } else { Err(Failure::Error(format!("{}: no namespace can be used", looked.device))) }
 }
 
 fn row(looked: &Looked, nsid: u32) -> Result<Row, Failure> {

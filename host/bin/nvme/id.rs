@@ -63,7 +63,7 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
         controller: Structure { table: CONTROLLER, bytes: controller.identify().bytes().to_vec() },
         namespaces,
     };
-    print("nvme id", args, &id, |id| text(&args.device, id))
+    print("nvme id", args, &looked, &id, |id| text(&looked.device, id))
 }
 
 impl Driver {

@@ -1,9 +1,10 @@
 //! `warpbell nvme list`: the controllers of this machine, whoever drives them, and those that are named.
 
-use crate::args::{JsonArgs, device};
+use crate::args::JsonArgs;
 use crate::output::{Failure, line, write_json};
 use clap::Args;
 use serde::Serialize;
+use std::ffi::{OsStr, OsString};
 use warpbell::pci::{ListedController, Sysfs, in_use, is_vfio, nvme_listing};
 use warpbell::storage::DriveSpec;
 use warpbell::units::Bytes;
@@ -11,8 +12,8 @@ use warpbell::units::Bytes;
 #[derive(Args, Clone, Debug)]
 pub struct ListArgs {
     /// Also open this device and list it: nvme:ADDRESS, soft:FILE or qtest:FILE; may be given several times
-    #[arg(long = "device", value_name = "SPEC", value_parser = device())]
-    pub devices: Vec<String>,
+    #[arg(long = "device", value_name = "SPEC")]
+    pub devices: Vec<OsString>,
     #[command(flatten)]
     pub json: JsonArgs,
 }
@@ -80,8 +81,9 @@ impl Listed {
 }
 
 impl Device {
-    fn open(name: &str) -> Result<Self, Failure> {
-        let open = name.parse::<DriveSpec>()?.open_controller()?;
+    fn open(name: &OsStr) -> Result<Self, Failure> {
+        let spec = DriveSpec::named(name)?;
+        let open = spec.open_controller()?;
         let controller = open.controller();
         let identify = controller.identify();
         let mut namespaces = Vec::new();
@@ -92,7 +94,7 @@ impl Device {
             namespaces.push(Namespace { nsid, size_bytes, block_bytes });
         }
         Ok(Self {
-            device: name.to_owned(),
+            device: spec.to_string(),
             model: identify.model(),
             serial: identify.serial(),
             firmware: identify.firmware(),
@@ -184,7 +186,7 @@ mod tests {
             std::fs::write(node.join("nvme0n1").join(file), value).unwrap();
         }
         let mut list = list(dir.path());
-        list.devices.push(Device::open("soft:mem:1M").unwrap());
+        list.devices.push(Device::open("soft:mem:1M".as_ref()).unwrap());
         let lines = text(&list);
         assert!(lines[0].starts_with("Node         Address       Driver"), "{lines:?}");
         assert!(lines[1].starts_with("-            0000:17:00.0  vfio-pci  -      -") && lines[1].ends_with("vfio"));

@@ -1,33 +1,36 @@
 //! What the commands that only look at a controller share.
 
-use crate::args::{JsonArgs, device};
+use crate::args::JsonArgs;
 use crate::output::{Failure, line};
 use clap::Args;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use std::ffi::OsString;
 use warpbell::storage::{DriveSpec, OpenController};
 use warpbell::wire::nvme::fields::Field;
 
 #[derive(Args, Clone, Debug)]
 pub struct LookArgs {
     /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
-    #[arg(value_name = "DEVICE", value_parser = device())]
-    pub device: String,
+    #[arg(value_name = "DEVICE")]
+    pub device: OsString,
     #[command(flatten)]
     pub json: JsonArgs,
 }
 
 /// An open controller and what was asked of it.
 pub struct Looked {
+    /// The device as reports name it.
+    pub device: String,
     pub spec: DriveSpec,
     pub open: OpenController,
 }
 
 impl LookArgs {
     pub fn open(&self) -> Result<Looked, Failure> {
-        let spec: DriveSpec = self.device.parse()?;
+        let spec = DriveSpec::named(&self.device)?;
         let open = spec.open_controller()?;
-        Ok(Looked { spec, open })
+        Ok(Looked { device: spec.to_string(), spec, open })
     }
 }
 
@@ -53,12 +56,13 @@ struct Report<'a, T: Serialize> {
 pub fn print<T: Serialize>(
     command: &'static str,
     args: &LookArgs,
+    looked: &Looked,
     report: &T,
     text: impl FnOnce(&T) -> Vec<String>,
 ) -> Result<(), Failure> {
     match &args.json.json {
         Some(path) => {
-            let report = Report { device: &args.device, rest: report };
+            let report = Report { device: &looked.device, rest: report };
             crate::output::write_json(command, &report, path)
         }
         None => text(report).iter().try_for_each(|l| line(format_args!("{l}"))),

@@ -8,10 +8,11 @@ mod list;
 mod look;
 mod smart;
 
-use crate::args::{BenchCommand, NvmeArgs, device};
+use crate::args::{BenchCommand, NvmeArgs};
 use crate::interrupt::Interrupt;
 use crate::output::Failure;
 use clap::{Args, Subcommand};
+use std::ffi::OsString;
 
 #[derive(Debug, Subcommand)]
 pub enum NvmeCommand {
@@ -38,8 +39,8 @@ pub enum NvmeCommand {
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
-    #[arg(value_name = "DEVICE", value_parser = device())]
-    pub name: String,
+    #[arg(value_name = "DEVICE")]
+    pub name: OsString,
     #[command(flatten)]
     pub bench: NvmeArgs,
 }

@@ -39,7 +39,7 @@ pub fn run(args: &LookArgs) -> Result<(), Failure> {
     let controller = looked.open.controller();
     let health = controller.health()?;
     let firmware = controller.firmware_slots()?;
-    print("nvme smart", args, &Smart::of(&health, firmware), |s| text(&args.device, s))
+    print("nvme smart", args, &looked, &Smart::of(&health, firmware), |s| text(&looked.device, s))
 }
 
 impl Smart {

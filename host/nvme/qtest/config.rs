@@ -1,13 +1,14 @@
 //! What QEMU is started with, and the text form of it.
 
 use super::QtestError;
+use crate::spec::{DeviceSpec, NO_NAMESPACE, Name, Scheme, SpecError, number, size};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a logical block that there can be.
 const BLOCKS: [u32; 4] = [512, 1024, 2048, 4096];
 /// Metadata bytes of a block: more than any drive has.
-const MOST_METADATA: u64 = 128;
+const MOST_METADATA: u16 = 128;
 const DEFAULT_RAM: u64 = 256 << 20;
 /// q35 keeps RAM up to here in one range from 0; more would be split around the hole below 4 GiB.
 pub(super) const MAX_RAM: u64 = 2 << 30;
@@ -76,50 +77,13 @@ impl QtestConfig {
     /// Reads what follows `qtest:` in the name of a device:
     /// `FILE[,block=512|4096][,metadata=N][,blkdebug=FILE][,throttle-iops=N][,file=FILE...][,ram=256M][,queues=N][,mdts=N][,serial=TEXT]`.
     ///
-    /// `file=` begins one more namespace, to which the options up to `throttle-iops=` after it belong. Sizes take K, M and G. A comma
-    /// that belongs to a name is written `\,`.
-    pub fn parse(spec: &str) -> Result<Self, QtestError> {
-        let bad = |reason: String| QtestError::Spec { spec: spec.to_owned(), reason };
-        let mut parts = fields(spec).into_iter();
-        let file = parts.next().filter(|f| !f.is_empty()).ok_or_else(|| bad("it names no image file".to_owned()))?;
-        let mut config = Self::new(QtestNamespace::new(file));
-        for part in parts {
-            let part = part.as_str();
-            let (key, value) = part
-                .split_once('=')
-                .filter(|(_, v)| !v.is_empty())
-                .ok_or_else(|| bad(format!("`{part}` is not of the form key=value")))?;
-            let number = |most: u64| match value.parse::<u64>() {
-                Ok(n) if n <= most => Ok(n),
-                _ => Err(bad(format!("`{part}`: not a number from 0 to {most}"))),
-            };
-            // There is always at least one namespace; the newest is the one that options belong to.
-            let newest = config.namespaces.len() - 1;
-            match key {
-                "file" => config.namespaces.push(QtestNamespace::new(value)),
-                "block" => match size(value).and_then(|b| u32::try_from(b).ok()).filter(|b| BLOCKS.contains(b)) {
-                    Some(bytes) => config.namespaces[newest].block_bytes = bytes,
-                    None => return Err(bad(format!("`{part}`: blocks are 512, 1024, 2048 or 4096 bytes"))),
-                },
-                "metadata" => config.namespaces[newest].metadata_bytes = number(MOST_METADATA)? as u16,
-                "throttle-iops" => {
-                    let iops = number(u32::MAX.into())?;
-                    config.namespaces[newest].drive_options.push(format!("throttling.iops-total={iops}"));
-                }
-                "blkdebug" => config.namespaces[newest].blkdebug = Some(value.into()),
-                "ram" => {
-                    config.ram_bytes = size(value).ok_or_else(|| bad(format!("`{part}`: not a size as in 256M")))?
-                }
-                "queues" => config.max_queues = Some(number(u16::MAX.into())? as u16),
-                "mdts" => config.mdts = Some(number(u8::MAX.into())? as u8),
-                "serial" => config.serial = value.to_owned(),
-                _ => {
-                    let known = "block, metadata, blkdebug, throttle-iops, file, ram, queues, mdts, serial";
-                    return Err(bad(format!("there is no option `{key}`; there are {known}")));
-                }
-            }
-        }
-        Ok(config)
+    /// `file=` begins one more namespace, to which the options up to `throttle-iops=` after it belong. Sizes take k, M, G and T.
+    /// [`DeviceSpec`] says how commas in names are written.
+    ///
+    /// # Errors
+    /// Those of [`DeviceSpec::of`], and [`SpecError::BadOption`] where a value does not fit its option.
+    pub fn parse(spec: &str) -> Result<Self, SpecError> {
+        Self::try_from(&DeviceSpec::of(Scheme::Qtest, spec.as_ref())?)
     }
 
     /// Refuses what QEMU would refuse less clearly.
@@ -222,20 +186,40 @@ impl QtestConfig {
     }
 }
 
-/// Splits at commas that no backslash stands before.
-fn fields(spec: &str) -> Vec<String> {
-    let mut out = Vec::new();
-    let mut field = String::new();
-    let mut chars = spec.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => field.push(chars.next_if_eq(&',').unwrap_or('\\')),
-            ',' => out.push(std::mem::take(&mut field)),
-            other => field.push(other),
+impl TryFrom<&DeviceSpec> for QtestConfig {
+    type Error = SpecError;
+
+    /// Reads the name and the options of a `qtest:` specification, as [`QtestConfig::parse`] does.
+    fn try_from(spec: &DeviceSpec) -> Result<Self, SpecError> {
+        let Name::QtestFile(file) = spec.name() else { return Err(spec.other_scheme(Scheme::Qtest)) };
+        let mut config = Self { namespaces: Vec::new(), ..Self::new(QtestNamespace::new(file)) };
+        let mut namespace = QtestNamespace::new(file);
+        for option in spec.options() {
+            match option.key() {
+                "file" => {
+                    let next = QtestNamespace::new(option.path());
+                    config.namespaces.push(std::mem::replace(&mut namespace, next));
+                }
+                "block" => {
+                    let known = |t: &str| size(t).and_then(|b| u32::try_from(b).ok()).filter(|b| BLOCKS.contains(b));
+                    namespace.block_bytes = option.read(known)?;
+                }
+                "metadata" => namespace.metadata_bytes = option.read(|t| number(t).filter(|n| *n <= MOST_METADATA))?,
+                "throttle-iops" => {
+                    let iops: u32 = option.read(number)?;
+                    namespace.drive_options.push(format!("throttling.iops-total={iops}"));
+                }
+                "blkdebug" => namespace.blkdebug = Some(option.path()),
+                "ram" => config.ram_bytes = option.read(size)?,
+                "queues" => config.max_queues = Some(option.read(number)?),
+                "mdts" => config.mdts = Some(option.read(number)?),
+                "serial" => config.serial = option.read(|t| Some(t.to_owned()))?,
+                _ => return Err(option.refuse(NO_NAMESPACE)),
+            }
         }
+        config.namespaces.push(namespace);
+        Ok(config)
     }
-    out.push(field);
-    out
 }
 
 /// QEMU's option syntax doubles a comma that belongs to a value.
@@ -248,20 +232,6 @@ fn escape_path(path: &Path) -> OsString {
     let bytes = path.as_os_str().as_bytes();
     let doubled = bytes.iter().flat_map(|&b| std::iter::repeat_n(b, if b == b',' { 2 } else { 1 }));
     OsString::from_vec(doubled.collect())
-}
-
-fn size(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.strip_suffix(['K', 'k']) {
-        Some(d) => (d, 10),
-        None => match text.strip_suffix(['M', 'm']) {
-            Some(d) => (d, 20),
-            None => match text.strip_suffix(['G', 'g']) {
-                Some(d) => (d, 30),
-                None => (text, 0),
-            },
-        },
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -296,11 +266,12 @@ mod tests {
         for (spec, word) in [
             ("", "names no image file"),
             ("a,block=8192", "512, 1024, 2048 or 4096"),
-            ("a,ram=lots", "not a size"),
+            ("a,ram=lots", "`ram=lots`: expected a size"),
             ("a,queues=70000", "0 to 65535"),
             ("a,depth=4", "no option `depth`"),
-            ("a,block", "key=value"),
-            ("a,block=", "key=value"),
+            ("a,block", "`block`: it needs a value: 512, 1024"),
+            ("a,block=", "`block=`: it needs a value: 512, 1024"),
+            ("a,nsid=2", "`nsid=2`: it chooses a namespace"),
         ] {
             let text = QtestConfig::parse(spec).unwrap_err().to_string();
             assert!(text.contains(word), "{spec}: {text}");
@@ -333,12 +304,6 @@ mod tests {
         #[test]
         fn no_spec_panics(spec in ".{0,60}") {
             let _ = QtestConfig::parse(&spec);
-        }
-
-        #[test]
-        fn sizes_are_read(n in 0u64..1 << 20, unit in 0usize..4) {
-            let (text, shift) = [("", 0), ("K", 10), ("M", 20), ("G", 30)][unit];
-            prop_assert_eq!(size(&format!("{n}{text}")), Some(n << shift));
         }
     }
 }

@@ -47,14 +47,6 @@ pub enum QtestError {
         /// What was looked for.
         looked: String,
     },
-    /// The text after `qtest:`.
-    #[error("qtest:{spec}: {reason}")]
-    Spec {
-        /// The text.
-        spec: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// A configuration that QEMU cannot be started with.
     #[error("qtest: {reason}")]
     Config {

@@ -4,9 +4,26 @@ use super::fault::{Fault, FaultPlan};
 use crate::memory::Space;
 use crate::processors;
 use crate::soft::nvme::time;
+use crate::spec::{self, Keyword, NUMBER, SpecError, TIME, flag, number, value};
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
+
+const OPTIONS: &[Keyword] = &[
+    value("connect", TIME),
+    value("fault", "ACTION or ACTION@SELECTOR, as in lose@every:100").repeated(),
+    value("heartbeat", TIME),
+    value("not-ready", TIME),
+    flag("poison"),
+    value("resend", TIME),
+    value("retry", TIME),
+    value("seed", NUMBER),
+    value("silence", TIME),
+    flag("sockets"),
+    flag("tcp"),
+    value("threads", NUMBER),
+];
 
 /// How long adapters wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,36 +123,31 @@ impl SoftNicConfig {
     /// | `connect`, `heartbeat`, `silence`, `retry`, `resend`, `not-ready` `=TIME` | [`Timeouts`] |
     /// | `fault=...`, `seed=N` | [`FaultPlan`] |
     ///
+    /// Keys and values are those of a device specification ([`DeviceSpec`](crate::spec::DeviceSpec)); spaces around options do not count.
+    ///
     /// # Errors
     /// A sentence that names the key, and what would do.
-    pub fn options(mut self, text: &str) -> Result<Self, String> {
-        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-            let (key, value) = part.split_once('=').map_or((part, None), |(k, v)| (k, Some(v)));
-            let wrong = |what: String| format!("software NIC: `{part}`: {what}");
-            let needs = || value.ok_or_else(|| wrong(format!("`{key}` needs a value")));
-            let time = || -> Result<Duration, String> {
-                time(needs()?).ok_or_else(|| wrong("that is not a time, such as 20us, 5ms or 1s".to_owned()))
-            };
-            let count =
-                || -> Result<u64, String> { needs()?.parse().map_err(|_| wrong("that is not a number".to_owned())) };
-            match key {
-                "threads" => self.threads = count()? as usize,
-                "seed" => self.faults.seed = count()?,
-                "fault" => self.faults.faults.push(needs()?.parse::<Fault>().map_err(wrong)?),
-                "connect" => self.timeouts.connect = time()?,
-                "heartbeat" => self.timeouts.heartbeat = time()?,
-                "silence" => self.timeouts.silence = time()?,
-                "retry" => self.timeouts.retry = time()?,
-                "resend" => self.timeouts.resend = time()?,
-                "not-ready" => self.timeouts.not_ready = time()?,
-                "tcp" if value.is_none() => self.unix = false,
-                "sockets" if value.is_none() => self.direct = false,
-                "poison" if value.is_none() => self.poison = true,
-                "tcp" | "sockets" | "poison" => return Err(wrong(format!("`{key}` takes no value"))),
-                _ => {
-                    let keys = "threads, tcp, sockets, poison, connect, heartbeat, silence, retry, resend, not-ready, fault, seed";
-                    return Err(wrong(format!("there is no such key; there are {keys}")));
-                }
+    pub fn options(self, text: &str) -> Result<Self, String> {
+        self.read(text).map_err(|e| format!("software NIC: {e}"))
+    }
+
+    fn read(mut self, text: &str) -> Result<Self, SpecError> {
+        let fields =
+            spec::fields(text.as_bytes()).into_iter().map(|f| f.trim_ascii().to_vec()).filter(|f| !f.is_empty());
+        for option in spec::read_all(fields, OPTIONS)? {
+            match option.key() {
+                "threads" => self.threads = option.read(number)?,
+                "seed" => self.faults.seed = option.read(number)?,
+                "fault" => self.faults.faults.push(option.read_or(Fault::from_str)?),
+                "connect" => self.timeouts.connect = option.read(time)?,
+                "heartbeat" => self.timeouts.heartbeat = option.read(time)?,
+                "silence" => self.timeouts.silence = option.read(time)?,
+                "retry" => self.timeouts.retry = option.read(time)?,
+                "resend" => self.timeouts.resend = option.read(time)?,
+                "not-ready" => self.timeouts.not_ready = option.read(time)?,
+                "tcp" => self.unix = false,
+                "sockets" => self.direct = false,
+                _ => self.poison = true,
             }
         }
         Ok(self)
@@ -178,12 +190,13 @@ mod tests {
         assert_eq!(c.complaint(), None);
         assert!(!format!("{c:?}").contains("[1"), "the key is not shown");
         for (text, word) in [
-            ("speed=9", "there are threads"),
-            ("threads", "needs a value"),
-            ("threads=many", "not a number"),
-            ("retry=soon", "retry=soon"),
-            ("poison=1", "no value"),
-            ("fault=explode", "no fault"),
+            ("speed=9", "software NIC: there is no option `speed`; there are connect=, fault=, "),
+            ("threads", "`threads`: it needs a value: a whole number"),
+            ("threads=many", "`threads=many`: expected a whole number"),
+            ("retry=soon", "`retry=soon`: expected a time such as"),
+            ("retry=1s, retry=2s", "`retry` was given before"),
+            ("poison=1", "`poison=1`: it takes no value"),
+            ("fault=explode", "`fault=explode`: `explode` is no fault: use syndrome"),
         ] {
             let e = SoftNicConfig::new([0; 32]).options(text).unwrap_err();
             assert!(e.contains(word), "{text}: {e}");

@@ -1,7 +1,7 @@
 //! What the software controller is made of.
 
 use super::fault::FaultPlan;
-use super::spec::{self, SpecError};
+use crate::spec::{DeviceSpec, Scheme, SpecError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ impl SoftConfig {
     /// | key | meaning |
     /// |---|---|
     /// | `mem`, `mem:SIZE` | a namespace in memory; without a size, [`SoftConfig::set_bytes`] gives it |
-    /// | `FILE`, `file:FILE` | a namespace on a file or block device; a comma in the name is written `\,`, a byte that is not UTF-8 `\xHH` |
+    /// | `FILE`, `file:FILE` | a namespace on a file or block device; [`DeviceSpec`] says how commas in the name are written |
     /// | `file=FILE` | one more namespace on one more file |
     /// | `namespaces=N` | N namespaces of that size (memory only) |
     /// | `block=512`, `block=4096` | bytes of a logical block |
@@ -194,8 +194,11 @@ impl SoftConfig {
     /// | `reorder`, `seed=N` | completions in a random order; seed of everything random |
     ///
     /// Sizes take `k`, `M`, `G`, `T` (powers of 1024), times `ns`, `us`, `ms`, `s`.
+    ///
+    /// # Errors
+    /// Those of [`DeviceSpec::of`], and [`SpecError::BadOption`] where a value does not fit its option or options exclude each other.
     pub fn parse(spec: &str) -> Result<Self, SpecError> {
-        spec::parse(spec)
+        Self::try_from(&DeviceSpec::of(Scheme::Soft, spec.as_ref())?)
     }
 
     /// Adds a namespace.

@@ -49,7 +49,6 @@ pub use fault::{
     Trigger,
 };
 pub(super) use spec::time;
-pub use spec::{SpecError, escape};
 pub use statistics::{QueueStatistics, Statistics};
 
 use self::core::{Core, Doorbells, Mailbox, Registers, queue_bits};
@@ -141,8 +140,8 @@ pub enum SoftError {
         source: std::io::Error,
     },
     /// The specification could not be read.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
+    #[error("software controller: {0}")]
+    Spec(#[from] crate::spec::SpecError),
 }
 
 /// Longest wait for the threads when the last handle is dropped.

@@ -1,0 +1,334 @@
+//! Device specifications as people write them: `soft:mem:1G,block=4096`, `soft:edges.img`, `qtest:disk.img`, `nvme:0000:65:00.0`.
+//!
+//! [`DeviceSpec`] is the one reader of their grammar. What options mean is the matter of those who make the devices:
+//! [`SoftConfig`](crate::soft::nvme::SoftConfig), [`QtestConfig`](crate::nvme::qtest::QtestConfig) and
+//! [`DriveSpec`](crate::storage::DriveSpec) read them from it.
+
+mod error;
+mod escape;
+mod file_name;
+mod option;
+#[cfg(test)]
+mod tests;
+
+pub use error::SpecError;
+pub(crate) use escape::fields;
+pub use option::SpecOption;
+pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, value};
+
+use escape::escape;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The part of a specification that stands for the number of a PE.
+pub const PE: &str = "{pe}";
+/// Refuses `nsid=` where the whole controller is meant.
+pub(crate) const NO_NAMESPACE: &str = "it chooses a namespace of a drive; a controller has all of its namespaces";
+/// The name of memory after `soft:`.
+const MEMORY: &str = "mem";
+/// The word before the name of a file that could be read as something else.
+const FILE: &str = "file";
+
+/// A kind of device: the word before the colon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `soft`: the software controller.
+    Soft,
+    /// `qtest`: QEMU's controller.
+    Qtest,
+    /// `nvme`: a controller of this machine.
+    Nvme,
+}
+
+impl Scheme {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            Self::Qtest => "qtest",
+            Self::Nvme => "nvme",
+        }
+    }
+
+    fn no_name(self) -> SpecError {
+        let wanted = match self {
+            Self::Soft => "memory and no file; write mem, mem:SIZE or the name of a file",
+            Self::Qtest => "image file",
+            Self::Nvme => "controller; write its address, nvmeN, serial number or model",
+        };
+        SpecError::NoName { wanted }
+    }
+
+    fn options(self) -> &'static [Keyword] {
+        match self {
+            Self::Soft => option::SOFT,
+            Self::Qtest => option::QTEST,
+            Self::Nvme => option::NVME,
+        }
+    }
+}
+
+/// The name part of a specification, without escapes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Memory behind the software controller.
+    Memory {
+        /// Size in bytes; `None` where the use of the device decides.
+        bytes: Option<u64>,
+    },
+    /// A file or a block device behind the software controller.
+    SoftFile(PathBuf),
+    /// A file behind QEMU's controller.
+    QtestFile(PathBuf),
+    /// Address, `nvmeN`, serial number or model of a controller of this machine.
+    Controller(String),
+}
+
+/// A device specification: a kind of device, a name and options in their order. Nothing is opened, and no value is read but a size of
+/// memory.
+///
+/// # Grammar
+///
+/// ```text
+/// device     = "soft:" ( memory | [ "file:" ] file ) options
+///            | "qtest:" file options
+///            | "nvme:" controller options
+/// memory     = "mem" [ ":" size ]
+/// options    = { "," key [ "=" value ] }
+/// size       = digit { digit } [ "k" | "M" | "G" | "T" ]       (powers of 1,024)
+/// file, controller, value = character { character }
+/// character  = any byte but ","
+///            | "\,"        a comma
+///            | "\\"        a backslash
+///            | "\x" H H    the byte with these hexadecimal digits, 80 to ff, which is not part of UTF-8 text
+/// ```
+///
+/// Any other backslash stands for itself. `file:` is needed where the name is that of memory, or where no file has the name and the
+/// name looks like an option or like `mem` misspelled. The keys of each kind, and which have a value, are in `docs/devices.md`. A key
+/// is given once. `file=`, `media-error=` and `corrupt=` may be given several times, and `block=`, `metadata=`, `throttle-iops=` and
+/// `blkdebug=` of `qtest` once for each file.
+///
+/// # Printing
+///
+/// A printed specification reads back as an equal one. Equal specifications print as the same text, whatever they were read from.
+///
+/// # Examples
+///
+/// ```
+/// use warpbell::spec::{DeviceSpec, Name};
+///
+/// let mut spec: DeviceSpec = r"soft:runs\,2026-{pe}.img,io=mmap,seed=7".parse()?;
+/// assert_eq!(spec.name(), &Name::SoftFile("runs,2026-{pe}.img".into()));
+/// spec.set("io", Some("pread".as_ref()))?;
+/// spec.remove("seed");
+/// assert_eq!(spec.for_pe(3).numbered(0).to_string(), r"soft:runs\,2026-3.img.0,io=pread");
+///
+/// let memory: DeviceSpec = "soft:mem:1024M".parse()?;
+/// assert!(memory.is_memory());
+/// assert_eq!(memory.to_string(), "soft:mem:1G");
+///
+/// let e = "nvme:nvme0,fast".parse::<DeviceSpec>().unwrap_err();
+/// assert_eq!(e.to_string(), "there is no option `fast`; there are api=, nsid=, unsafe-no-iommu");
+/// # Ok::<(), warpbell::spec::SpecError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSpec {
+    name: Name,
+    options: Vec<SpecOption>,
+}
+
+impl DeviceSpec {
+    /// Returns memory of the software controller, without a size.
+    pub fn memory() -> Self {
+        Self { name: Name::Memory { bytes: None }, options: Vec::new() }
+    }
+
+    /// Reads a specification. Bytes that are not UTF-8 may stand for themselves.
+    ///
+    /// # Errors
+    /// [`SpecError::NoScheme`] and [`SpecError::UnknownScheme`] where no kind of device is named, and the errors of
+    /// [`DeviceSpec::of`].
+    pub fn from_os_str(text: &OsStr) -> Result<Self, SpecError> {
+        let bytes = text.as_bytes();
+        let colon = bytes.iter().position(|b| *b == b':').ok_or(SpecError::NoScheme)?;
+        let word = &bytes[..colon];
+        let scheme = [Scheme::Soft, Scheme::Qtest, Scheme::Nvme].into_iter().find(|s| s.word().as_bytes() == word);
+        let unknown = || SpecError::UnknownScheme { scheme: String::from_utf8_lossy(word).into_owned() };
+        Self::of(scheme.ok_or_else(unknown)?, OsStr::from_bytes(&bytes[colon + 1..]))
+    }
+
+    /// Reads what follows the colon of a specification.
+    ///
+    /// # Errors
+    /// * [`SpecError::NoName`]: `text` is empty, or begins with a comma.
+    /// * [`SpecError::NotAName`]: the name looks like an option or like `mem` misspelled, and no file has it.
+    /// * [`SpecError::UnknownOption`]: an option does not exist.
+    /// * [`SpecError::BadOption`]: an option was given before, a value is missing, or the option has none; the size of memory is none, or
+    ///   a controller's name is not UTF-8.
+    pub fn of(scheme: Scheme, text: &OsStr) -> Result<Self, SpecError> {
+        let mut fields = fields(text.as_bytes()).into_iter();
+        let name = Name::read(scheme, OsString::from_vec(fields.next().unwrap_or_default()))?;
+        Ok(Self { name, options: read_all(fields, scheme.options())? })
+    }
+
+    /// Returns the name part.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Returns the options in their order.
+    pub fn options(&self) -> &[SpecOption] {
+        &self.options
+    }
+
+    /// Returns true if the device is memory of this process.
+    pub fn is_memory(&self) -> bool {
+        matches!(self.name, Name::Memory { .. })
+    }
+
+    /// Returns true if the device is a controller of this machine.
+    pub fn is_controller(&self) -> bool {
+        matches!(self.name, Name::Controller(_))
+    }
+
+    /// Gives the option this value, or none. An option that is there keeps its place, and is given once from then on; another one
+    /// comes last.
+    ///
+    /// # Errors
+    /// [`SpecError::UnknownOption`] and [`SpecError::BadOption`], as when it is read. Nothing is changed then.
+    pub fn set(&mut self, key: &str, value: Option<&OsStr>) -> Result<(), SpecError> {
+        let option = SpecOption::new(key, value.map(OsStr::to_owned), self.name.scheme().options())?;
+        let place = self.options.iter().position(|o| o.key() == key).unwrap_or(self.options.len());
+        self.remove(key);
+        self.options.insert(place, option);
+        Ok(())
+    }
+
+    /// Removes the option, however often it was given, and returns the last one.
+    pub fn remove(&mut self, key: &str) -> Option<SpecOption> {
+        self.options.extract_if(.., |o| o.key() == key).last()
+    }
+
+    /// Returns the specification of one member of a stripe: each file's name ends with a point and the number. Memory and controllers
+    /// stay as they are.
+    pub fn numbered(mut self, number: u32) -> Self {
+        let end = format!(".{number}");
+        if let Name::SoftFile(path) | Name::QtestFile(path) = &mut self.name {
+            path.as_mut_os_string().push(&end);
+        }
+        for option in self.options.iter_mut().filter(|o| o.key() == FILE) {
+            option.value_mut().into_iter().for_each(|path| path.push(&end));
+        }
+        self
+    }
+
+    /// Returns true if the name or a value has a place for the number of a PE ([`PE`]).
+    pub fn has_pe(&self) -> bool {
+        *self != self.clone().for_pe(0)
+    }
+
+    /// Returns the specification for one PE: its number stands wherever [`PE`] did.
+    pub fn for_pe(mut self, pe: usize) -> Self {
+        match &mut self.name {
+            Name::Memory { .. } => {}
+            Name::SoftFile(path) | Name::QtestFile(path) => *path = for_pe(path.as_os_str(), pe).into(),
+            Name::Controller(name) => *name = name.replace(PE, &pe.to_string()),
+        }
+        for value in self.options.iter_mut().filter_map(SpecOption::value_mut) {
+            *value = for_pe(value, pe);
+        }
+        self
+    }
+
+    /// Refuses a specification of another kind than `wanted`.
+    pub(crate) fn other_scheme(&self, wanted: Scheme) -> SpecError {
+        SpecError::OtherScheme { scheme: self.name.scheme().word(), wanted: wanted.word() }
+    }
+}
+
+/// Replaces [`PE`] by the number of a PE.
+pub fn for_pe(text: &OsStr, pe: usize) -> OsString {
+    let mut out = OsString::new();
+    for chunk in text.as_bytes().utf8_chunks() {
+        out.push(chunk.valid().replace(PE, &pe.to_string()));
+        out.push(OsStr::from_bytes(chunk.invalid()));
+    }
+    out
+}
+
+impl Name {
+    fn read(scheme: Scheme, name: OsString) -> Result<Self, SpecError> {
+        let bad = |reason: String| SpecError::BadOption { option: escape(&name), reason };
+        let text = name.to_string_lossy();
+        let read = match (scheme, text.split_once(':')) {
+            (Scheme::Qtest, _) => Self::QtestFile(name.into()),
+            (Scheme::Nvme, _) => {
+                let not_utf8 = || bad("a controller's address, serial number and model are UTF-8".to_owned());
+                Self::Controller(name.to_str().ok_or_else(not_utf8)?.trim().to_owned())
+            }
+            (Scheme::Soft, Some((MEMORY, text))) => {
+                let bytes = size(text).ok_or_else(|| bad(format!("expected {}", option::SIZE)))?;
+                Self::Memory { bytes: Some(bytes) }
+            }
+            (Scheme::Soft, None) if text == MEMORY => Self::Memory { bytes: None },
+            (Scheme::Soft, Some((FILE, _))) => {
+                Self::SoftFile(OsStr::from_bytes(&name.as_bytes()[FILE.len() + 1..]).into())
+            }
+            (Scheme::Soft, _) => {
+                file_name::check(&name)?;
+                Self::SoftFile(name.into())
+            }
+        };
+        match &read {
+            Self::SoftFile(path) | Self::QtestFile(path) if path.as_os_str().is_empty() => Err(scheme.no_name()),
+            Self::Controller(name) if name.is_empty() => Err(scheme.no_name()),
+            _ => Ok(read),
+        }
+    }
+
+    fn scheme(&self) -> Scheme {
+        match self {
+            Self::Memory { .. } | Self::SoftFile(_) => Scheme::Soft,
+            Self::QtestFile(_) => Scheme::Qtest,
+            Self::Controller(_) => Scheme::Nvme,
+        }
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = SpecError;
+
+    /// Reads a specification: [`DeviceSpec::from_os_str`].
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        Self::from_os_str(text.as_ref())
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name.scheme().word(), self.name)?;
+        self.options.iter().try_for_each(|option| write!(f, ",{option}"))
+    }
+}
+
+impl fmt::Display for Name {
+    /// Writes the name as it stands behind the colon.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { bytes: None } => f.write_str(MEMORY),
+            Self::Memory { bytes: Some(bytes) } => {
+                let units = [(40, "T"), (30, "G"), (20, "M"), (10, "k")];
+                let whole = units.into_iter().find(|(shift, _)| *bytes != 0 && bytes.is_multiple_of(1 << shift));
+                let (shift, unit) = whole.unwrap_or((0, ""));
+                write!(f, "{MEMORY}:{}{unit}", bytes >> shift)
+            }
+            Self::SoftFile(path) if file_name::needs_prefix(path.as_os_str()) => {
+                write!(f, "{FILE}:{}", escape(path.as_os_str()))
+            }
+            Self::SoftFile(path) | Self::QtestFile(path) => f.write_str(&escape(path.as_os_str())),
+            Self::Controller(name) => f.write_str(&escape(name.as_ref())),
+        }
+    }
+}
