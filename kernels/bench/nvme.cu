@@ -82,7 +82,7 @@ struct job {
   WB_FN bool over(uint64_t start, uint64_t now, uint64_t turn) const {
     bool end = now - start >= p.runtime_ns;
     if (turn % 64 == 0 && warp::lane() == 0) {
-      end |= order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(vol.control()->stop)) != 0;
+      end |= order::load_relaxed_sys(vol.control()->stop) != 0;
     }
     return warp::any(warp::full(), end);
   }

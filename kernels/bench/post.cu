@@ -51,7 +51,7 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, adapter_saw&
   constexpr uint32_t each = 4;
   const warp::mask_t all = warp::full();
   uint64_t rung = 0;
-  if (warp::is_leader(all)) rung = order::load_acquire_sys(reinterpret_cast<const uint64_t*>(q->doorbell));
+  if (warp::is_leader(all)) rung = order::load_acquire_sys(q->doorbell);
   rung = warp::shuffle(all, rung, 0);
   // A doorbell that was never rung is 0, which is also what the index begins with.
   const uint32_t there = ((mlx5::swap_bytes(static_cast<uint32_t>(rung)) >> 8) - at.next) & mlx5::index_mask;

@@ -33,8 +33,8 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, served& to) {
   const uint32_t last = q->depth - 1;
   uint32_t tail = 0, head = 0;
   if (warp::is_leader(all)) {
-    tail = order::load_acquire_sys(reinterpret_cast<const uint32_t*>(q->sq_doorbell));
-    head = order::load_acquire_sys(reinterpret_cast<const uint32_t*>(q->cq_doorbell));
+    tail = order::load_acquire_sys(q->sq_doorbell);
+    head = order::load_acquire_sys(q->cq_doorbell);
   }
   tail = warp::shuffle(all, tail, 0);
   head = warp::shuffle(all, head, 0);
@@ -45,12 +45,12 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, served& to) {
   if (n == 0) return 0;
   if (warp::lane() < n) {
     const uint32_t position = at + warp::lane(), slot = position & last;
-    const char* entry = reinterpret_cast<const char*>(q->sq) + uint64_t{slot} * nvme::sqe_bytes;
+    const char* entry = static_cast<const char*>(q->sq) + uint64_t{slot} * nvme::sqe_bytes;
     const order::quad first = order::load_quad_sys(entry), third = order::load_quad_sys(entry + 2 * sizeof(order::quad));
     to.sum += third.z | uint64_t{third.w} << 32;
     to.wrong += first.x != (nvme::op_read | slot << nvme::cid_shift);
     const uint32_t phase = (position >> q->log2_depth & 1u) ^ 1u;
-    order::store_quad(reinterpret_cast<char*>(q->cq) + uint64_t{slot} * nvme::cqe_bytes,
+    order::store_quad(static_cast<char*>(q->cq) + uint64_t{slot} * nvme::cqe_bytes,
                       {0, 0, (at + n) & last, slot | phase << nvme::cqe_phase_shift});
     ++to.commands;
   }

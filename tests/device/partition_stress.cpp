@@ -106,9 +106,9 @@ struct bed {
     e.seen.resize(pes * span / 32), e.fresh.resize(span / 32), e.found.resize(span / 32);
     for (auto& q : e.queue) q.resize(own + 2 * (e.list.size() / piece_edges) + 1);
     e.outbox.resize(pes * span), e.outbox_count.resize(pes);
-    e.control.stop = at(e.stop), e.control.abort = at(e.abort), e.control.error_log = at(e.log);
+    e.control.stop = &e.stop, e.control.abort = &e.abort, e.control.error_log = &e.log;
     e.control.deadline_ns = 60'000'000'000;
-    e.world.control = at(e.control), e.world.pe = k, e.world.size = pes;
+    e.world.control = &e.control, e.world.pe = k, e.world.size = pes;
     e.world.stride = e.world.heap_bytes = heap.lines * sizeof(line);
     e.world.heap = at(memory) + k * e.world.stride;
     e.world.flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS;
