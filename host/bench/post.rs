@@ -1,13 +1,13 @@
 //! Posting work requests to RDMA adapters, alone: kernels that post, against an ideal adapter made of kernels, which completes
 //! everything at once. What is measured is software only: no PCIe, no wire.
 
+use super::params::{AdapterSaw, PostClock, WarpPosted};
 use super::report::Spread;
 use crate::args;
 use crate::engine::{Args, Engine, EngineError, Grid, RunError, abi};
 use crate::memory::{MemoryError, Place, Region};
 use crate::rdma::{MAX_LOG_BLOCKS, QueueMemory, QueuePlan, RdmaError};
 use crate::units::{grouped, three_digits};
-use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -59,36 +59,6 @@ pub enum PostBenchError {
 }
 
 crate::remedy::pass_on!(PostBenchError: Engine, Run, Memory);
-
-/// `warpbell::bench::adapter_saw` of `kernels/bench/post.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct AdapterSaw {
-    entries: u64,
-    sum: u64,
-    wrong: u64,
-    doorbells: u64,
-}
-
-/// `warpbell::bench::warp_posted`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct WarpPosted {
-    posted: u64,
-    failed: u64,
-    sum: u64,
-}
-
-/// `warpbell::bench::post_clock`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct PostClock {
-    start_ns: u64,
-    end_ns: u64,
-    start_ticks: u64,
-    end_ticks: u64,
-    failed: u64,
-}
 
 /// The least ring: a put with a signal that is set takes three blocks.
 const LEAST_DEPTH: u32 = 4;

@@ -1,12 +1,13 @@
 //! The queue core alone: kernels that submit and wait, against an ideal controller made of kernels, which completes every command at
 //! once. What is measured is software only.
 
+use super::params::{QueueServed as Served, QueueSubmitted as Submitted};
 use super::report::Spread;
 use crate::args;
 use crate::engine::{Engine, EngineError, Grid, RunError, abi};
 use crate::memory::{MemoryError, Place, Region};
 use crate::units::{grouped, three_digits};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -50,26 +51,6 @@ pub enum QueueBenchError {
 }
 
 crate::remedy::pass_on!(QueueBenchError: Engine, Run, Memory);
-
-/// `warpbell::bench::served` of `kernels/bench/queue.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct Served {
-    commands: u64,
-    sum: u64,
-    wrong: u64,
-    doorbells: u64,
-}
-
-/// `warpbell::bench::submitted`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct Submitted {
-    done: u64,
-    failed: u64,
-    sum: u64,
-    doorbells: u64,
-}
 
 /// Bytes of a submission and of a completion queue entry (NVMe Base 2.1, 4.1.1 and 4.2.1).
 const SQE: usize = 64;

@@ -1,5 +1,5 @@
-// What graph kernels are told and what they tell the host. host/engine/abi/generate makes the Rust side of it. Types of elements that
-// depend on how wide identifiers are, or distances, are `void` here.
+// Parameters and reports of graph kernels. host/engine/abi/generate makes the Rust side of this file. An element whose type depends on the width
+// of identifiers or distances is `void` here.
 #pragma once
 
 #include <warpbell/abi.h>
@@ -13,7 +13,7 @@
 // The last sum of every kernel: edges that lead to vertices that do not exist.
 #define WB_GRAPH_BAD_EDGES 5u
 
-// What the threads of a launch add up, in device memory.
+// Sums of all threads of a launch, in device memory.
 typedef struct wb_graph_tally {
   uint64_t sum[WB_GRAPH_SUMS];
   uint64_t least;
@@ -21,7 +21,7 @@ typedef struct wb_graph_tally {
   uint32_t reserved;
 } wb_graph_tally;
 
-// What the last block hands to the host.
+// The sums as the last block hands them to the host.
 typedef struct wb_graph_report {
   uint64_t sum[WB_GRAPH_SUMS];
   uint64_t least;
@@ -83,14 +83,14 @@ typedef struct wb_partition_counters {
   uint32_t reserved[25];
 } wb_partition_counters;
 
-// What a PE says about a step.
+// One PE's message about a step.
 typedef struct wb_partition_header {
   uint64_t message;                 // elements that follow, and WB_PARTITION_* flags
   uint64_t sum[WB_GRAPH_SUMS];      // as a search of one PE has them; of this PE
   uint64_t put_bytes;               // that this PE put in this step
 } wb_partition_header;
 
-// What the host reads after a step: sums over all PEs, and this PE's own queue.
+// Sums over all PEs, and this PE's own queue. The host reads them after a step.
 typedef struct wb_partition_report {
   uint64_t sum[WB_GRAPH_SUMS];
   uint64_t put_bytes;
