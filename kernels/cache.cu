@@ -11,7 +11,7 @@ using namespace warpbell;
 struct run_limit {
   uint64_t unit, command;
   WB_FN explicit run_limit(const wb_cache& c) {
-    const wb_volume* v = reinterpret_cast<const wb_volume*>(c.volume);
+    const wb_volume* v = c.volume;
     uint32_t blocks = ~0u;
     for (uint32_t d = 0; d < v->device_count; ++d) {
       const uint32_t most = order::load_lasting(&v->device[d].max_blocks);

@@ -83,15 +83,17 @@ impl<A: KernelArg + ?Sized> KernelArg for &A {
     }
 }
 
+/// Lets plain values be passed by copy.
 macro_rules! plain {
     ($($t:ty),*) => {$(
-        impl KernelArg for $t {
-            fn push(&self, args: &mut Args) {
+        impl $crate::engine::KernelArg for $t {
+            fn push(&self, args: &mut $crate::engine::Args) {
                 args.push_value(*self);
             }
         }
     )*};
 }
+pub(crate) use plain;
 plain!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
 
 /// A region is passed as the address of its first byte.

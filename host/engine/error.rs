@@ -140,19 +140,19 @@ impl Outcome {
     /// Decodes a status word.
     pub fn from_word(word: u32) -> Self {
         match word >> abi::STATUS_KIND_SHIFT {
-            0 => Self::Done,
-            2 => Self::DeviceError(Status((word & abi::STATUS_NVME_MASK) as u16)),
-            3 => Self::TimedOut,
-            4 => Self::Stopped,
-            5 => Self::NoFrame,
-            6 => Self::BadArgument,
-            7 => Self::Poisoned,
-            8 => Self::Unreachable,
-            9 => {
+            abi::STATUS_DONE => Self::Done,
+            abi::STATUS_DEVICE_ERROR => Self::DeviceError(Status((word & abi::STATUS_NVME_MASK) as u16)),
+            abi::STATUS_TIMED_OUT => Self::TimedOut,
+            abi::STATUS_STOPPED => Self::Stopped,
+            abi::STATUS_NO_FRAME => Self::NoFrame,
+            abi::STATUS_BAD_ARGUMENT => Self::BadArgument,
+            abi::STATUS_POISONED => Self::Poisoned,
+            abi::STATUS_UNREACHABLE => Self::Unreachable,
+            abi::STATUS_NETWORK_ERROR => {
                 let [syndrome, vendor] = ((word & abi::STATUS_SYNDROME_MASK) as u16).to_le_bytes();
                 Self::NetworkError { syndrome: Syndrome(syndrome), vendor: VendorSyndrome(vendor) }
             }
-            10 => Self::Damaged,
+            abi::STATUS_DAMAGED => Self::Damaged,
             _ => Self::Unknown(word),
         }
     }

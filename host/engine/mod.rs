@@ -11,6 +11,7 @@ mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub(crate) use args::plain;
 pub use args::{Args, KernelArg};
 pub use cpu::CpuImage;
 pub use error::{EngineError, OperationError, Outcome, RunError};

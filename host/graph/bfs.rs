@@ -2,11 +2,14 @@
 
 use super::edges::{GraphError, GraphOnEngine, Lists, TILE_EDGES};
 use super::hub::LEADS;
-use super::launch::{Launcher, QueueOrder, Report, kernel_parameters};
+use super::launch::{Launcher, QueueOrder};
+use super::params::{
+    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_ITEMS as ITEMS, BFS_LEAD_HITS as LEAD_HITS, BFS_SCANNED as SCANNED,
+    Bfs as Parameters, GraphReport as Report,
+};
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::storage::Stats;
-use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -103,37 +106,6 @@ impl BfsResult {
         self.levels.iter().map(|l| l.scanned).sum()
     }
 }
-
-/// `wb_bfs` of `kernels/graph/bfs.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Parameters {
-    offset: u64,
-    leads: u64,
-    isolated: u64,
-    seen: u64,
-    seen_next: u64,
-    open: u64,
-    depth: u64,
-    parent: u64,
-    queue: u64,
-    queue_next: u64,
-    items: u64,
-    tally: u64,
-    report: u64,
-    vertices: u64,
-    source: u64,
-    level: u32,
-    skip: u32,
-}
-kernel_parameters!(Parameters, 128);
-
-// Sums of a step.
-pub(super) const ITEMS: usize = 0;
-pub(super) const FOUND: usize = 1;
-pub(super) const DEGREES: usize = 2;
-pub(super) const SCANNED: usize = 3;
-pub(super) const LEAD_HITS: usize = 4;
 
 /// A search with its memory, for any number of sources.
 #[derive(Debug)]

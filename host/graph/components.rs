@@ -1,11 +1,13 @@
 //! Connected components: hubs first, a sample, then only what is left.
 
 use super::edges::{GraphError, GraphOnEngine};
-use super::launch::{Launcher, Report, kernel_parameters};
+use super::launch::Launcher;
+use super::params::{
+    COMPONENTS_ROOTS as ROOTS, COMPONENTS_SCANNED as SCANNED, Components as Parameters, GraphReport as Report,
+};
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::storage::Stats;
-use bytemuck::{Pod, Zeroable};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -60,29 +62,6 @@ impl ComponentsResult {
         self.phases.iter().map(|p| p.scanned).sum()
     }
 }
-
-/// `wb_components` of `kernels/graph/components.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Parameters {
-    offset: u64,
-    leads: u64,
-    label: u64,
-    tile: u64,
-    sample: u64,
-    tally: u64,
-    report: u64,
-    vertices: u64,
-    edges: u64,
-    giant: u64,
-    neighbour: u32,
-    samples: u32,
-}
-kernel_parameters!(Parameters, 88);
-
-// Sums of a step.
-const ROOTS: usize = 0;
-const SCANNED: usize = 1;
 
 /// Vertices whose labels are looked at to find the giant component (GAP's number).
 const SAMPLES: usize = 1024;

@@ -1,40 +1,23 @@
 //! Launching the kernels of an algorithm, and reading what they report.
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, TILE_EDGES};
+use super::params::{
+    self, GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GRAPH_SUMS, GraphReport as Report,
+    GraphTally, QueueOrder as OrderParameters,
+};
 use crate::args;
 use crate::engine::{Args, Engine, Grid};
 use crate::memory::{Place, Region};
-use bytemuck::{Pod, Zeroable};
 use std::time::Duration;
 
-/// Lets a parameter block be passed by value.
-macro_rules! kernel_parameters {
-    ($name:ident, $bytes:literal) => {
-        const _: () = assert!(size_of::<$name>() == $bytes);
-        impl $crate::engine::KernelArg for $name {
-            fn push(&self, args: &mut $crate::engine::Args) {
-                args.push_value(*self);
-            }
-        }
-    };
-}
-pub(super) use kernel_parameters;
-
-/// Threads in a block of a graph kernel, and blocks on a multiprocessor: `WB_GRAPH_KERNEL` of `kernels/graph/work.cuh`.
-pub(super) const BLOCK_THREADS: u32 = 256;
-pub(super) const BLOCKS_PER_PROCESSOR: u32 = 4;
-
-/// `wb_graph_tally` and `wb_graph_report` of `kernels/graph/work.cuh`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct Report {
-    pub sum: [u64; 6],
-    pub least: u64,
-    reserved: u64,
-}
-
-/// The sum that counts edges which lead nowhere.
-const BAD_EDGES: usize = 5;
+crate::engine::plain!(
+    params::Bfs,
+    params::Components,
+    params::Pagerank,
+    params::Partition,
+    params::QueueOrder,
+    params::Sssp
+);
 
 impl Report {
     /// A sum of real numbers.
@@ -57,11 +40,11 @@ impl<'g> Launcher<'g> {
     /// Prepares the kernels whose names begin with `prefix`, so that the first step takes no longer than others.
     pub(super) fn new(graph: &'g GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
         graph.engine.prepare(prefix)?;
-        let tally = graph.engine.allocate(Place::Device, size_of::<Report>())?;
+        let tally = graph.engine.allocate(Place::Device, size_of::<GraphTally>())?;
         let report = graph.engine.allocate(Place::Host, size_of::<Report>())?;
         let this = Self {
             engine: &graph.engine,
-            grid: graph.engine.grid(BLOCK_THREADS, BLOCKS_PER_PROCESSOR),
+            grid: graph.engine.grid(GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR),
             limit: graph.launch_limit,
             tally,
             report,
@@ -72,7 +55,7 @@ impl<'g> Launcher<'g> {
 
     /// Clears what a failed run may have left behind.
     pub(super) fn reset(&self) -> Result<(), GraphError> {
-        Ok(self.tally.set(0, Report { sum: [0; 6], least: u64::MAX, reserved: 0 })?)
+        Ok(self.tally.set(0, GraphTally { sum: [0; GRAPH_SUMS], least: u64::MAX, blocks_done: 0, reserved: 0 })?)
     }
 
     pub(super) fn tally_address(&self) -> u64 {
@@ -102,27 +85,12 @@ impl<'g> Launcher<'g> {
         // SAFETY: the caller's promise.
         unsafe { self.run(kernel, args) }?;
         let report: Report = self.report.get(0)?;
-        match report.sum[BAD_EDGES] {
+        match report.sum[GRAPH_BAD_EDGES] {
             0 => Ok(report),
             edges => Err(GraphError::Corrupt { edges }),
         }
     }
 }
-
-/// `wb_queue_order` of `kernels/graph/queue.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct OrderParameters {
-    offset: u64,
-    queue: u64,
-    queue_next: u64,
-    bitmap: u64,
-    items: u64,
-    vertices: u64,
-    tally: u64,
-    report: u64,
-}
-kernel_parameters!(OrderParameters, 64);
 
 /// Puts queues in the order of their vertices, where that saves reading pages twice.
 #[derive(Debug)]

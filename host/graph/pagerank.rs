@@ -1,11 +1,13 @@
 //! PageRank by pulling.
 
 use super::edges::{GraphError, GraphOnEngine, Lists};
-use super::launch::{Launcher, kernel_parameters};
+use super::launch::Launcher;
+use super::params::{
+    PAGERANK_CHANGE as CHANGE, PAGERANK_DANGLING as DANGLING, PAGERANK_SCANNED as SCANNED, Pagerank as Parameters,
+};
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::storage::Stats;
-use bytemuck::{Pod, Zeroable};
 use std::time::{Duration, Instant};
 
 /// How to rank.
@@ -65,32 +67,6 @@ impl PageRankResult {
         self.iterations.iter().map(|i| i.scanned).sum()
     }
 }
-
-/// `wb_pagerank` of `kernels/graph/pagerank.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Parameters {
-    offset: u64,
-    out_offset: u64,
-    tile: u64,
-    rank: u64,
-    sum: u64,
-    contribution: u64,
-    tally: u64,
-    report: u64,
-    vertices: u64,
-    edges: u64,
-    base: f64,
-    damping: f64,
-    backward: u32,
-    reserved: u32,
-}
-kernel_parameters!(Parameters, 104);
-
-// Sums of a step.
-const CHANGE: usize = 0;
-const DANGLING: usize = 1;
-const SCANNED: usize = 3;
 
 /// A run with its memory.
 #[derive(Debug)]

@@ -1,11 +1,14 @@
 //! Single-source shortest paths: a near queue that is relaxed until it is empty, a far one that waits for its turn.
 
 use super::edges::{GraphError, GraphOnEngine, WeightKind, Weighted};
-use super::launch::{Launcher, QueueOrder, Report, kernel_parameters};
+use super::launch::{Launcher, QueueOrder};
+use super::params::{
+    GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR, SSSP_SCANNED as SCANNED,
+    Sssp as Parameters,
+};
 use crate::args;
 use crate::memory::{Place, Region};
 use crate::storage::Stats;
-use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -67,37 +70,6 @@ impl SsspResult {
         self.buckets.iter().map(|b| b.scanned).sum()
     }
 }
-
-/// `wb_sssp` of `kernels/graph/sssp.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Parameters {
-    offset: u64,
-    distance: u64,
-    stamp: u64,
-    in_far: u64,
-    near: u64,
-    near_next: u64,
-    far: u64,
-    far_next: u64,
-    near_items: u64,
-    far_items: u64,
-    settled: u64,
-    threshold: u64,
-    tally: u64,
-    report: u64,
-    vertices: u64,
-    source: u64,
-    round: u32,
-    reserved: u32,
-}
-kernel_parameters!(Parameters, 136);
-
-// Sums of a step.
-const NEAR: usize = 0;
-const FAR: usize = 1;
-const SCANNED: usize = 2;
-const LOWERED: usize = 3;
 
 /// How distances are held: integers in 32 bits where no path can be longer, else in 64; real ones as the bits of a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -142,16 +142,12 @@ pub(super) struct Settled {
     pub(super) dirty: u64,
 }
 
-/// Bits of a tag (`WB_TAG_*` of `abi.h`).
+/// Bits of a tag.
 mod tag {
-    pub const VALID: u64 = 0x01;
-    pub const FILLING: u64 = 0x02;
-    pub const DIRTY: u64 = 0x04;
-    pub const WRITING: u64 = 0x08;
-    pub const FAILED: u64 = 0x20;
-    pub const UNCHECKED: u64 = 0x40;
-    pub const VERSION_SHIFT: u32 = 8;
-    pub const PAGE_SHIFT: u32 = 24;
+    pub use crate::engine::abi::{
+        TAG_DIRTY as DIRTY, TAG_FAILED as FAILED, TAG_FILLING as FILLING, TAG_PAGE_SHIFT as PAGE_SHIFT,
+        TAG_UNCHECKED as UNCHECKED, TAG_VALID as VALID, TAG_VERSION_SHIFT as VERSION_SHIFT, TAG_WRITING as WRITING,
+    };
     /// State and version; the page is above.
     const BELOW_PAGE: u64 = (1 << PAGE_SHIFT) - 1;
     const STATE: u64 = (1 << VERSION_SHIFT) - 1;

@@ -6,33 +6,11 @@
 #include <warpbell/kernel.h>
 #include <warpbell/volume.cuh>
 
-// Mirrored by host/bench/nvme.rs.
-typedef struct wb_nvme_bench {
-  uint64_t buffers;      // a unit for each lane and each of its commands in flight
-  uint64_t histogram;    // u64[2 * WB_NVME_BENCH_BUCKETS] of nanoseconds: reads, then writes
-  uint64_t totals;       // u64[4]: units read, units written, units that were wrong, 1 + one of those
-  uint64_t units;        // units of the volume that are touched; of a fill, the one behind its last
-  uint64_t seed;
-  uint64_t runtime_ns;
-  uint32_t blocks;       // logical blocks in a unit
-  uint32_t lanes;        // lanes that take part
-  uint32_t warp_lanes;   // of each warp the first so many; the others help to copy
-  uint32_t per_lane;     // commands in flight of each, at most WB_NVME_BENCH_PER_LANE
-  uint32_t read_percent; // 100 only reads, 0 only writes
-  uint32_t random;       // 0: side by side through the volume, again and again
-  uint32_t verify;       // check what is read
-  uint32_t first;        // of a fill, its first unit
-} wb_nvme_bench;
+#include "params.h"
 
-#define WB_NVME_BENCH_PER_LANE 64u
-// Blocks of at most four warps. host/bench/nvme.rs launches as many as are resident together, since a second wave would begin
+// Blocks of at most four warps. host/bin/measure/nvme.rs launches as many as are resident together, since a second wave would begin
 // when the first one's time is over.
 #define WB_NVME_BENCH_KERNEL WB_KERNEL void __launch_bounds__(128)
-// Log-linear, 2^5 buckets to a power of two, up to 2^40 ns: host/bench/histogram.rs.
-#define WB_NVME_BENCH_BITS 5u
-#define WB_NVME_BENCH_BUCKETS 1152u
-
-static_assert(sizeof(wb_nvme_bench) == 80, "wb_nvme_bench");
 
 namespace nvme_bench {
 
@@ -82,14 +60,14 @@ struct job {
   WB_FN bool over(uint64_t start, uint64_t now, uint64_t turn) const {
     bool end = now - start >= p.runtime_ns;
     if (turn % 64 == 0 && warp::lane() == 0) {
-      end |= order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(vol.control()->stop)) != 0;
+      end |= order::load_relaxed_sys(vol.control()->stop) != 0;
     }
     return warp::any(warp::full(), end);
   }
 
-  WB_FN uint64_t* totals() const { return reinterpret_cast<uint64_t*>(p.totals); }
+  WB_FN uint64_t* totals() const { return p.totals; }
   WB_FN uint64_t* buffer(uint64_t lane, uint32_t slot) const {
-    return reinterpret_cast<uint64_t*>(p.buffers) + (lane * p.per_lane + slot) * p.blocks * words;
+    return p.buffers + (lane * p.per_lane + slot) * p.blocks * words;
   }
 
   // The warp fills the units of the lanes with `mine`.
@@ -125,7 +103,7 @@ struct job {
 
   WB_FN void count(uint64_t began, bool is_read, bool mine) const {
     if (!mine) return;
-    uint64_t* h = reinterpret_cast<uint64_t*>(p.histogram) + (is_read ? 0 : WB_NVME_BENCH_BUCKETS);
+    uint64_t* h = p.histogram + (is_read ? 0 : WB_NVME_BENCH_BUCKETS);
     order::add_relaxed(h + bucket(now_ns() - began), uint64_t{1});
   }
 

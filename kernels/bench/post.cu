@@ -4,32 +4,10 @@
 #include <warpbell/mlx5.cuh>
 
 #include "idle.cuh"
+#include "params.h"
 
 namespace warpbell {
 namespace bench {
-
-// What the ideal adapter saw on one queue pair.
-struct adapter_saw {
-  uint64_t entries;
-  uint64_t sum;        // of the remote addresses, which the posters make all different
-  uint64_t wrong;      // entries with another index than their place, another queue pair, or another operation
-  uint64_t doorbells;  // looks at the doorbell that found another one
-};
-
-// What one warp of posters did.
-struct warp_posted {
-  uint64_t posted;
-  uint64_t failed;
-  uint64_t sum;  // of the remote addresses
-};
-
-// When the timed part of a latency run began and ended, by both clocks.
-struct post_clock {
-  uint64_t start_ns, end_ns, start_ticks, end_ticks;
-  uint64_t failed;
-};
-
-static_assert(sizeof(adapter_saw) == 32 && sizeof(warp_posted) == 24 && sizeof(post_clock) == 40, "the host reads these");
 
 // Where the adapter is on a queue pair.
 struct adapter_at {
@@ -47,11 +25,11 @@ WB_FN uint64_t post_ticks() {
 }
 
 // Takes up to `each` new entries a lane, all of one block; all lanes of the warp. Answers how many.
-WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, adapter_saw& saw) {
+WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_saw& saw) {
   constexpr uint32_t each = 4;
   const warp::mask_t all = warp::full();
   uint64_t rung = 0;
-  if (warp::is_leader(all)) rung = order::load_acquire_sys(reinterpret_cast<const uint64_t*>(q->doorbell));
+  if (warp::is_leader(all)) rung = order::load_acquire_sys(q->doorbell);
   rung = warp::shuffle(all, rung, 0);
   // A doorbell that was never rung is 0, which is also what the index begins with.
   const uint32_t there = ((mlx5::swap_bytes(static_cast<uint32_t>(rung)) >> 8) - at.next) & mlx5::index_mask;
@@ -111,14 +89,14 @@ WB_FN mlx5::request post_one(const mlx5::send_queue_ref& q, uint64_t id, bool in
 }  // namespace warpbell
 
 // The ideal adapter of `count` fresh queue pairs, a warp for each. Ends once *stop is not 0 and nothing is left, or after `limit_ns` in any
-// case. `results` is warpbell::bench::adapter_saw[count], zeroed.
+// case. `results` is wb_adapter_saw[count], zeroed.
 WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop,
-                                      WB_PARAM uint64_t limit_ns, warpbell::bench::adapter_saw* results) {
+                                      WB_PARAM uint64_t limit_ns, wb_adapter_saw* results) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
   const uint32_t mine = warp::index();
   if (mine >= count) return;
-  bench::adapter_saw saw = {0, 0, 0, 0};
+  wb_adapter_saw saw = {0, 0, 0, 0};
   bench::adapter_at at = {0, 0, 0};
   for (bench::idle_turns idle(stop, limit_ns); !idle.over(bench::take_entries(&queues[mine], at, saw));) {
   }
@@ -133,9 +111,9 @@ WB_EXPORT(wb_bench_ideal_adapter)
 // Every thread posts `posts` writes; a warp's go out together. Blocks take the `count` queue pairs in turn, and a block's warps one each where
 // there are more queue pairs than blocks. Nothing is waited for but room in the ring, and at the end everything. Post r of thread t
 // has the remote address t * posts + r, so the sums on both sides prove that each was seen exactly once. `results` is
-// warpbell::bench::warp_posted, one for each warp.
+// wb_warp_posted, one for each warp.
 WB_KERNEL void wb_bench_post(wb_send_queue* queues, WB_PARAM uint32_t count, const wb_control* control, WB_PARAM uint32_t posts,
-                             WB_PARAM uint32_t in_entry, warpbell::bench::warp_posted* results) {
+                             WB_PARAM uint32_t in_entry, wb_warp_posted* results) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
   const mlx5::lanes l{warp::full(), true};
@@ -158,7 +136,7 @@ WB_KERNEL void wb_bench_post(wb_send_queue* queues, WB_PARAM uint32_t count, con
   if (!q.wait(l.mask, true, last)) ++failed;
   const uint64_t all_posted = warp::sum(l.mask, uint64_t{posted}), all_failed = warp::sum(l.mask, uint64_t{failed}),
                  total = warp::sum(l.mask, sum);
-  if (warp::is_leader(l.mask)) results[warp::index()] = bench::warp_posted{all_posted, all_failed, total};
+  if (warp::is_leader(l.mask)) results[warp::index()] = wb_warp_posted{all_posted, all_failed, total};
 #endif
 }
 WB_EXPORT(wb_bench_post)
@@ -167,7 +145,7 @@ WB_EXPORT(wb_bench_post)
 // u32[2][iterations]: ticks in the post call, and until it was known complete. Address i * lanes + lane in turn i, warm-up included.
 WB_KERNEL void wb_bench_post_latency(wb_send_queue* queue, const wb_control* control, WB_PARAM uint32_t lanes, WB_PARAM uint32_t warmup,
                                      WB_PARAM uint32_t iterations, WB_PARAM uint32_t in_entry, uint32_t* samples,
-                                     warpbell::bench::post_clock* clock) {
+                                     wb_post_clock* clock) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
   if (warp::index() != 0 || warp::lane() >= lanes) return;

@@ -4,37 +4,20 @@
 #include <warpbell/nvme.cuh>
 
 #include "idle.cuh"
+#include "params.h"
 
 namespace warpbell {
 namespace bench {
 
-// What the ideal controller saw on one queue pair.
-struct served {
-  uint64_t commands;
-  uint64_t sum;    // of the commands' starting LBAs, which the submitters make all different
-  uint64_t wrong;  // entries whose identifier was not their slot's, or that were not reads
-  uint64_t doorbells;  // looks at the tail that found new entries
-};
-
-// What one warp of submitters did.
-struct submitted {
-  uint64_t done;
-  uint64_t failed;
-  uint64_t sum;  // of the starting LBAs of the commands that are done
-  uint64_t doorbells;
-};
-
-static_assert(sizeof(served) == 32 && sizeof(submitted) == 32, "the host reads these");
-
 // Serves what is new on a queue; all lanes of the warp. `at` counts its commands as the queue does, from the head that the
 // consumer had at the start; answers how many there were.
-WB_FN uint32_t serve(const wb_queue* q, uint32_t at, served& to) {
+WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_served& to) {
   const warp::mask_t all = warp::full();
   const uint32_t last = q->depth - 1;
   uint32_t tail = 0, head = 0;
   if (warp::is_leader(all)) {
-    tail = order::load_acquire_sys(reinterpret_cast<const uint32_t*>(q->sq_doorbell));
-    head = order::load_acquire_sys(reinterpret_cast<const uint32_t*>(q->cq_doorbell));
+    tail = order::load_acquire_sys(q->sq_doorbell);
+    head = order::load_acquire_sys(q->cq_doorbell);
   }
   tail = warp::shuffle(all, tail, 0);
   head = warp::shuffle(all, head, 0);
@@ -45,12 +28,12 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, served& to) {
   if (n == 0) return 0;
   if (warp::lane() < n) {
     const uint32_t position = at + warp::lane(), slot = position & last;
-    const char* entry = reinterpret_cast<const char*>(q->sq) + uint64_t{slot} * nvme::sqe_bytes;
+    const char* entry = static_cast<const char*>(q->sq) + uint64_t{slot} * nvme::sqe_bytes;
     const order::quad first = order::load_quad_sys(entry), third = order::load_quad_sys(entry + 2 * sizeof(order::quad));
     to.sum += third.z | uint64_t{third.w} << 32;
     to.wrong += first.x != (nvme::op_read | slot << nvme::cid_shift);
     const uint32_t phase = (position >> q->log2_depth & 1u) ^ 1u;
-    order::store_quad(reinterpret_cast<char*>(q->cq) + uint64_t{slot} * nvme::cqe_bytes,
+    order::store_quad(static_cast<char*>(q->cq) + uint64_t{slot} * nvme::cqe_bytes,
                       {0, 0, (at + n) & last, slot | phase << nvme::cqe_phase_shift});
     ++to.commands;
   }
@@ -62,16 +45,16 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, served& to) {
 }  // namespace warpbell
 
 // The ideal controller of `count` queue pairs, a warp for each (fewer warps serve several in turn). Ends once *stop is not 0 and
-// nothing is left, or after `limit_ns` in any case. `results` is warpbell::bench::served[count], zeroed; `progress` is a
+// nothing is left, or after `limit_ns` in any case. `results` is wb_queue_served[count], zeroed; `progress` is a
 // u32[count] that it uses. The queues must be idle when it starts.
 WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop,
-                                         WB_PARAM uint64_t limit_ns, warpbell::bench::served* results, uint32_t* progress) {
+                                         WB_PARAM uint64_t limit_ns, wb_queue_served* results, uint32_t* progress) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
   const warp::mask_t all = warp::full();
   const uint32_t first = warp::index(), step = warp::total();
   if (first >= count) return;
-  bench::served mine = {0, 0, 0, 0};
+  wb_queue_served mine = {0, 0, 0, 0};
   uint32_t at = queues[first].head;
   for (uint32_t i = first + step; i < count; i += step) {
     if (warp::is_leader(all)) progress[i] = queues[i].head;
@@ -84,7 +67,7 @@ WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32
     at += n;
     // Further queues keep their counts in memory.
     for (uint32_t i = first + step; i < count; i += step) {
-      bench::served other = {0, 0, 0, 0};
+      wb_queue_served other = {0, 0, 0, 0};
       const uint32_t k = bench::serve(&queues[i], order::load_relaxed(&progress[i]), other);
       if (k == 0) continue;
       n += k;
@@ -108,9 +91,9 @@ WB_EXPORT(wb_bench_ideal_controller)
 // Every thread submits `requests` reads, one after the other, to its warp's queue (warps take the `count` queues in turn) and
 // waits for each. Command r of thread t has the starting LBA t * requests + r, so the sums on both sides prove that each
 // command was completed exactly once: t * requests over all threads is n (n - 1) / 2. `results` is
-// warpbell::bench::submitted, one for each warp.
+// wb_queue_submitted, one for each warp.
 WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const wb_control* control, WB_PARAM uint32_t requests,
-                              warpbell::bench::submitted* results) {
+                              wb_queue_submitted* results) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
   const warp::mask_t all = warp::full();
@@ -137,7 +120,7 @@ WB_KERNEL void wb_bench_queue(wb_queue* queues, WB_PARAM uint32_t count, const w
     if (warp::any(all, failed != 0)) break;
   }
   const uint64_t total_done = warp::sum(all, uint64_t{done}), total_failed = warp::sum(all, uint64_t{failed}), total = warp::sum(all, sum);
-  if (warp::is_leader(all)) results[warp::index()] = bench::submitted{total_done, total_failed, total, doorbells};
+  if (warp::is_leader(all)) results[warp::index()] = wb_queue_submitted{total_done, total_failed, total, doorbells};
 #endif
 }
 WB_EXPORT(wb_bench_queue)

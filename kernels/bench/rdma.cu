@@ -25,7 +25,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
     if (list != 0 && list <= room) {
       const bool mine = warp::lane() < list;
       const uint64_t i = posted + warp::lane();
-      if (mine && s.posted != 0) *l.posted(i) = now_ns();
+      if (mine && s.posted) *l.posted(i) = now_ns();
       const mlx5::request r = post(l, q, i, all, mine);
       const warp::mask_t refused = warp::ballot(all, mine && !r.in_flight());
       if (refused != 0) {
@@ -44,7 +44,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
     }
     complete = warp::shuffle(all, complete, 0) - base;
     const uint64_t now = now_ns(), fresh = complete - static_cast<uint32_t>(done);
-    if (s.completed != 0) {
+    if (s.completed) {
       for (uint64_t i = done + warp::lane(); i < done + fresh; i += warp::width) *l.completed(i) = now;
     }
     done += fresh;
@@ -63,7 +63,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
       break;
     }
   }
-  if (word == WB_DONE && s.verb == verb_read) {
+  if (word == WB_DONE && s.verb == WB_RDMA_READ) {
     // What has landed is there for whoever runs behind this kernel.
     word = q.wait(all, true, q.flush(l.local(0), mlx5::lanes{all, warp::is_leader(all)})).word;
     word = warp::shuffle(all, word, 0);
@@ -80,10 +80,10 @@ WB_FN void one_by_one(const side& s) {
   uint64_t done = 0;
   uint32_t word = WB_DONE;
   while (s.duration_ns != 0 ? !is_over(s, started) : done < s.iterations) {
-    if (s.posted != 0) *l.posted(done) = now_ns();
+    if (s.posted) *l.posted(done) = now_ns();
     const mlx5::lanes me = mlx5::lanes::here();
     const mlx5::request r =
-        s.verb == verb_read ? q.read(l.remote(done), l.local(done), s.bytes, mlx5::landing::flushed, me) : post(l, q, done, me.mask, true);
+        s.verb == WB_RDMA_READ ? q.read(l.remote(done), l.local(done), s.bytes, mlx5::landing::flushed, me) : post(l, q, done, me.mask, true);
     word = q.wait(r).word;
     if (word != WB_DONE) break;
     ++done;
@@ -123,7 +123,7 @@ WB_FN void there_and_back(const side& s) {
   };
   auto send = [&](uint64_t i) {
     order::store_remote(sends, last ? last_call : sign_of(i));
-    if (s.posted != 0) *l.posted(i) = now_ns();
+    if (s.posted) *l.posted(i) = now_ns();
     const mlx5::request r = post(l, q, 0, warp::active(), true);
     word = q.wait(r).word;
   };

@@ -6,42 +6,19 @@
 
 #include "search.cuh"
 
-// Mirrored by host/graph/bfs.rs.
-typedef struct wb_bfs {
-  uint64_t offset;      // u64[vertices + 1], of the direction that the kernel reads
-  uint64_t leads;       // for each vertex the neighbours to ask first (leads in work.cuh)
-  uint64_t isolated;    // bitmap of vertices without any edge, and of those past the last: never looked at
-  uint64_t seen;        // bitmap
-  uint64_t seen_next;   // bitmap that a bottom-up step writes; the older one when the queue is collected
-  uint64_t open;        // bitmap of what a bottom-up step need not look at: `seen`, or `seen_next` after a step by leads
-  uint64_t depth;       // u32[vertices]
-  uint64_t parent;      // an identifier for each vertex, or 0
-  uint64_t queue;       // items to expand
-  uint64_t queue_next;  // items found
-  uint64_t items;       // in `queue`
-  uint64_t tally;
-  uint64_t report;
-  uint64_t vertices;
-  uint64_t source;
-  uint32_t level;       // that found vertices get
-  uint32_t skip;        // edges at the front of every list that are its leads: a scan may start after them
-} wb_bfs;
-
-static_assert(sizeof(wb_bfs) == 128, "wb_bfs");
-
 namespace warpbell {
 namespace graph {
 
 WB_FN void bfs_finish(const wb_bfs& p, const bfs_counts& counts) {
-  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  wb_graph_tally* tally = p.tally;
   counts.add_to(tally);
-  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+  publish(tally, p.report);
 }
 
 // Everything unreached but the source, which is the first queue.
 template <class Id> WB_FN void bfs_start(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
-  const uint32_t* isolated = reinterpret_cast<const uint32_t*>(p.isolated);
+  const uint32_t* isolated = p.isolated;
   const uint64_t words = (p.vertices + 31) / 32;
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
     g.depth[v] = v == p.source ? 0 : unreached;
@@ -61,7 +38,7 @@ template <class Id> WB_FN void bfs_start(const wb_bfs& p) {
 template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const Source& source) {
   const bfs_lists<Id> g(p);
   bfs_counts counts;
-  expand_queue(g, reinterpret_cast<const item<Id>*>(p.queue), p.items, source, p.vertices, counts, [&](Id v, Id n) {
+  expand_queue(g, static_cast<const item<Id>*>(p.queue), p.items, source, p.vertices, counts, [&](Id v, Id n) {
     if (!g.see(n)) return false;
     g.reach(n, v);
     g.enqueue(n, counts);
@@ -73,8 +50,8 @@ template <class Id, class Source> WB_FN void bfs_top_down(const wb_bfs& p, const
 
 template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, const Source& source) {
   const bfs_lists<Id> g(p);
-  const uint32_t* open = reinterpret_cast<const uint32_t*>(p.open);
-  uint32_t* seen_next = reinterpret_cast<uint32_t*>(p.seen_next);
+  const uint32_t* open = p.open;
+  uint32_t* seen_next = p.seen_next;
   bfs_counts counts;
   scan_unseen(
       g, (p.vertices + 31) / 32, source, p.vertices, counts, [&](uint64_t w) { return open[w]; },
@@ -85,21 +62,21 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
 // A bottom-up step that reads no edge. The rest of the level is then read from the side that costs less.
 template <class Id> WB_FN void bfs_by_leads(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
-  uint32_t* seen_next = reinterpret_cast<uint32_t*>(p.seen_next);
+  uint32_t* seen_next = p.seen_next;
   bfs_counts counts;
   const uint64_t left = scan_leads(
       g, (p.vertices + 31) / 32, counts, [&](uint64_t w) { return g.seen[w]; },
       [&](uint64_t w, uint32_t, uint32_t next) { seen_next[w] = next; });
-  add_count(g.tally, bfs_items, left);
+  add_count(g.tally, WB_BFS_ITEMS, left);
   bfs_finish(p, counts);
 }
 
 // The queue for a top-down step after bottom-up ones: vertices that `seen` has and the bitmap before it has not.
 template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
-  const uint32_t* before = reinterpret_cast<const uint32_t*>(p.seen_next);
+  const uint32_t* before = p.seen_next;
   bfs_counts counts;
-  counts.found = push_words(p.vertices, g.found, &g.tally->sum[bfs_items], g.offset, counts.degrees,
+  counts.found = push_words(p.vertices, g.found, &g.tally->sum[WB_BFS_ITEMS], g.offset, counts.degrees,
                             [&](uint64_t w) { return g.seen[w] & ~before[w]; });
   bfs_finish(p, counts);
 }

@@ -7,31 +7,8 @@
 
 #include "work.cuh"
 
-// Mirrored by host/graph/components.rs.
-typedef struct wb_components {
-  uint64_t offset;    // u64[vertices + 1]
-  uint64_t leads;     // for each vertex some neighbours (leads in work.cuh)
-  uint64_t label;     // an identifier for each vertex
-  uint64_t tile;      // for each tile of the edges the vertex of its first edge
-  uint64_t sample;    // identifiers that sampling writes, in host memory
-  uint64_t tally;
-  uint64_t report;
-  uint64_t vertices;
-  uint64_t edges;
-  uint64_t giant;     // label whose vertices are done, or the largest identifier for none
-  uint32_t neighbour; // which neighbour a sampling round links
-  uint32_t samples;
-} wb_components;
-
-static_assert(sizeof(wb_components) == 88, "wb_components");
-
 namespace warpbell {
 namespace graph {
-
-enum components_sum : uint32_t {
-  components_roots = 0,    // vertices that are their own label
-  components_scanned = 1,  // edges looked at
-};
 
 // The root above v, without changing anything.
 template <class Id> WB_FN Id root_of(const Id* label, Id v) {
@@ -57,8 +34,8 @@ template <class Id> WB_FN void link(Id* label, Id u, Id v) {
 
 // Every vertex its own label, or its best-connected neighbour's if that is smaller.
 template <class Id> WB_FN void components_start(const wb_components& p) {
-  Id* label = reinterpret_cast<Id*>(p.label);
-  const leads<Id>* lead = reinterpret_cast<const leads<Id>*>(p.leads);
+  Id* label = static_cast<Id*>(p.label);
+  const leads<Id>* lead = static_cast<const leads<Id>*>(p.leads);
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
     const Id h = lead[v].id[0];
     label[v] = h < v ? h : static_cast<Id>(v);
@@ -67,8 +44,8 @@ template <class Id> WB_FN void components_start(const wb_components& p) {
 
 // Those neighbours that are larger. Reads no edge.
 template <class Id> WB_FN void components_hubs(const wb_components& p) {
-  Id* label = reinterpret_cast<Id*>(p.label);
-  const leads<Id>* lead = reinterpret_cast<const leads<Id>*>(p.leads);
+  Id* label = static_cast<Id*>(p.label);
+  const leads<Id>* lead = static_cast<const leads<Id>*>(p.leads);
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
     const Id h = lead[v].id[0];
     if (h != static_cast<Id>(~Id{0}) && h > v) link(label, static_cast<Id>(v), h);
@@ -77,9 +54,9 @@ template <class Id> WB_FN void components_hubs(const wb_components& p) {
 
 // One neighbour of every vertex.
 template <class Id, class Source> WB_FN void components_round(const wb_components& p, const Source& source) {
-  const uint64_t* offset = reinterpret_cast<const uint64_t*>(p.offset);
-  Id* label = reinterpret_cast<Id*>(p.label);
-  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  const uint64_t* offset = p.offset;
+  Id* label = static_cast<Id*>(p.label);
+  wb_graph_tally* tally = p.tally;
   auto edges = source.open();
   uint64_t scanned = 0, bad = 0;
   // Lanes of a warp take neighbouring vertices, whose lists are on the same page.
@@ -94,29 +71,29 @@ template <class Id, class Source> WB_FN void components_round(const wb_component
     ++scanned;
     if (leads_somewhere(edges, n, p.vertices, bad)) link(label, static_cast<Id>(v), n);
   }
-  add_count(tally, components_scanned, scanned);
+  add_count(tally, WB_COMPONENTS_SCANNED, scanned);
   add_count(tally, WB_GRAPH_BAD_EDGES, bad);
-  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+  publish(tally, p.report);
 }
 
 // Every vertex points at its root; counts the roots.
 template <class Id> WB_FN void components_compress(const wb_components& p) {
-  Id* label = reinterpret_cast<Id*>(p.label);
-  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  Id* label = static_cast<Id*>(p.label);
+  wb_graph_tally* tally = p.tally;
   uint64_t roots = 0;
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
     const Id root = root_of(label, static_cast<Id>(v));
     roots += root == static_cast<Id>(v);
     order::store_relaxed(&label[v], root);
   }
-  add_count(tally, components_roots, roots);
-  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+  add_count(tally, WB_COMPONENTS_ROOTS, roots);
+  publish(tally, p.report);
 }
 
 // Labels of vertices spread evenly but not regularly (a multiplicative hash), for the host to find the commonest.
 template <class Id> WB_FN void components_sample(const wb_components& p) {
-  const Id* label = reinterpret_cast<const Id*>(p.label);
-  Id* sample = reinterpret_cast<Id*>(p.sample);
+  const Id* label = static_cast<const Id*>(p.label);
+  Id* sample = static_cast<Id*>(p.sample);
   for (uint64_t i = warp::thread_index(); i < p.samples; i += warp::thread_total()) {
     constexpr uint64_t golden = 0x9e3779b97f4a7c15ull;  // 2^64 over the golden ratio
     sample[i] = label[((i + 1) * golden >> 20) % p.vertices];
@@ -125,14 +102,14 @@ template <class Id> WB_FN void components_sample(const wb_components& p) {
 
 // All edges of all vertices that do not belong to the giant component yet. A vertex that joins it meanwhile is skipped too.
 template <class Id, class Source> WB_FN void components_rest(const wb_components& p, const Source& source) {
-  const uint64_t* offset = reinterpret_cast<const uint64_t*>(p.offset);
-  Id* label = reinterpret_cast<Id*>(p.label);
-  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  const uint64_t* offset = p.offset;
+  Id* label = static_cast<Id*>(p.label);
+  wb_graph_tally* tally = p.tally;
   const Id giant = static_cast<Id>(p.giant);
   auto edges = source.open();
   const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
-  for_each_tile(reinterpret_cast<const Id*>(p.tile), p.edges, false, [&](uint64_t from, uint64_t first, uint64_t last) {
+  for_each_tile(static_cast<const Id*>(p.tile), p.edges, false, [&](uint64_t from, uint64_t first, uint64_t last) {
     for (uint64_t base = from; base < p.vertices; base += warp::width) {
       const uint64_t v = base + warp::lane();
       uint64_t begin = v < p.vertices ? offset[v] : last;
@@ -150,9 +127,9 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
       if (!warp::all(all, inside)) break;
     }
   }, [](uint64_t, uint64_t) {});
-  add_count(tally, components_scanned, scanned);
+  add_count(tally, WB_COMPONENTS_SCANNED, scanned);
   add_count(tally, WB_GRAPH_BAD_EDGES, bad);
-  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+  publish(tally, p.report);
 }
 
 }  // namespace graph

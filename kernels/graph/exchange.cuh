@@ -13,40 +13,10 @@
 
 #include "work.cuh"
 
-// What a PE says about a step. Its words are what host/graph/partition/launch.rs adds up.
-#define WB_PARTITION_SUMS 8
-typedef struct wb_partition_header {
-  uint64_t message;                 // elements that follow, and WB_PARTITION_* flags
-  uint64_t sum[WB_GRAPH_SUMS];      // as a search of one PE has them; of this PE
-  uint64_t put_bytes;               // that this PE put in this step
-} wb_partition_header;
-
+// In the message of a wb_partition_header.
 #define WB_PARTITION_BITMAP (1ull << 63)  // what follows is words of a bitmap, not identifiers
 #define WB_PARTITION_FAILED (1ull << 62)  // the sender's run has failed: nothing that it says counts
 #define WB_PARTITION_COUNT (WB_PARTITION_FAILED - 1)
-
-// What the host reads after a step: sums over all PEs, and this PE's own queue.
-typedef struct wb_partition_report {
-  uint64_t sum[WB_GRAPH_SUMS];
-  uint64_t put_bytes;
-  uint64_t own_items;
-  uint64_t failed;  // 0, or 1 + the first PE that said so
-  uint64_t reserved[7];
-} wb_partition_report;
-
-// Counters of a step, in this PE's own memory; all 0 between steps.
-typedef struct wb_partition_counters {
-  uint64_t arrived;    // blocks, at meetings
-  uint64_t put_bytes;
-  uint32_t claims_put; // blocks that have put their share
-  uint32_t news_put;
-  uint32_t blocks_done;
-  uint32_t reserved[25];
-} wb_partition_counters;
-
-static_assert(sizeof(wb_partition_header) == 64, "wb_partition_header");
-static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
-static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");
 
 namespace warpbell {
 namespace graph {

@@ -7,44 +7,16 @@
 
 #include "work.cuh"
 
-// Mirrored by host/graph/pagerank.rs.
-typedef struct wb_pagerank {
-  uint64_t offset;       // u64[vertices + 1] of the in-edges
-  uint64_t out_offset;   // u64[vertices + 1] of the out-edges
-  uint64_t tile;         // for each tile of the in-edges the vertex of its first edge
-  uint64_t rank;         // double[vertices]
-  uint64_t sum;          // double[vertices]: contributions received; 0 between iterations
-  uint64_t contribution; // float or double[vertices]
-  uint64_t tally;
-  uint64_t report;
-  uint64_t vertices;
-  uint64_t edges;
-  double base;           // what every vertex gets: (1 - damping) / vertices and its share of the dangling mass
-  double damping;
-  uint32_t backward;     // sweep the edges from the end
-  uint32_t reserved;
-} wb_pagerank;
-
-static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
-
 namespace warpbell {
 namespace graph {
 
-// Sums that a step reports; doubles but for the last.
-enum pagerank_sum : uint32_t {
-  pagerank_change = 0,    // sum of |new - old|
-  pagerank_dangling = 1,  // rank of vertices without out-edges
-  pagerank_total = 2,     // all ranks
-  pagerank_scanned = 3,   // edges looked at
-};
-
 template <class C> struct pagerank_view {
   WB_FN explicit pagerank_view(const wb_pagerank& p)
-      : out_offset(reinterpret_cast<const uint64_t*>(p.out_offset)),
-        rank(reinterpret_cast<double*>(p.rank)),
-        sum(reinterpret_cast<double*>(p.sum)),
-        contribution(reinterpret_cast<C*>(p.contribution)),
-        tally(reinterpret_cast<wb_graph_tally*>(p.tally)) {}
+      : out_offset(p.out_offset),
+        rank(p.rank),
+        sum(p.sum),
+        contribution(static_cast<C*>(p.contribution)),
+        tally(p.tally) {}
 
   // Stores a rank and what it contributes; the part of it that dangles is the answer.
   WB_FN double settle(uint64_t v, double r) const {
@@ -55,10 +27,10 @@ template <class C> struct pagerank_view {
   }
 
   WB_FN void finish(const wb_pagerank& p, double change, double dangling, double total) const {
-    add_real(tally, pagerank_change, change);
-    add_real(tally, pagerank_dangling, dangling);
-    add_real(tally, pagerank_total, total);
-    publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+    add_real(tally, WB_PAGERANK_CHANGE, change);
+    add_real(tally, WB_PAGERANK_DANGLING, dangling);
+    add_real(tally, WB_PAGERANK_TOTAL, total);
+    publish(tally, p.report);
   }
 
   const uint64_t* out_offset;
@@ -150,14 +122,14 @@ WB_FN double sum_of_run(Session& edges, uint64_t first, uint32_t count, Value va
 
 // One sweep over the in-edges.
 template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pagerank& p, const Source& source) {
-  const uint64_t* offset = reinterpret_cast<const uint64_t*>(p.offset);
-  const C* contribution = reinterpret_cast<const C*>(p.contribution);
-  double* sum = reinterpret_cast<double*>(p.sum);
-  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  const uint64_t* offset = p.offset;
+  const C* contribution = static_cast<const C*>(p.contribution);
+  double* sum = p.sum;
+  wb_graph_tally* tally = p.tally;
   auto edges = source.open();
   const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
-  for_each_tile(reinterpret_cast<const Id*>(p.tile), p.edges, p.backward != 0,
+  for_each_tile(static_cast<const Id*>(p.tile), p.edges, p.backward != 0,
                 [&](uint64_t from, uint64_t first, uint64_t last) {
     for (uint64_t base = from; base < p.vertices; base += warp::width) {
       const uint64_t v = base + warp::lane();
@@ -190,9 +162,9 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
     // With one lane to a warp nobody else keeps reads in flight.
     if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) edges.prefetch(from, count);
   });
-  add_count(tally, pagerank_scanned, scanned);
+  add_count(tally, WB_PAGERANK_SCANNED, scanned);
   add_count(tally, WB_GRAPH_BAD_EDGES, bad);
-  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+  publish(tally, p.report);
 }
 
 }  // namespace graph

@@ -13,46 +13,6 @@
 #include "exchange.cuh"
 #include "search.cuh"
 
-// Mirrored by host/graph/partition/launch.rs.
-typedef struct wb_partition {
-  // This PE's own memory.
-  uint64_t offset;        // u64[vertices + 1], of the direction that the kernel reads
-  uint64_t leads;         // for each own vertex the slots to ask first (leads in work.cuh)
-  uint64_t isolated;      // bitmap of own vertices without any edge, and of those past the last
-  uint64_t seen;          // bitmap of all slots
-  uint64_t fresh;         // bitmap of own vertices: found by bottom-up steps of this level
-  uint64_t queue;         // items to expand: own vertices
-  uint64_t queue_next;    // items found
-  uint64_t items;         // in `queue`
-  uint64_t outbox;        // claims for each PE, `span` of them at most
-  uint64_t outbox_count;  // u64 for each PE; all 0 between steps
-  uint64_t list;          // slots of own vertices found, `list_limit` of them at most
-  uint64_t tally;         // wb_graph_tally
-  uint64_t counters;      // wb_partition_counters
-  uint64_t report;        // wb_partition_report, in host memory
-  // The symmetric heap; what has a place for each PE is indexed by the sender.
-  uint64_t depth;         // u32[span]
-  uint64_t parent;        // an identifier for each own vertex, or 0
-  uint64_t inbox;         // claims[size][span]
-  uint64_t inbox_signal;  // u64[size]
-  uint64_t news;          // u32[2][size][span / 32]
-  uint64_t header;        // wb_partition_header[2][size]
-  uint64_t news_signal;   // u64[size]
-  // Numbers.
-  uint64_t vertices;      // own
-  uint64_t span;          // slots of each PE, a multiple of 1024
-  uint64_t source;        // slot
-  uint64_t claim_turn;    // exchanges of claims so far, this one included
-  uint64_t turn;          // exchanges of news so far, this one included
-  uint64_t list_limit;    // identifiers beyond which a bitmap is sent instead
-  uint32_t level;         // that found vertices get
-  uint32_t skip;          // edges at the front of every list that are its leads: a scan may start after them
-  uint32_t resume;        // not 0 when `fresh` has what a step by leads found in this level
-  uint32_t reserved[3];
-} wb_partition;
-
-static_assert(sizeof(wb_partition) == 240, "wb_partition");
-
 namespace warpbell {
 namespace graph {
 
@@ -69,7 +29,7 @@ template <class Id> class partition {
       : lists(p),
         p_(p),
         world_(world),
-        meetings_(&reinterpret_cast<wb_partition_counters*>(p.counters)->arrived, world),
+        meetings_(&p.counters->arrived, world),
         base_(p.span * world.my_pe()) {}
 
   bfs_lists<Id> lists;
@@ -81,7 +41,7 @@ template <class Id> class partition {
   WB_FN uint64_t own_words() const { return (p_.vertices + 31) / 32; }
   WB_FN uint64_t part_words() const { return p_.span / 32; }
   WB_FN uint32_t* own_seen() const { return lists.seen + base_ / 32; }
-  WB_FN uint32_t* fresh() const { return reinterpret_cast<uint32_t*>(p_.fresh); }
+  WB_FN uint32_t* fresh() const { return p_.fresh; }
   WB_FN void meet() { meetings_.meet(); }
   // Before the first meeting of a step whose news then take the same place.
   WB_FN void wake_links() const { graph::wake_links(world_, news() + world_.my_pe() * part_words(), part_words()); }
@@ -95,10 +55,10 @@ template <class Id> class partition {
     const warp::mask_t here = warp::active();
     uint64_t at = 0;
     if (warp::is_leader(here)) {
-      at = order::fetch_add_relaxed(&lists.tally->sum[bfs_found], static_cast<uint64_t>(warp::count(here)));
+      at = order::fetch_add_relaxed(&lists.tally->sum[WB_BFS_FOUND], static_cast<uint64_t>(warp::count(here)));
     }
     at = warp::shuffle(here, at, warp::leader(here)) + warp::rank(here);
-    if (at < p_.list_limit) reinterpret_cast<Id*>(p_.list)[at] = slot(v);
+    if (at < p_.list_limit) static_cast<Id*>(p_.list)[at] = slot(v);
   }
 
   // An edge from the own vertex v to slot n.
@@ -122,8 +82,8 @@ template <class Id> class partition {
   // Hands claims over to the owners, and takes what others claim of this PE. After a meeting.
   WB_FN void exchange_claims() {
     constexpr uint64_t words = sizeof(claim<Id>) / sizeof(uint32_t);
-    uint64_t* signal = reinterpret_cast<uint64_t*>(p_.inbox_signal);
-    claim<Id>* inbox = reinterpret_cast<claim<Id>*>(p_.inbox);
+    uint64_t* signal = p_.inbox_signal;
+    claim<Id>* inbox = static_cast<claim<Id>*>(p_.inbox);
     auto parcel_for = [&](uint32_t pe) {
       return parcel{reinterpret_cast<uint32_t*>(inbox + world_.my_pe() * p_.span),
                     reinterpret_cast<const uint32_t*>(outbox(pe)), order::load_relaxed(outbox_count() + pe) * words};
@@ -157,9 +117,9 @@ template <class Id> class partition {
   // Tells everybody what is new: a list while that is short, else what this PE has seen of its own. After a meeting, with all
   // counts added up.
   WB_FN void exchange_news() {
-    const uint64_t found = order::load_relaxed(&lists.tally->sum[bfs_found]);
+    const uint64_t found = order::load_relaxed(&lists.tally->sum[WB_BFS_FOUND]);
     if (found > p_.list_limit) return exchange_bitmap(own_seen());
-    tell(reinterpret_cast<const uint32_t*>(p_.list), found * (sizeof(Id) / sizeof(uint32_t)), found);
+    tell(static_cast<const uint32_t*>(p_.list), found * (sizeof(Id) / sizeof(uint32_t)), found);
   }
   // The same with these bits of own vertices.
   WB_FN void exchange_bitmap(const uint32_t* bitmap) { tell(bitmap, own_words(), own_words() | WB_PARTITION_BITMAP); }
@@ -170,8 +130,8 @@ template <class Id> class partition {
   WB_FN void tell(const uint32_t* from, uint64_t words, uint64_t message) {
     const uint32_t me = world_.my_pe(), size = world_.n_pes();
     uint32_t* news = this->news();
-    wb_partition_header* header = reinterpret_cast<wb_partition_header*>(p_.header) + half() * size;
-    uint64_t* signal = reinterpret_cast<uint64_t*>(p_.news_signal);
+    wb_partition_header* header = p_.header + half() * size;
+    uint64_t* signal = p_.news_signal;
     auto parcel_for = [&](uint32_t) { return parcel{news + me * part_words(), from, words}; };
     put_parcels(world_, &counters()->news_put, parcel_for, [&]() {
       wb_partition_header mine{};
@@ -232,8 +192,7 @@ template <class Id> class partition {
     __syncthreads();
     if (threadIdx.x != 0) return;
     if (order::fetch_add(&counters()->blocks_done, 1u) + 1 != gridDim.x) return;
-    const wb_partition_header* header =
-        reinterpret_cast<const wb_partition_header*>(p_.header) + half() * world_.n_pes();
+    const wb_partition_header* header = p_.header + half() * world_.n_pes();
     wb_partition_report sums{};
     for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
       const wb_partition_header* h = header + pe;
@@ -241,8 +200,8 @@ template <class Id> class partition {
       for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) sums.sum[i] += order::load_remote(&h->sum[i]);
       sums.put_bytes += order::load_remote(&h->put_bytes);
     }
-    sums.own_items = order::load_relaxed(&lists.tally->sum[bfs_items]);
-    wb_partition_report* report = reinterpret_cast<wb_partition_report*>(p_.report);
+    sums.own_items = order::load_relaxed(&lists.tally->sum[WB_BFS_ITEMS]);
+    wb_partition_report* report = p_.report;
     for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store_relaxed_sys(&report->sum[i], sums.sum[i]);
     order::store_relaxed_sys(&report->put_bytes, sums.put_bytes);
     order::store_relaxed_sys(&report->own_items, sums.own_items);
@@ -257,10 +216,10 @@ template <class Id> class partition {
  private:
   // Which of the two areas for news, and headers, this step has.
   WB_FN uint32_t half() const { return p_.turn & 1; }
-  WB_FN uint32_t* news() const { return reinterpret_cast<uint32_t*>(p_.news) + half() * world_.n_pes() * part_words(); }
-  WB_FN wb_partition_counters* counters() const { return reinterpret_cast<wb_partition_counters*>(p_.counters); }
-  WB_FN uint64_t* outbox_count() const { return reinterpret_cast<uint64_t*>(p_.outbox_count); }
-  WB_FN claim<Id>* outbox(uint32_t pe) const { return reinterpret_cast<claim<Id>*>(p_.outbox) + pe * p_.span; }
+  WB_FN uint32_t* news() const { return p_.news + half() * world_.n_pes() * part_words(); }
+  WB_FN wb_partition_counters* counters() const { return p_.counters; }
+  WB_FN uint64_t* outbox_count() const { return p_.outbox_count; }
+  WB_FN claim<Id>* outbox(uint32_t pe) const { return static_cast<claim<Id>*>(p_.outbox) + pe * p_.span; }
 
   const wb_partition& p_;
   const world_ref& world_;
@@ -272,7 +231,7 @@ template <class Id> class partition {
 template <class Id> WB_FN void partition_start(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
   g.wake_links();
-  const uint32_t* isolated = reinterpret_cast<const uint32_t*>(p.isolated);
+  const uint32_t* isolated = p.isolated;
   for (uint64_t v = warp::thread_index(); v < p.span; v += warp::thread_total()) {
     g.lists.depth[v] = unreached;
     if (g.lists.parent) g.lists.parent[v] = static_cast<Id>(~Id{0});
@@ -302,7 +261,7 @@ WB_FN void partition_top_down(const wb_partition& p, const world_ref& world, con
     g.mix(g.own_seen(), g.fresh(), g.own_words());
     g.meet();
   }
-  expand_queue(g.lists, reinterpret_cast<const item<Id>*>(p.queue), p.items, source, g.slots(), g.counts,
+  expand_queue(g.lists, static_cast<const item<Id>*>(p.queue), p.items, source, g.slots(), g.counts,
                [&](Id v, Id n) { return g.visit(v, n); });
   g.meet();
   g.exchange_claims();
@@ -341,7 +300,7 @@ template <class Id> WB_FN void partition_by_leads(const wb_partition& p, const w
   const uint64_t left = scan_leads(
       g.lists, g.own_words(), g.counts, [&](uint64_t w) { return seen[w]; },
       [&](uint64_t w, uint32_t before, uint32_t after) { fresh[w] = after & ~before; });
-  add_count(g.lists.tally, bfs_items, left);
+  add_count(g.lists.tally, WB_BFS_ITEMS, left);
   g.count();
   g.meet();
   g.exchange_counts();
@@ -352,7 +311,7 @@ template <class Id> WB_FN void partition_by_leads(const wb_partition& p, const w
 template <class Id> WB_FN void partition_collect(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
   const uint32_t* fresh = g.fresh();
-  g.counts.found = push_words(p.vertices, g.lists.found, &g.lists.tally->sum[bfs_items], g.lists.offset, g.counts.degrees,
+  g.counts.found = push_words(p.vertices, g.lists.found, &g.lists.tally->sum[WB_BFS_ITEMS], g.lists.offset, g.counts.degrees,
                               [&](uint64_t w) { return fresh[w]; });
   g.count();
   g.meet();

@@ -4,29 +4,12 @@
 
 #include "work.cuh"
 
-// Mirrored by host/graph/launch.rs.
-typedef struct wb_queue_order {
-  uint64_t offset;      // u64[vertices + 1]
-  uint64_t queue;       // items, in any order
-  uint64_t queue_next;  // the same in order
-  uint64_t bitmap;      // all 0 before and after
-  uint64_t items;
-  uint64_t vertices;
-  uint64_t tally;
-  uint64_t report;
-} wb_queue_order;
-
-static_assert(sizeof(wb_queue_order) == 64, "wb_queue_order");
-
 namespace warpbell {
 namespace graph {
 
-// Sums that are reported: the first is the length of the ordered queue.
-enum queue_sum : uint32_t { queue_items = 0 };
-
 template <class Id> WB_FN void queue_mark(const wb_queue_order& p) {
-  const item<Id>* queue = reinterpret_cast<const item<Id>*>(p.queue);
-  uint32_t* bitmap = reinterpret_cast<uint32_t*>(p.bitmap);
+  const item<Id>* queue = static_cast<const item<Id>*>(p.queue);
+  uint32_t* bitmap = p.bitmap;
   for (uint64_t i = warp::thread_index(); i < p.items; i += warp::thread_total()) {
     const item<Id> it = queue[i];
     if (it.piece == 0) order::fetch_or_relaxed(&bitmap[it.vertex / 32], 1u << (it.vertex % 32));
@@ -34,16 +17,15 @@ template <class Id> WB_FN void queue_mark(const wb_queue_order& p) {
 }
 
 template <class Id> WB_FN void queue_collect(const wb_queue_order& p) {
-  uint32_t* bitmap = reinterpret_cast<uint32_t*>(p.bitmap);
-  wb_graph_tally* tally = reinterpret_cast<wb_graph_tally*>(p.tally);
+  uint32_t* bitmap = p.bitmap;
+  wb_graph_tally* tally = p.tally;
   uint64_t degrees = 0;
-  push_words(p.vertices, reinterpret_cast<item<Id>*>(p.queue_next), &tally->sum[queue_items],
-             reinterpret_cast<const uint64_t*>(p.offset), degrees, [&](uint64_t w) {
-               const uint32_t word = bitmap[w];
-               if (word) bitmap[w] = 0;
-               return word;
-             });
-  publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+  push_words(p.vertices, static_cast<item<Id>*>(p.queue_next), &tally->sum[WB_BFS_ITEMS], p.offset, degrees, [&](uint64_t w) {
+    const uint32_t word = bitmap[w];
+    if (word) bitmap[w] = 0;
+    return word;
+  });
+  publish(tally, p.report);
 }
 
 }  // namespace graph

@@ -12,24 +12,15 @@ namespace graph {
 
 constexpr uint32_t unreached = 0xffffffffu;
 
-// Sums that a step reports.
-enum bfs_sum : uint32_t {
-  bfs_items = 0,    // length of the next queue; of a step by leads, the lists that might still have a seen neighbour
-  bfs_found = 1,    // vertices found
-  bfs_degrees = 2,  // their edges (not counted by bottom-up steps)
-  bfs_scanned = 3,  // edges looked at
-  bfs_lead_hits = 4, // vertices found without reading an edge
-};
-
 // What a thread has counted.
 struct bfs_counts {
   uint64_t found = 0, degrees = 0, scanned = 0, lead_hits = 0, bad = 0;
 
   WB_FN void add_to(wb_graph_tally* tally) const {
-    add_count(tally, bfs_found, found);
-    add_count(tally, bfs_degrees, degrees);
-    add_count(tally, bfs_scanned, scanned);
-    add_count(tally, bfs_lead_hits, lead_hits);
+    add_count(tally, WB_BFS_FOUND, found);
+    add_count(tally, WB_BFS_DEGREES, degrees);
+    add_count(tally, WB_BFS_SCANNED, scanned);
+    add_count(tally, WB_BFS_LEAD_HITS, lead_hits);
     add_count(tally, WB_GRAPH_BAD_EDGES, bad);
   }
 };
@@ -39,13 +30,13 @@ template <class Id> struct bfs_lists {
   // A parameter block's fields of these names.
   template <class P>
   WB_FN explicit bfs_lists(const P& p)
-      : offset(reinterpret_cast<const uint64_t*>(p.offset)),
-        lead(reinterpret_cast<const leads<Id>*>(p.leads)),
-        seen(reinterpret_cast<uint32_t*>(p.seen)),
-        depth(reinterpret_cast<uint32_t*>(p.depth)),
-        parent(reinterpret_cast<Id*>(p.parent)),
-        found(reinterpret_cast<item<Id>*>(p.queue_next)),
-        tally(reinterpret_cast<wb_graph_tally*>(p.tally)),
+      : offset(p.offset),
+        lead(static_cast<const leads<Id>*>(p.leads)),
+        seen(p.seen),
+        depth(p.depth),
+        parent(static_cast<Id*>(p.parent)),
+        found(static_cast<item<Id>*>(p.queue_next)),
+        tally(p.tally),
         level(p.level),
         skip(p.skip) {}
 
@@ -90,7 +81,7 @@ template <class Id> struct bfs_lists {
   WB_FN void enqueue(Id v, bfs_counts& counts) const {
     const uint64_t first = offset[v], last = offset[static_cast<uint64_t>(v) + 1];
     counts.degrees += last - first;
-    push(found, &tally->sum[bfs_items], v, first, last);
+    push(found, &tally->sum[WB_BFS_ITEMS], v, first, last);
   }
 
   const uint64_t* offset;

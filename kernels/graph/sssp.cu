@@ -9,40 +9,8 @@
 
 #include "work.cuh"
 
-// Mirrored by host/graph/sssp.rs.
-typedef struct wb_sssp {
-  uint64_t offset;      // u64[vertices + 1]
-  uint64_t distance;    // u32 or u64 words[vertices]
-  uint64_t stamp;       // u32[vertices]: the round that a vertex was last queued for
-  uint64_t in_far;      // bitmap: is in the far queue
-  uint64_t near;        // items to relax
-  uint64_t near_next;   // items to relax in the next round
-  uint64_t far;         // vertices at or beyond the threshold
-  uint64_t far_next;    // those that stay so, when the threshold moves
-  uint64_t near_items;
-  uint64_t far_items;
-  uint64_t settled;     // word: distances below it are final when the far queue is split
-  uint64_t threshold;   // word: near distances are below it
-  uint64_t tally;
-  uint64_t report;
-  uint64_t vertices;
-  uint64_t source;
-  uint32_t round;
-  uint32_t reserved;
-} wb_sssp;
-
-static_assert(sizeof(wb_sssp) == 136, "wb_sssp");
-
 namespace warpbell {
 namespace graph {
-
-// Sums that a step reports; the tally's `least` is the least far distance.
-enum sssp_sum : uint32_t {
-  sssp_near = 0,     // items of the next near queue
-  sssp_far = 1,      // vertices added to the far queue
-  sssp_scanned = 2,  // edges looked at
-  sssp_lowered = 3,  // distances lowered
-};
 
 // distance + weight, on words.
 WB_FN uint32_t lengthen(uint32_t distance, uint32_t weight) { return distance + weight; }
@@ -60,35 +28,35 @@ WB_FN uint64_t lengthen(uint64_t distance, float weight) { return lengthen(dista
 // A kernel's view of its parameters. `Word` holds a distance.
 template <class Id, class Word> struct sssp_view {
   WB_FN explicit sssp_view(const wb_sssp& p)
-      : offset(reinterpret_cast<const uint64_t*>(p.offset)),
-        distance(reinterpret_cast<Word*>(p.distance)),
-        stamp(reinterpret_cast<uint32_t*>(p.stamp)),
-        in_far(reinterpret_cast<uint32_t*>(p.in_far)),
-        near_next(reinterpret_cast<item<Id>*>(p.near_next)),
-        tally(reinterpret_cast<wb_graph_tally*>(p.tally)) {}
+      : offset(p.offset),
+        distance(static_cast<Word*>(p.distance)),
+        stamp(p.stamp),
+        in_far(p.in_far),
+        near_next(static_cast<item<Id>*>(p.near_next)),
+        tally(p.tally) {}
 
   WB_FN void push_near(Id v) const {
-    push(near_next, &tally->sum[sssp_near], v, offset[v], offset[static_cast<uint64_t>(v) + 1]);
+    push(near_next, &tally->sum[WB_SSSP_NEAR], v, offset[v], offset[static_cast<uint64_t>(v) + 1]);
   }
 
   // Appends a vertex to a far queue that holds `held` entries already.
   WB_FN void push_far(Id* queue, uint64_t held, Id v) const {
     const warp::mask_t here = warp::active();
     uint64_t at = 0;
-    if (warp::is_leader(here)) at = order::fetch_add_relaxed(&tally->sum[sssp_far], static_cast<uint64_t>(warp::count(here)));
+    if (warp::is_leader(here)) at = order::fetch_add_relaxed(&tally->sum[WB_SSSP_FAR], static_cast<uint64_t>(warp::count(here)));
     queue[held + warp::shuffle(here, at, warp::leader(here)) + warp::rank(here)] = v;
   }
 
   WB_FN void finish(const wb_sssp& p, uint64_t scanned, uint64_t lowered, uint64_t least, uint64_t bad) const {
-    add_count(tally, sssp_scanned, scanned);
-    add_count(tally, sssp_lowered, lowered);
+    add_count(tally, WB_SSSP_SCANNED, scanned);
+    add_count(tally, WB_SSSP_LOWERED, lowered);
     add_count(tally, WB_GRAPH_BAD_EDGES, bad);
     for (uint32_t d = warp::width / 2; d; d /= 2) {
       const uint64_t other = warp::shuffle(warp::full(), least, warp::lane() ^ d);
       if (other < least) least = other;
     }
     if (least != ~uint64_t{0} && warp::lane() == 0) order::fetch_min_relaxed(&tally->least, least);
-    publish(tally, reinterpret_cast<wb_graph_report*>(p.report));
+    publish(tally, p.report);
   }
 
   const uint64_t* offset;
@@ -113,8 +81,8 @@ template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {
 // Relaxes all edges of the near queue once.
 template <class Id, class Weight, class Word, class Source> WB_FN void sssp_relax(const wb_sssp& p, const Source& source) {
   const sssp_view<Id, Word> g(p);
-  const item<Id>* queue = reinterpret_cast<const item<Id>*>(p.near);
-  Id* far = reinterpret_cast<Id*>(p.far);
+  const item<Id>* queue = static_cast<const item<Id>*>(p.near);
+  Id* far = static_cast<Id*>(p.far);
   auto edges = source.open();
   uint64_t scanned = 0, lowered = 0, least = ~uint64_t{0}, bad = 0;
   const uint32_t turn = items_per_turn(p.near_items);
@@ -162,8 +130,8 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
 // Splits the far queue by a new threshold: what is settled meanwhile goes, what is near now moves, the rest stays.
 template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
   const sssp_view<Id, Word> g(p);
-  const Id* far = reinterpret_cast<const Id*>(p.far);
-  Id* far_next = reinterpret_cast<Id*>(p.far_next);
+  const Id* far = static_cast<const Id*>(p.far);
+  Id* far_next = static_cast<Id*>(p.far_next);
   uint64_t least = ~uint64_t{0};
   for (uint64_t i = warp::thread_index(); i < p.far_items; i += warp::thread_total()) {
     const Id v = far[i];

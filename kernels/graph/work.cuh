@@ -5,32 +5,9 @@
 #include <warpbell/warp.cuh>
 
 #include "edges.cuh"
+#include "params.h"
 
-// What the threads of a launch add up, in device memory, and what the last block hands to the host. Mirrored by
-// host/graph/device.rs.
-#define WB_GRAPH_SUMS 6
-typedef struct wb_graph_tally {
-  uint64_t sum[WB_GRAPH_SUMS];
-  uint64_t least;
-  uint32_t blocks_done;
-  uint32_t reserved;
-} wb_graph_tally;
-
-typedef struct wb_graph_report {
-  uint64_t sum[WB_GRAPH_SUMS];
-  uint64_t least;
-  uint64_t reserved;
-} wb_graph_report;
-
-static_assert(sizeof(wb_graph_tally) == 64, "wb_graph_tally");
-static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
-
-// Blocks of at most 256 threads, four of them on a multiprocessor: 64 registers for each thread. What a miss needs beyond that
-// goes to the stack, which is nothing beside the wait for the page. host/graph/edges.rs launches with the same numbers.
-#define WB_GRAPH_KERNEL WB_KERNEL void __launch_bounds__(256, 4)
-
-// The last sum of every kernel: edges that lead to vertices that do not exist.
-#define WB_GRAPH_BAD_EDGES 5
+#define WB_GRAPH_KERNEL WB_KERNEL void __launch_bounds__(WB_GRAPH_BLOCK_THREADS, WB_GRAPH_BLOCKS_PER_PROCESSOR)
 
 namespace warpbell {
 namespace graph {

@@ -110,10 +110,10 @@ class adapter : public host_words {
       wb_send_queue q = {};
       q.ring = reinterpret_cast<uint64_t>(ring.data());
       q.completions = reinterpret_cast<uint64_t>(completions.data());
-      q.record = reinterpret_cast<uint64_t>(&record);
-      q.doorbell = reinterpret_cast<uint64_t>(&mailbox);
-      q.mark = reinterpret_cast<uint64_t>(mark.data());
-      q.hold = reinterpret_cast<uint64_t>(hold.data());
+      q.record = &record;
+      q.doorbell = &mailbox;
+      q.mark = mark.data();
+      q.hold = hold.data();
       q.staging = reinterpret_cast<uint64_t>(landing.data());
       // Work requests name the staging by other addresses, so that one cannot be taken for the other.
       q.staging_address = q.staging + staging_shift;

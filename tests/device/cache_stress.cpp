@@ -77,13 +77,13 @@ struct bed {
     pins.resize(entries);
     locks.resize(sets);
     hands.resize(sets);
-    cache.volume = reinterpret_cast<uint64_t>(&device.volume);
+    cache.volume = &device.volume;
     cache.frames = reinterpret_cast<uint64_t>(frames.data());
-    cache.tag = reinterpret_cast<uint64_t>(tags.data());
-    cache.pins = reinterpret_cast<uint64_t>(pins.data());
-    cache.fill = reinterpret_cast<uint64_t>(fill.data());
-    cache.set_lock = reinterpret_cast<uint64_t>(locks.data());
-    cache.hand = reinterpret_cast<uint64_t>(hands.data());
+    cache.tag = tags.data();
+    cache.pins = pins.data();
+    cache.fill = fill.data();
+    cache.set_lock = locks.data();
+    cache.hand = hands.data();
     cache.pages = pages;
     cache.sets = sets;
     cache.ways = ways;
@@ -93,7 +93,7 @@ struct bed {
     cache.set_mask = sets - 1;
     cache.page_mask = page_bytes - 1;
     cache.way_reciprocal = static_cast<uint32_t>(((uint64_t{1} << 32) + ways - 1) / ways);
-    view.array = wb_array{reinterpret_cast<uint64_t>(&cache), 0, pages * per_page, 8, cache.page_shift - 3};
+    view.array = wb_array{&cache, 0, pages * per_page, 8, cache.page_shift - 3};
     view.cache = cache;
     for (uint64_t i = 0; i < pages * per_page; ++i) {
       const uint64_t v = i << value_shift;
@@ -105,7 +105,7 @@ struct bed {
       integrity.checksum_count = pages;
       // Of one unit for the whole volume.
       integrity.unit_shift = 63;
-      device.volume.integrity = reinterpret_cast<uint64_t>(&integrity);
+      device.volume.integrity = &integrity;
     }
     bad_from = bad_to = 0;
     silent = false;

@@ -70,11 +70,11 @@ struct bed {
     stop.resize(n);
     abort.resize(n);
     for (uint32_t p = 0; p < n; ++p) {
-      control[p].stop = address(&stop[p]);
-      control[p].abort = address(&abort[p]);
-      control[p].error_log = address(&log[p]);
+      control[p].stop = &stop[p];
+      control[p].abort = &abort[p];
+      control[p].error_log = &log[p];
       control[p].deadline_ns = deadline_ns;
-      world[p].control = address(&control[p]);
+      world[p].control = &control[p];
       world[p].heap = address(base + p * stride);
       world[p].heap_bytes = world[p].stride = stride;
       world[p].pe = p;
@@ -114,12 +114,12 @@ struct bed {
     t.size = size;
     t.start = start;
     t.stride = step;
-    t.sync = world[p].heap + a.sync;
-    t.signals = world[p].heap + a.signals;
+    t.sync = reinterpret_cast<uint64_t*>(world[p].heap + a.sync);
+    t.signals = reinterpret_cast<uint64_t*>(world[p].heap + a.signals);
     t.scratch = world[p].heap + a.scratch;
     t.scratch_bytes = a.scratch_bytes;
     rounds.emplace_back(new wb_team_rounds[WB_CHANNELS]());
-    t.rounds = address(rounds.back().get());
+    t.rounds = rounds.back().get();
     return t;
   }
   template <class T> T* array(uint32_t p, uint32_t index, size_t shift = 0) {
@@ -341,7 +341,7 @@ void side_by_side(uint32_t pes, uint32_t times) {
 // Where the turns of the scratch wrap, long messages leave nothing that short ones, or later long ones, could take for theirs.
 void wraps(uint64_t first_turn) {
   bed b(3, WB_SCRATCH_LEAST_BYTES, patient_ns);
-  for (auto& w : b.world) reinterpret_cast<wb_team_rounds*>(w.team.rounds)->small = first_turn;
+  for (auto& w : b.world) w.team.rounds->small = first_turn;
   b.run(1, width, [&](uint32_t p) {
     const world_ref w(b.world[p]);
     const auto team = w.world_team();

@@ -45,8 +45,8 @@ class controller : public host_words {
       for (uint32_t i = 0; i < opt.queues; ++i) sides.emplace_back(new side(*this, d, i));
     }
     volume = wb_volume{};
-    volume.control = reinterpret_cast<uint64_t>(&ctl);
-    volume.stats = reinterpret_cast<uint64_t>(stats);
+    volume.control = &ctl;
+    volume.stats = stats;
     volume.block_shift = opt.block_shift;
     volume.device_count = opt.devices;
     volume.chunk_blocks = opt.chunk_blocks;
@@ -55,7 +55,7 @@ class controller : public host_words {
     queues.resize(opt.devices * opt.queues);
     for (uint32_t d = 0; d < opt.devices; ++d) {
       for (uint32_t i = 0; i < opt.queues; ++i) queues[d * opt.queues + i] = sides[d * opt.queues + i]->make();
-      volume.device[d].queues = reinterpret_cast<uint64_t>(&queues[d * opt.queues]);
+      volume.device[d].queues = &queues[d * opt.queues];
       volume.device[d].blocks = opt.device_blocks;
       volume.device[d].queue_count = opt.queues;
       volume.device[d].nsid = d + 1;
@@ -154,14 +154,14 @@ class controller : public host_words {
 
     wb_queue make() {
       wb_queue q = {};
-      q.sq = reinterpret_cast<uint64_t>(sq.data());
-      q.cq = reinterpret_cast<uint64_t>(cq.data());
-      q.sq_doorbell = reinterpret_cast<uint64_t>(&sq_doorbell);
-      q.cq_doorbell = reinterpret_cast<uint64_t>(&cq_doorbell);
-      q.slot = reinterpret_cast<uint64_t>(slot.data());
-      q.mark = reinterpret_cast<uint64_t>(mark.data());
-      q.outcome = reinterpret_cast<uint64_t>(outcome.data());
-      q.record = reinterpret_cast<uint64_t>(records.data());
+      q.sq = sq.data();
+      q.cq = cq.data();
+      q.sq_doorbell = &sq_doorbell;
+      q.cq_doorbell = &cq_doorbell;
+      q.slot = slot.data();
+      q.mark = mark.data();
+      q.outcome = outcome.data();
+      q.record = records.data();
       if (owner.opt.bounce) {
         q.bounce = reinterpret_cast<uint64_t>(bounce.get());
         q.bounce_iova = q.bounce + shift(device);

@@ -26,8 +26,8 @@ constexpr uint32_t graphs = warp::width == 32 ? 1 : 2;
 using edge = graph::weighted<uint32_t, uint32_t>;
 using queue_item = graph::item<uint32_t>;
 
-template <class T> uint64_t at(std::vector<T>& v) { return reinterpret_cast<uint64_t>(v.data()); }
-template <class T> uint64_t at(T& v) { return reinterpret_cast<uint64_t>(&v); }
+template <class T> T* at(std::vector<T>& v) { return v.data(); }
+template <class T> T* at(T& v) { return &v; }
 
 // An undirected graph with a vertex whose list has several pieces, and what the kernels need of it.
 struct sample {
@@ -108,7 +108,7 @@ void search(sample& g, uint64_t source, uint32_t plan) {
   bool queued = true;
   p.seen = at(seen[0]), p.queue_next = at(queue[0]);
   model::run(warps, [&] { wb_bfs_start_u32(p); });
-  p.items = g.report.sum[graph::bfs_items];
+  p.items = g.report.sum[WB_BFS_ITEMS];
   for (p.level = 1;; ++p.level) {
     if (plan >> p.level % 32 & 1) {
       p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]), p.open = p.seen;
@@ -116,33 +116,33 @@ void search(sample& g, uint64_t source, uint32_t plan) {
       if (p.level % 2) {
         // Leads first, the rest from the lists.
         model::run(warps, [&] { wb_bfs_by_leads_u32(p); });
-        by_leads = g.report.sum[graph::bfs_found];
+        by_leads = g.report.sum[WB_BFS_FOUND];
         p.open = p.seen_next;
       }
       model::run(warps, [&] { wb_bfs_bottom_up_pointer_u32(p, g.edges()); });
-      g.report.sum[graph::bfs_found] += by_leads;
+      g.report.sum[WB_BFS_FOUND] += by_leads;
       now = 1 - now;
       queued = false;
     } else {
       if (!queued) {
         p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]), p.queue_next = at(queue[turn]);
         model::run(warps, [&] { wb_bfs_collect_u32(p); });
-        p.items = g.report.sum[graph::bfs_items];
+        p.items = g.report.sum[WB_BFS_ITEMS];
       }
       wb_queue_order o{};
       o.offset = at(g.offset), o.queue = at(queue[turn]), o.queue_next = at(queue[1 - turn]), o.bitmap = at(bitmap);
       o.items = p.items, o.vertices = g.vertices, o.tally = at(g.tally), o.report = at(g.report);
       model::run(warps, [&] { wb_queue_mark_u32(o); });
       model::run(warps, [&] { wb_queue_collect_u32(o); });
-      CHECK(g.report.sum[graph::queue_items] == p.items);
+      CHECK(g.report.sum[WB_BFS_ITEMS] == p.items);
       turn = 1 - turn;
       p.seen = at(seen[now]), p.queue = at(queue[turn]), p.queue_next = at(queue[1 - turn]);
       model::run(warps, [&] { wb_bfs_top_down_pointer_u32(p, g.edges()); });
       turn = 1 - turn;
-      p.items = g.report.sum[graph::bfs_items];
+      p.items = g.report.sum[WB_BFS_ITEMS];
       queued = true;
     }
-    if (g.report.sum[graph::bfs_found] == 0) break;
+    if (g.report.sum[WB_BFS_FOUND] == 0) break;
   }
   const auto expected = dijkstra(g, source, [](edge) { return 1; });
   for (uint64_t v = 0; v < g.vertices; ++v) {
@@ -182,7 +182,7 @@ void ranks(sample& g) {
   model::run(warps, [&] { wb_pagerank_start_f64(p); });
   for (uint32_t iteration = 0; iteration < 3; ++iteration) {
     double dangling;
-    memcpy(&dangling, &g.report.sum[graph::pagerank_dangling], sizeof dangling);
+    memcpy(&dangling, &g.report.sum[WB_PAGERANK_DANGLING], sizeof dangling);
     p.base = (0.15 + 0.85 * dangling) / static_cast<double>(g.vertices), p.backward = iteration % 2;
     model::run(warps, [&] { wb_pagerank_pull_f64_pointer_u32(p, g.edges()); });
     model::run(warps, [&] { wb_pagerank_apply_f64(p); });
@@ -203,13 +203,13 @@ void distances(sample& g, uint64_t source, uint64_t delta) {
   uint32_t now = 0, far_now = 0;
   uint64_t least = ~0ull;
   model::run(warps, [&] { wb_sssp_start_u32_d32(p); });
-  p.near_items = g.report.sum[graph::sssp_near];
+  p.near_items = g.report.sum[WB_SSSP_NEAR];
   while (p.near_items || p.far_items) {
     while (p.near_items) {
       p.near = at(near[now]), p.near_next = at(near[1 - now]), p.far = at(far[far_now]);
       model::run(warps, [&] { wb_sssp_relax_pointer_u32_w32_d32(p, {g.weighted.data()}); });
       now = 1 - now, ++p.round;
-      p.near_items = g.report.sum[graph::sssp_near], p.far_items += g.report.sum[graph::sssp_far];
+      p.near_items = g.report.sum[WB_SSSP_NEAR], p.far_items += g.report.sum[WB_SSSP_FAR];
       if (g.report.least < least) least = g.report.least;
     }
     if (!p.far_items) break;
@@ -217,7 +217,7 @@ void distances(sample& g, uint64_t source, uint64_t delta) {
     p.far = at(far[far_now]), p.far_next = at(far[1 - far_now]), p.near_next = at(near[now]);
     model::run(warps, [&] { wb_sssp_split_u32_d32(p); });
     far_now = 1 - far_now;
-    p.near_items = g.report.sum[graph::sssp_near], p.far_items = g.report.sum[graph::sssp_far], least = g.report.least;
+    p.near_items = g.report.sum[WB_SSSP_NEAR], p.far_items = g.report.sum[WB_SSSP_FAR], least = g.report.least;
   }
   const auto expected = dijkstra(g, source, [](edge e) { return e.weight; });
   for (uint64_t v = 0; v < g.vertices; ++v) CHECK(distance[v] == static_cast<uint32_t>(expected[v]));

@@ -28,9 +28,9 @@ constexpr uint64_t long_enough_ns = 60ull * 1000 * 1000 * 1000;
 // What the host of an engine keeps for its kernels.
 struct host_words {
   explicit host_words(uint64_t deadline_ns) {
-    ctl.stop = reinterpret_cast<uint64_t>(&stop_word);
-    ctl.abort = reinterpret_cast<uint64_t>(&abort_word);
-    ctl.error_log = reinterpret_cast<uint64_t>(&log);
+    ctl.stop = &stop_word;
+    ctl.abort = &abort_word;
+    ctl.error_log = &log;
     ctl.deadline_ns = deadline_ns;
   }
   host_words(const host_words&) = delete;

@@ -37,8 +37,8 @@ class nic {
     own->mark.resize(blocks), own->hold.resize(blocks), own->staging.resize(blocks * staging_bytes / 8 + 2);
     q = wb_send_queue{};
     q.ring = aligned(own->ring), q.completions = aligned(own->completions);
-    q.record = reinterpret_cast<uint64_t>(own->record), q.doorbell = reinterpret_cast<uint64_t>(&own->doorbell);
-    q.mark = reinterpret_cast<uint64_t>(own->mark.data()), q.hold = reinterpret_cast<uint64_t>(own->hold.data());
+    q.record = own->record, q.doorbell = &own->doorbell;
+    q.mark = own->mark.data(), q.hold = own->hold.data();
     q.staging = (reinterpret_cast<uint64_t>(own->staging.data()) + 15) / 16 * 16;
     q.staging_address = 0x7000000000ull + number * 0x1000000ull;
     q.staging_key = add_memory(reinterpret_cast<uint8_t*>(q.staging), blocks * staging_bytes, q.staging_address);
@@ -248,13 +248,13 @@ class fabric {
     for (uint32_t p = 0; p < size; ++p) {
       wb_world& w = worlds[p];
       wb_network& net = networks_[p];
-      net.peers = reinterpret_cast<uint64_t>(&peers_[p * size]);
+      net.peers = &peers_[p * size];
       net.heap = name(p), net.key = data[p];
       net.control = w.control, net.local = w.heap, net.heap_bytes = w.heap_bytes, net.stride = w.stride, net.pe = p, net.size = size;
       for (uint32_t to = 0; to < size; ++to) {
         wb_peer& peer = peers_[p * size + to];
         wb_send_queue* queues = &queues_[(uint64_t{p} * size + to) * lanes];
-        peer.queues = reinterpret_cast<uint64_t>(queues);
+        peer.queues = queues;
         peer.heap = name(to), peer.key = data[to], peer.strict_key = strict[to], peer.queue_count = lanes;
         peer.flags = near(p, to) ? WB_PEER_LOAD_STORE : 0;
         for (uint32_t l = 0; l < lanes; ++l) {
@@ -262,7 +262,7 @@ class fabric {
           queues[l].pe = to, queues[l].index = l;
         }
       }
-      w.network = reinterpret_cast<uint64_t>(&net);
+      w.network = &net;
       w.flags = 0;
     }
   }

@@ -22,8 +22,8 @@ constexpr uint32_t blocks = warp::width == 32 ? 1 : 2;
 constexpr uint32_t threads = warp::width == 1 ? 1 : 2 * warp::width;
 using queue_item = graph::item<uint32_t>;
 
-template <class T> uint64_t at(std::vector<T>& v) { return reinterpret_cast<uint64_t>(v.data()); }
-template <class T> uint64_t at(T& v) { return reinterpret_cast<uint64_t>(&v); }
+template <class T> T* at(std::vector<T>& v) { return v.data(); }
+template <class T> T* at(T& v) { return &v; }
 
 struct alignas(128) line {
   unsigned char bytes[128];
@@ -61,6 +61,9 @@ struct element {
   uint32_t stop = 0, abort = 0;
   wb_partition p{};
   wb_world world{};
+
+  // Points a parameter to a place in this PE's heap.
+  template <class T> void place(T*& parameter, uint64_t offset) { parameter = reinterpret_cast<T*>(world.heap + offset); }
 };
 
 struct bed {
@@ -106,19 +109,18 @@ struct bed {
     e.seen.resize(pes * span / 32), e.fresh.resize(span / 32), e.found.resize(span / 32);
     for (auto& q : e.queue) q.resize(own + 2 * (e.list.size() / piece_edges) + 1);
     e.outbox.resize(pes * span), e.outbox_count.resize(pes);
-    e.control.stop = at(e.stop), e.control.abort = at(e.abort), e.control.error_log = at(e.log);
+    e.control.stop = &e.stop, e.control.abort = &e.abort, e.control.error_log = &e.log;
     e.control.deadline_ns = 60'000'000'000;
-    e.world.control = at(e.control), e.world.pe = k, e.world.size = pes;
+    e.world.control = &e.control, e.world.pe = k, e.world.size = pes;
     e.world.stride = e.world.heap_bytes = heap.lines * sizeof(line);
-    e.world.heap = at(memory) + k * e.world.stride;
+    e.world.heap = reinterpret_cast<uint64_t>(at(memory)) + k * e.world.stride;
     e.world.flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS;
     wb_partition& p = e.p;
     p.offset = at(e.offset), p.leads = at(e.leads), p.isolated = at(e.isolated), p.seen = at(e.seen), p.fresh = at(e.fresh);
     p.outbox = at(e.outbox), p.outbox_count = at(e.outbox_count), p.list = at(e.found), p.tally = at(e.tally);
-    p.counters = at(e.counters), p.report = at(e.report), p.depth = e.world.heap + heap.depth;
-    p.parent = e.world.heap + heap.parent, p.inbox = e.world.heap + heap.inbox, p.news = e.world.heap + heap.news;
-    p.header = e.world.heap + heap.header, p.inbox_signal = e.world.heap + heap.inbox_signal;
-    p.news_signal = e.world.heap + heap.news_signal, p.vertices = own, p.span = span, p.skip = lead_count;
+    p.counters = at(e.counters), p.report = at(e.report), e.place(p.depth, heap.depth);
+    e.place(p.parent, heap.parent), e.place(p.inbox, heap.inbox), e.place(p.news, heap.news), e.place(p.header, heap.header);
+    e.place(p.inbox_signal, heap.inbox_signal), e.place(p.news_signal, heap.news_signal), p.vertices = own, p.span = span, p.skip = lead_count;
   }
 
   // One step on all PEs; each block is a set of threads.
@@ -142,7 +144,7 @@ struct bed {
       CHECK(e.log.count == 0 && e.report.failed == 0);
       CHECK(memcmp(e.report.sum, pe[0].report.sum, sizeof e.report.sum) == 0);
     }
-    return pe[0].report.sum[graph::bfs_found];
+    return pe[0].report.sum[WB_BFS_FOUND];
   }
 
   // `plan` says for each level whether it goes bottom-up, `mixed` whether leads go first, and what is left is expanded.
@@ -210,8 +212,8 @@ struct bed {
     }
     for (uint64_t v = 0; v < vertices; ++v) {
       const wb_partition& p = pe[v % pes].p;
-      const uint32_t depth = reinterpret_cast<uint32_t*>(p.depth)[v / pes];
-      const uint32_t parent = reinterpret_cast<uint32_t*>(p.parent)[v / pes];
+      const uint32_t depth = p.depth[v / pes];
+      const uint32_t parent = static_cast<uint32_t*>(p.parent)[v / pes];
       CHECK(depth == expected[v]);
       if (depth == ~0u) {
         CHECK(parent == ~0u);

@@ -48,7 +48,7 @@ class stand {
     heap_ = static_cast<uint8_t*>(std::aligned_alloc(4096, bytes_ * n));
     std::memset(heap_, 0, bytes_ * n);
     for (pe_state& p : pes_) {
-      p.control.stop = at(p.stop), p.control.abort = at(p.abort), p.control.error_log = at(p.log);
+      p.control.stop = &p.stop, p.control.abort = &p.abort, p.control.error_log = &p.log;
       p.control.deadline_ns = 60ull * 1000000000;
       p.allocated.resize(bytes_ / WB_HEAP_GRANULE / 32 + 1);
     }
@@ -88,14 +88,14 @@ class stand {
   wb_world world(uint32_t p) { return connected_.empty() ? loads_and_stores(p) : connected_[p]; }
   wb_world loads_and_stores(uint32_t p, uint32_t flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS) {
     wb_world w{};
-    w.control = at(pes_[p].control);
+    w.control = &pes_[p].control;
     w.heap = reinterpret_cast<uint64_t>(here<uint8_t>(p, 0));
     w.heap_bytes = w.stride = bytes_;
-    w.allocated = reinterpret_cast<uint64_t>(pes_[p].allocated.data());
+    w.allocated = pes_[p].allocated.data();
     w.pe = p, w.size = size(), w.flags = flags;
     w.team.pe = p, w.team.size = size(), w.team.start = 0, w.team.stride = 1;
-    w.team.sync = w.heap + sync_, w.team.signals = w.heap + signals_, w.team.scratch = w.heap + scratch_;
-    w.team.rounds = reinterpret_cast<uint64_t>(pes_[p].rounds.data());
+    w.team.sync = here<uint64_t>(p, sync_), w.team.signals = here<uint64_t>(p, signals_), w.team.scratch = w.heap + scratch_;
+    w.team.rounds = pes_[p].rounds.data();
     return w;
   }
 
@@ -126,8 +126,6 @@ class stand {
   }
 
  private:
-  template <class T> static uint64_t at(T& v) { return reinterpret_cast<uint64_t>(&v); }
-
   uint64_t bytes_;
   std::vector<pe_state> pes_;
   uint64_t next_, sync_ = 0, signals_ = 0, scratch_ = 0;

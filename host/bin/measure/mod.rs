@@ -6,6 +6,8 @@ pub mod fio;
 pub mod graph;
 pub mod histogram;
 pub mod nvme;
+#[allow(dead_code, reason = "generated: the host does not use all of it")]
+mod params;
 pub mod post;
 pub mod queue;
 pub mod rdma;

@@ -3,7 +3,7 @@
 use super::error::{MeasureError, refuse};
 use super::fio::Direction;
 use super::histogram::Histogram;
-use bytemuck::{Pod, Zeroable};
+use super::params::{NVME_BENCH_BITS, NVME_BENCH_BUCKETS, NVME_BENCH_PER_LANE, NvmeBench as Parameters};
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
@@ -39,38 +39,11 @@ fn as_nanoseconds<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::
     s.serialize_u64(super::report::nanoseconds(*d))
 }
 
-/// `wb_nvme_bench` of `kernels/bench/nvme.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-struct Parameters {
-    buffers: u64,
-    histogram: u64,
-    totals: u64,
-    units: u64,
-    seed: u64,
-    runtime_ns: u64,
-    blocks: u32,
-    lanes: u32,
-    warp_lanes: u32,
-    per_lane: u32,
-    read_percent: u32,
-    random: u32,
-    verify: u32,
-    first: u32,
-}
-
-const _: () = assert!(size_of::<Parameters>() == 80);
-
 impl KernelArg for Parameters {
     fn push(&self, args: &mut Args) {
         args.push_value(*self);
     }
 }
-
-// As the kernels have them.
-const PER_LANE: u32 = 64;
-const HISTOGRAM_BITS: u32 = 5;
-const BUCKETS: usize = 1152;
 
 /// Warps of a block, and on a multiprocessor at most: enough to copy at full speed from the bus.
 const BLOCK_WARPS: u32 = 4;
@@ -102,7 +75,7 @@ impl Shape {
         let warps = iodepth.min(most_warps.max(1));
         let warp_lanes = iodepth.div_ceil(warps).min(width);
         let lanes = iodepth.min(warps * warp_lanes);
-        let per_lane = iodepth.div_ceil(lanes).min(PER_LANE);
+        let per_lane = iodepth.div_ceil(lanes).min(NVME_BENCH_PER_LANE);
         Self { lanes, warp_lanes, per_lane, warps: lanes.div_ceil(warp_lanes) }
     }
 
@@ -169,7 +142,7 @@ pub enum DepthLimit {
 impl fmt::Display for DepthLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Threads { threads, each: each @ PER_LANE } => {
+            Self::Threads { threads, each: each @ NVME_BENCH_PER_LANE } => {
                 write!(f, "{} thread(s) of the engine keep {each} each at most", grouped(threads))
             }
             Self::Threads { threads, each } => {
@@ -264,7 +237,7 @@ impl<'a> NvmeBench<'a> {
             shape,
             units,
             buffers: volume.allocate_data(usize::try_from(bytes).unwrap_or(usize::MAX))?,
-            histogram: engine.allocate(Place::Device, 2 * BUCKETS * size_of::<u64>())?,
+            histogram: engine.allocate(Place::Device, 2 * NVME_BENCH_BUCKETS * size_of::<u64>())?,
             totals: engine.allocate(Place::Device, 4 * size_of::<u64>())?,
         })
     }
@@ -315,8 +288,9 @@ impl<'a> NvmeBench<'a> {
             )));
         }
         let direction = |name, commands, first| -> Result<Direction, MeasureError> {
-            let counts = self.histogram.get_slice::<u64>(first * BUCKETS * size_of::<u64>(), BUCKETS)?;
-            let latency = Histogram::new(HISTOGRAM_BITS, counts).latency();
+            let counts =
+                self.histogram.get_slice::<u64>(first * NVME_BENCH_BUCKETS * size_of::<u64>(), NVME_BENCH_BUCKETS)?;
+            let latency = Histogram::new(NVME_BENCH_BITS, counts).latency();
             Ok(Direction::new(name, commands, commands * self.job.command_bytes, elapsed, latency))
         };
         Ok(NvmeRun {

@@ -2,8 +2,8 @@
 //! everything at once. What is measured is software only: no PCIe, no wire.
 
 use super::error::{MeasureError, refuse};
+use super::params::{AdapterSaw, PostClock, WarpPosted};
 use super::report::Spread;
-use bytemuck::{Pod, Zeroable};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -15,36 +15,6 @@ use warpbell::units::{grouped, three_digits};
 
 /// Queue pairs unless told otherwise: on an H200 twice as many, of which each has a warp of the adapter, made everything slower.
 const MOST_QUEUES: u32 = 64;
-
-/// `crate::measure::adapter_saw` of `kernels/bench/post.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct AdapterSaw {
-    entries: u64,
-    sum: u64,
-    wrong: u64,
-    doorbells: u64,
-}
-
-/// `crate::measure::warp_posted`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct WarpPosted {
-    posted: u64,
-    failed: u64,
-    sum: u64,
-}
-
-/// `crate::measure::post_clock`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct PostClock {
-    start_ns: u64,
-    end_ns: u64,
-    start_ticks: u64,
-    end_ticks: u64,
-    failed: u64,
-}
 
 /// The least ring: a put with a signal that is set takes three blocks.
 const LEAST_DEPTH: u32 = 4;

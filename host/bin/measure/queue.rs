@@ -2,8 +2,9 @@
 //! once. What is measured is software only.
 
 use super::error::{MeasureError, refuse};
+use super::params::{QueueServed as Served, QueueSubmitted as Submitted};
 use super::report::Spread;
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -11,26 +12,6 @@ use warpbell::args;
 use warpbell::engine::{Engine, Grid, abi};
 use warpbell::memory::{MemoryError, Place, Region};
 use warpbell::units::{grouped, three_digits};
-
-/// `crate::measure::served` of `kernels/bench/queue.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct Served {
-    commands: u64,
-    sum: u64,
-    wrong: u64,
-    doorbells: u64,
-}
-
-/// `crate::measure::submitted`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct Submitted {
-    done: u64,
-    failed: u64,
-    sum: u64,
-    doorbells: u64,
-}
 
 /// Bytes of a submission and of a completion queue entry (NVMe Base 2.1, 4.1.1 and 4.2.1).
 const SQE: usize = 64;

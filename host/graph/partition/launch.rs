@@ -4,67 +4,14 @@ use super::deal::Whole;
 use super::memory::{Own, Shared, part_words};
 use crate::engine::{Args, Engine, Grid};
 use crate::graph::edges::{GraphError, GraphOnEngine};
-use crate::graph::launch::{BLOCK_THREADS, BLOCKS_PER_PROCESSOR, kernel_parameters};
+use crate::graph::params::{
+    GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GraphTally, Partition as Parameters,
+    PartitionReport as Report,
+};
 use crate::memory::{Place, Region};
 use crate::shmem::World;
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use std::time::Duration;
-
-/// `wb_partition` of `kernels/graph/partitioned.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct Parameters {
-    pub offset: u64,
-    pub leads: u64,
-    pub isolated: u64,
-    pub seen: u64,
-    pub fresh: u64,
-    pub queue: u64,
-    pub queue_next: u64,
-    pub items: u64,
-    pub outbox: u64,
-    pub outbox_count: u64,
-    pub list: u64,
-    pub tally: u64,
-    pub counters: u64,
-    pub report: u64,
-    pub depth: u64,
-    pub parent: u64,
-    pub inbox: u64,
-    pub inbox_signal: u64,
-    pub news: u64,
-    pub header: u64,
-    pub news_signal: u64,
-    pub vertices: u64,
-    pub span: u64,
-    pub source: u64,
-    pub claim_turn: u64,
-    pub turn: u64,
-    pub list_limit: u64,
-    pub level: u32,
-    pub skip: u32,
-    pub resume: u32,
-    pub reserved: [u32; 3],
-}
-kernel_parameters!(Parameters, 240);
-
-/// `wb_partition_report` of `kernels/graph/exchange.cuh`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct Report {
-    /// Sums over all PEs, as a search of one PE has them.
-    pub sum: [u64; 6],
-    /// Bytes that all PEs put.
-    pub put_bytes: u64,
-    /// Items in this PE's next queue.
-    pub own_items: u64,
-    failed: u64,
-    reserved: [u64; 7],
-}
-const _: () = assert!(size_of::<Report>() == 128);
-
-/// The sum that counts edges which lead nowhere.
-const BAD_EDGES: usize = 5;
 
 /// Kernels whose blocks must all be resident: the ones with the most registers.
 const LARGEST_KERNELS: [&str; 2] = ["wb_partition_top_down", "wb_partition_bottom_up"];
@@ -92,7 +39,7 @@ impl<'g> Steps<'g> {
             world,
             grid: resident_grid(world, engine, edges, graph.id_suffix())?,
             limit: graph.launch_limit,
-            tally: engine.allocate(Place::Device, 64)?,
+            tally: engine.allocate(Place::Device, size_of::<GraphTally>())?,
             report: engine.allocate(Place::Host, size_of::<Report>())?,
             turn: 0,
             claim_turn: 0,
@@ -146,7 +93,7 @@ impl<'g> Steps<'g> {
         let run = unsafe { self.engine.launch(kernel, self.grid, args) }?;
         run.finish_within(self.limit)?;
         let report: Report = self.report.get(0)?;
-        match (report.failed, report.sum[BAD_EDGES]) {
+        match (report.failed, report.sum[GRAPH_BAD_EDGES]) {
             (0, 0) => Ok(report),
             (0, edges) => Err(GraphError::Corrupt { edges }),
             (failed, _) => Err(GraphError::OtherPe { pe: failed as usize - 1 }),
@@ -156,11 +103,11 @@ impl<'g> Steps<'g> {
 
 /// A grid whose blocks are all resident, also beside those of other PEs on the same GPU. Collective.
 fn resident_grid(world: &World, engine: &Engine, edges: &str, ids: &str) -> Result<Grid, GraphError> {
-    let mut fit = BLOCKS_PER_PROCESSOR;
+    let mut fit = GRAPH_BLOCKS_PER_PROCESSOR;
     for kernel in LARGEST_KERNELS {
-        fit = fit.min(engine.occupancy(&format!("{kernel}_{edges}_{ids}"), BLOCK_THREADS)?);
+        fit = fit.min(engine.occupancy(&format!("{kernel}_{edges}_{ids}"), GRAPH_BLOCK_THREADS)?);
     }
-    let mut grid = engine.grid(BLOCK_THREADS, fit.max(1));
+    let mut grid = engine.grid(GRAPH_BLOCK_THREADS, fit.max(1));
     grid.blocks = (grid.blocks / world.gpu_sharers()? as u32).max(1);
     Ok(grid)
 }

@@ -3,17 +3,12 @@
 use super::deal::Whole;
 use crate::graph::GraphOnEngine;
 use crate::graph::edges::GraphError;
+use crate::graph::params::{PartitionCounters, PartitionHeader};
 use crate::memory::{Place, Region};
 use crate::shmem::{Sym, World};
 
 /// Words of 4 bytes in which a slot's bit stands.
 const BITS: u64 = 32;
-
-/// `wb_partition_header` of `kernels/graph/exchange.cuh`.
-const HEADER_BYTES: usize = 64;
-
-/// `wb_partition_counters` of `kernels/graph/exchange.cuh`.
-const COUNTER_BYTES: usize = 128;
 
 /// What allocations of a heap may take beyond their bytes, and the least that a world keeps there for itself, generously.
 const HEAP_SLACK: usize = 4 << 20;
@@ -40,7 +35,7 @@ impl Sizes {
             parent_words: if parents { whole.span as usize * id_words } else { 0 },
             inbox_words: senders * whole.span as usize * 2 * id_words,
             news_words: 2 * senders * part_words(whole),
-            header_words: 2 * whole.pes * HEADER_BYTES / size_of::<u64>(),
+            header_words: 2 * whole.pes * size_of::<PartitionHeader>() / size_of::<u64>(),
         }
     }
 
@@ -123,7 +118,7 @@ impl Own {
             outbox: device(claims)?,
             outbox_count: device(whole.pes * size_of::<u64>())?,
             list: device(list_limit as usize * whole.id_bytes())?,
-            counters: device(COUNTER_BYTES)?,
+            counters: device(size_of::<PartitionCounters>())?,
         })
     }
 }

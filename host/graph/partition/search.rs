@@ -1,13 +1,15 @@
 //! Breadth-first search over a partitioned graph: the decisions of `bfs.rs`, taken alike on every PE.
 
 use super::deal::{Deal, Part, Whole};
-use super::launch::{Parameters, Report, Steps, list_limit, longest_list};
+use super::launch::{Steps, list_limit, longest_list};
 use super::memory::{Own, Shared};
-use crate::graph::bfs::{DEGREES, FOUND, ITEMS, LEAD_HITS, SCANNED};
-use crate::graph::edges::TILE_EDGES;
-use crate::graph::edges::{GraphError, GraphOnEngine, Lists, Needs, Placement};
+use crate::graph::edges::{GraphError, GraphOnEngine, Lists, Needs, Placement, TILE_EDGES};
 use crate::graph::hub::LEADS;
 use crate::graph::launch::{Launcher, QueueOrder};
+use crate::graph::params::{
+    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_ITEMS as ITEMS, BFS_LEAD_HITS as LEAD_HITS, BFS_SCANNED as SCANNED,
+    Partition as Parameters, PartitionReport as Report,
+};
 use crate::graph::{BfsOptions, BfsResult, Direction, LevelReport, UNREACHED};
 use crate::shmem::World;
 use crate::storage::Stats;

@@ -14,7 +14,7 @@ WB_FN void count_wrong(uint64_t* wrong, uint64_t n) {
 
 // The barrier lets nobody by before everybody's puts have arrived.
 template <class S> WB_FN void barrier_holds(S s, const world_ref& w, const test& t, uint64_t* wrong) {
-  uint64_t* flag = reinterpret_cast<uint64_t*>(t.flag);
+  uint64_t* flag = t.flag;
   uint64_t bad = 0;
   if (threadIdx.x >= S::count()) return;
   for (uint32_t i = 0; i < t.iterations; ++i) {
@@ -34,7 +34,7 @@ template <class T> WB_FN void sums_hold(const test& t, uint64_t threads, uint64_
     stream random(t.seed, thread);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < t.iterations; ++i) sum += element<T>(pattern, random.below(t.elements));
-    bad += reinterpret_cast<const uint64_t*>(t.sums)[thread] != sum;
+    bad += t.sums[thread] != sum;
   }
   count_wrong(wrong, bad);
 }

@@ -46,7 +46,7 @@ struct reduce_sum {
 template <class What, class T, class S> WB_FN void collective(S s, const world_ref& w, const test& t) {
   const world_team_ref team = w.world_team();
   in_turn(s, w, t, [&](uint32_t) {
-    What::call(s, team, reinterpret_cast<T*>(t.target), reinterpret_cast<const T*>(t.source), t.bytes / sizeof(T));
+    What::call(s, team, static_cast<T*>(t.target), static_cast<const T*>(t.source), t.bytes / sizeof(T));
   });
 }
 

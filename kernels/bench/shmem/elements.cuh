@@ -23,7 +23,7 @@ struct stream {
 
 // Side by side, each thread one element in each iteration.
 template <class T, class How> WB_FN void p_rate(const world_ref& w, const test& t) {
-  T* to = reinterpret_cast<T*>(t.target);
+  T* to = static_cast<T*>(t.target);
   const uint64_t step = warp::thread_total();
   uint64_t at = warp::thread_index();
   auto once = [&] {
@@ -42,7 +42,7 @@ template <class T, class How> WB_FN void p_rate(const world_ref& w, const test& 
 // Random elements, several of each thread under way; what came is summed up.
 template <class T, class How> WB_FN void g_rate(const world_ref& w, const test& t) {
   constexpr uint32_t ahead = WB_GPU ? 8 : 1;
-  const T* from = reinterpret_cast<const T*>(t.source);
+  const T* from = static_cast<const T*>(t.source);
   uint64_t sum = 0;
   auto some = [&](stream& random, uint32_t count) {
     uint32_t i = 0;
@@ -61,7 +61,7 @@ template <class T, class How> WB_FN void g_rate(const world_ref& w, const test& 
   sum = 0;
   some(random, t.iterations);
   end(w, t);
-  reinterpret_cast<uint64_t*>(t.sums)[warp::thread_index()] = sum;
+  t.sums[warp::thread_index()] = sum;
 }
 
 // What an operation writes. Where the order of operations would show in the result, all those on an element write the same.
@@ -75,7 +75,7 @@ template <uint32_t Op, class T> WB_FN T expectation(const test& t, uint64_t at) 
 // A function of its own for each operation: together they are more than the compiler takes in reasonable time.
 template <class T, class How, uint32_t Op> WB_FN_COLD void update_many(const world_ref& w, const test& t) {
   constexpr uint32_t ahead = WB_GPU ? 4 : 1;
-  T* window = reinterpret_cast<T*>(t.target);
+  T* window = static_cast<T*>(t.target);
   stream random(t.seed, warp::thread_index());
   T old{};
   auto one = [&] {
@@ -100,12 +100,12 @@ template <class T, class How, uint32_t Op> WB_FN_COLD void update_many(const wor
     warm = true;
   }
   end(w, t);
-  reinterpret_cast<uint64_t*>(t.sums)[warp::thread_index()] = old;
+  t.sums[warp::thread_index()] = old;
 }
 
 // What the window holds after the same operations, done here by one thread in place of each.
 template <class T, uint32_t Op> WB_FN void replay_one(const test& t, uint64_t threads) {
-  T* window = reinterpret_cast<T*>(t.target);
+  T* window = static_cast<T*>(t.target);
   for (uint64_t thread = warp::thread_index(); thread < threads; thread += warp::thread_total()) {
     stream random(t.seed, thread);
     for (uint32_t i = 0; i < t.warmup + t.iterations; ++i) {

@@ -35,8 +35,8 @@ struct part {
 };
 
 template <bool Put, class How, class S> WB_FN void move(S s, const world_ref& w, const test& t, part p) {
-  uint8_t* to = reinterpret_cast<uint8_t*>(t.target) + p.first;
-  const uint8_t* from = reinterpret_cast<const uint8_t*>(t.source) + p.first;
+  uint8_t* to = static_cast<uint8_t*>(t.target) + p.first;
+  const uint8_t* from = static_cast<const uint8_t*>(t.source) + p.first;
   if constexpr (Put) {
     How::put(s, w, to, from, p.bytes, t.peer);
   } else {
@@ -79,7 +79,7 @@ template <bool Put, class How, class S> WB_FN void latency(S s, const world_ref&
 // --- there and back --------------------------------------------------------------------------------------------------------
 
 template <class How> WB_FN void p_ping_pong(const world_ref& w, const test& t) {
-  uint64_t* flag = reinterpret_cast<uint64_t*>(t.flag);
+  uint64_t* flag = t.flag;
   in_turn(by_thread, w, t, [&](uint32_t i) {
     const uint64_t v = t.turn + i + 1;
     if (t.member == 0) {
@@ -93,9 +93,9 @@ template <class How> WB_FN void p_ping_pong(const world_ref& w, const test& t) {
 }
 
 template <class How, class S> WB_FN void put_signal_ping_pong(S s, const world_ref& w, const test& t) {
-  uint8_t* to = reinterpret_cast<uint8_t*>(t.target);
-  const uint8_t* from = reinterpret_cast<const uint8_t*>(t.source);
-  uint64_t* flag = reinterpret_cast<uint64_t*>(t.flag);
+  uint8_t* to = static_cast<uint8_t*>(t.target);
+  const uint8_t* from = static_cast<const uint8_t*>(t.source);
+  uint64_t* flag = t.flag;
   auto wait = [&](uint64_t v) {
     if (S::rank() == 0) How::wait(w, flag, v);
     S::sync();

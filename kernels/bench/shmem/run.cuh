@@ -3,40 +3,13 @@
 
 #include <warpbell/shmem.cuh>
 
+#include "../params.h"
+
 namespace shmem_bench {
 
 using namespace warpbell;
 
-// What a test is told. host/bench/shmem/kernel.rs mirrors it.
-struct test {
-  uint64_t source;      // symmetric: what is put, and got
-  uint64_t target;      // symmetric: where it goes
-  uint64_t flag;        // u64 in the symmetric heap
-  uint64_t clock;       // block_clock[blocks]
-  uint64_t samples;     // u32[iterations]: ticks of each operation; or 0
-  uint64_t gate;        // gate_words
-  uint64_t sums;        // u64[threads]: what each thread got; or 0
-  uint64_t bytes;       // of a message
-  uint64_t elements;    // of a window, or messages; for p a multiple of the number of threads; 0: no window
-  uint64_t turn;        // counters that live longer than a run begin here
-  uint64_t seed;
-  uint64_t before;      // the pattern that the target held
-  uint32_t iterations;
-  uint32_t warmup;
-  uint32_t peer;
-  uint32_t everybody;   // all PEs run this kernel: they begin together
-  uint32_t op;          // `atomic`
-  uint32_t member;      // 0 and 1: the two of a ping-pong
-};
-
-// When a block was in its timed part. Ticks are what samples are counted in.
-struct block_clock {
-  uint64_t start_ns, end_ns, start_ticks, end_ticks;
-};
-
-struct gate_words {
-  uint32_t arrived, open;
-};
+using test = wb_shmem_test;
 
 WB_FN uint64_t ticks() {
 #if WB_GPU
@@ -67,7 +40,7 @@ template <class T> WB_FN T element(uint64_t seed, uint64_t i) {
 
 // --- the timed part ----------------------------------------------------------------------------------------------------
 
-WB_FN block_clock& my_clock(const test& t) { return reinterpret_cast<block_clock*>(t.clock)[blockIdx.x]; }
+WB_FN wb_block_clock& my_clock(const test& t) { return t.clock[blockIdx.x]; }
 
 WB_FN void wait_for(const world_ref& w, const uint32_t* word, uint32_t at_least) {
   patience p(w.control());
@@ -81,7 +54,7 @@ WB_FN void wait_for(const world_ref& w, const uint32_t* word, uint32_t at_least)
 
 // All blocks have come here, and those of the other PEs; they go on together. All blocks of the grid run at once.
 WB_FN void begin(const world_ref& w, const test& t) {
-  gate_words* gate = reinterpret_cast<gate_words*>(t.gate);
+  wb_gate_words* gate = t.gate;
   __syncthreads();
   if (threadIdx.x == 0) {
     order::fetch_add(&gate->arrived, 1u);
@@ -111,8 +84,8 @@ WB_FN void end(const world_ref& w, const test& t) {
 // Operations one after the other, by the first `S` of each block; `once` gets their number. Samples are of the first block. One
 // loop for warm-up, timing and sampling, so that what is measured is compiled once.
 template <class S, class F> WB_FN void in_turn(S, const world_ref& w, const test& t, F once) {
-  const bool works = threadIdx.x < S::count(), samples = t.samples != 0 && blockIdx.x == 0;
-  uint32_t* sample = reinterpret_cast<uint32_t*>(t.samples);
+  const bool works = threadIdx.x < S::count(), samples = t.samples && blockIdx.x == 0;
+  uint32_t* sample = t.samples;
   const uint32_t all = t.warmup + t.iterations;
   for (uint32_t i = 0; i < all; ++i) {
     if (i == t.warmup) begin(w, t);

@@ -1,4 +1,5 @@
-// The structures that host Rust and kernels share. This header is the contract; host/engine/abi.rs mirrors it.
+// The structures that host Rust and kernels share. This header is their only description: host/engine/abi/generate makes the Rust side of it,
+// and abi_fields.h for the fingerprint.
 //
 // Plain C, fixed width, no padding that is not named, reserved tails so that sizes stay. "Address" means an address as
 // kernels see it; an "iova" is the address that the device on the bus uses for the same bytes.
@@ -7,7 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_ABI_VERSION 6u
+#define WB_ABI_VERSION 7u
+
+// An address as kernels see it, which is a number for the host.
+#ifdef __BINDGEN__
+#define WB_POINTER(TYPE) uint64_t
+#else
+#define WB_POINTER(TYPE) TYPE*
+#endif
 
 // Flags of an image: how its kernels were compiled.
 #define WB_IMAGE_CHECKED 1u  // with WB_CHECKED=1: calls of a world look at their addresses
@@ -46,12 +54,12 @@ typedef struct wb_error_log {
 
 // What bounds a run. One per engine context, in memory that is cheap for kernels to read.
 typedef struct wb_control {
-  uint64_t stop;         // address of a u32 near the kernels, which the host writes: not 0 asks every wait to end
-  uint64_t abort;        // address of a u32 near the kernels: not 0 once the run has failed
-  uint64_t error_log;    // address of a wb_error_log in host memory
-  uint64_t deadline_ns;  // how long one wait may last
-  uint64_t host_stop;    // address of a u32 in host memory that says the same as `stop`, or 0: long waits look at it now and then
-  uint64_t fault;        // address of a u64 in host memory, or 0: see WB_FAULT_PE_SHIFT; long waits look at it as at `host_stop`
+  WB_POINTER(uint32_t) stop;           // near the kernels, written by the host: not 0 asks every wait to end
+  WB_POINTER(uint32_t) abort;          // near the kernels: not 0 once the run has failed
+  WB_POINTER(wb_error_log) error_log;  // in host memory
+  uint64_t deadline_ns;                // how long one wait may last
+  WB_POINTER(uint32_t) host_stop;      // in host memory: says the same as `stop`, or null; long waits look at it now and then
+  WB_POINTER(uint64_t) fault;          // in host memory, or null: see WB_FAULT_PE_SHIFT; long waits look at it as at `host_stop`
   uint64_t reserved[2];
 } wb_control;
 
@@ -82,34 +90,34 @@ typedef struct wb_record {
 // `outcome` and in its hot words; one that continues at another ticket t has `ticket`, `frontier`, `tail` and `head` equal
 // to t, and in each slot the lap of the next ticket that falls on it, in `slot` (shifted) and in `mark`.
 typedef struct wb_queue {
-  uint64_t sq;              // submission ring, depth * 64 bytes
-  uint64_t cq;              // completion ring, depth * 16 bytes
-  uint64_t sq_doorbell;     // a u32: the device's register, or a mailbox that a host thread forwards
-  uint64_t cq_doorbell;     // likewise
-  uint64_t slot;            // u32[depth] slot words
-  uint64_t mark;            // u32[depth] lap + 1 once the entry of that lap is written
-  uint64_t outcome;         // u32[depth] status.h word of a failed command
-  uint64_t record;          // wb_record[depth]
-  uint64_t bounce;          // slot 0's bounce buffer, bounce_bytes for each slot; 0 when data lands directly
+  WB_POINTER(void) sq;               // submission ring, depth * 64 bytes
+  WB_POINTER(void) cq;               // completion ring, depth * 16 bytes
+  WB_POINTER(uint32_t) sq_doorbell;  // the device's register, or a mailbox that a host thread forwards
+  WB_POINTER(uint32_t) cq_doorbell;  // likewise
+  WB_POINTER(uint32_t) slot;         // [depth] slot words
+  WB_POINTER(uint32_t) mark;         // [depth] lap + 1 once the entry of that lap is written
+  WB_POINTER(uint32_t) outcome;      // [depth] status.h word of a failed command
+  WB_POINTER(wb_record) record;      // [depth]
+  uint64_t bounce;                   // slot 0's bounce buffer, bounce_bytes for each slot; 0 when data lands directly
   uint64_t bounce_iova;
-  uint64_t prp_list;        // slot 0's PRP list, one memory page for each slot
+  uint64_t prp_list;                 // slot 0's PRP list, one memory page for each slot
   uint64_t prp_list_iova;
   uint32_t depth;
   uint32_t log2_depth;
   uint32_t bounce_bytes;
-  uint32_t index;           // within the device, from 0
+  uint32_t index;                    // within the device, from 0
   uint32_t reserved0[4];
   // Hot words, a 128-byte line each.
-  uint32_t credit;          // i32: tickets that may be taken at once; one 64-bit word with `ticket`; see ring.cuh
-  uint32_t ticket;          // next ticket, free-running
-  uint32_t frontier;        // tickets before it have had a free slot, free-running
-  uint32_t spare;           // credit to be added to `credit`; both together are frontier - ticket when nobody is at it
+  uint32_t credit;                   // i32: tickets that may be taken at once; one 64-bit word with `ticket`; see ring.cuh
+  uint32_t ticket;                   // next ticket, free-running
+  uint32_t frontier;                 // tickets before it have had a free slot, free-running
+  uint32_t spare;                    // credit to be added to `credit`; both together are frontier - ticket when nobody is at it
   uint32_t reserved1[28];
-  uint32_t tail_lock;       // 0, or how many tried since the warp that publishes took it; one 64-bit word with `tail`
-  uint32_t tail;            // tickets published so far
+  uint32_t tail_lock;                // 0, or how many tried since the warp that publishes took it; one 64-bit word with `tail`
+  uint32_t tail;                     // tickets published so far
   uint32_t reserved2[30];
-  uint32_t head_lock;       // 1 while a warp polls; one 64-bit word with `head`
-  uint32_t head;            // completions consumed so far, free-running
+  uint32_t head_lock;                // 1 while a warp polls; one 64-bit word with `head`
+  uint32_t head;                     // completions consumed so far, free-running
   uint32_t reserved3[30];
 } wb_queue;
 
@@ -141,13 +149,13 @@ typedef struct wb_stats {
 
 // One namespace and its queues.
 typedef struct wb_device {
-  uint64_t queues;         // wb_queue[queue_count]
-  uint64_t blocks;         // logical blocks in the namespace
+  WB_POINTER(wb_queue) queues;  // [queue_count]
+  uint64_t blocks;              // logical blocks in the namespace
   uint32_t queue_count;
   uint32_t nsid;
-  uint32_t max_blocks;     // logical blocks in one command (MDTS, bounce size and PRP list, whichever is least); 0: a copy that is left out
-  uint32_t gone;           // the host writes 1: the device has left the bus, so it moves no data any more
-  uint32_t missed;         // kernels write 1: a write was made without this copy
+  uint32_t max_blocks;          // logical blocks in one command (MDTS, bounce size and PRP list, whichever is least); 0: a copy that is left out
+  uint32_t gone;                // the host writes 1: the device has left the bus, so it moves no data any more
+  uint32_t missed;              // kernels write 1: a write was made without this copy
   uint32_t reserved[7];
 } wb_device;
 
@@ -186,16 +194,16 @@ typedef struct wb_window {
 
 // One block address space over one or more namespaces with the same logical block size.
 typedef struct wb_volume {
-  uint64_t control;        // wb_control
-  uint64_t stats;          // wb_stats[WB_STATS_STRIPES]
-  uint64_t blocks;         // logical blocks in the volume
-  uint32_t block_shift;    // log2 of the logical block size
+  WB_POINTER(const wb_control) control;
+  WB_POINTER(wb_stats) stats;          // [WB_STATS_STRIPES]
+  uint64_t blocks;                     // logical blocks in the volume
+  uint32_t block_shift;                // log2 of the logical block size
   uint32_t device_count;
-  uint32_t chunk_blocks;   // stripe unit
-  uint32_t window_count;   // 0: every transfer goes through bounce buffers
-  uint32_t memory_page_shift;  // the controller's page (CC.MPS), for PRP entries
-  uint32_t replicated;     // not 0: every device holds every block, instead of one stripe in turn
-  uint64_t integrity;      // wb_integrity, or 0 on one that is not replicated and holds no arrays
+  uint32_t chunk_blocks;               // stripe unit
+  uint32_t window_count;               // 0: every transfer goes through bounce buffers
+  uint32_t memory_page_shift;          // the controller's page (CC.MPS), for PRP entries
+  uint32_t replicated;                 // not 0: every device holds every block, instead of one stripe in turn
+  WB_POINTER(wb_integrity) integrity;  // null on one that is not replicated and holds no arrays
   uint32_t reserved[2];
   wb_device device[WB_MAX_DEVICES];
   wb_window window[WB_MAX_WINDOWS];
@@ -220,31 +228,31 @@ typedef struct wb_volume {
 #define WB_TAG_VERSION_SHIFT 8
 
 typedef struct wb_cache {
-  uint64_t volume;         // wb_volume
-  uint64_t frames;         // data, page_bytes for each frame
-  uint64_t tag;            // u64[sets * ways], the ways of a set side by side: tag[set * ways + way]
-  uint64_t pins;           // u32[sets * ways]
-  uint64_t fill;           // u64[sets * ways]: the token of the frame's command in flight
-  uint64_t set_lock;       // u32[sets]
-  uint64_t hand;           // u32[sets]: CLOCK
-  uint64_t pages;          // pages in the volume
-  uint32_t sets;           // a power of two
+  WB_POINTER(const wb_volume) volume;
+  uint64_t frames;                // data, page_bytes for each frame
+  WB_POINTER(uint64_t) tag;       // [sets * ways], the ways of a set side by side: tag[set * ways + way]
+  WB_POINTER(uint32_t) pins;      // [sets * ways]
+  WB_POINTER(uint64_t) fill;      // [sets * ways]: the token of the frame's command in flight
+  WB_POINTER(uint32_t) set_lock;  // [sets]
+  WB_POINTER(uint32_t) hand;      // [sets]: CLOCK
+  uint64_t pages;                 // pages in the volume
+  uint32_t sets;                  // a power of two
   uint32_t ways;
   uint32_t log2_sets;
   uint32_t page_shift;
   uint32_t blocks_per_page;
-  uint32_t way_reciprocal; // ceil(2^32 / ways)
+  uint32_t way_reciprocal;        // ceil(2^32 / ways)
   // What the hit path would otherwise have to work out and keep in registers.
-  uint32_t set_mask;       // sets - 1
-  uint32_t page_mask;      // bytes of a page - 1
+  uint32_t set_mask;              // sets - 1
+  uint32_t page_mask;             // bytes of a page - 1
   uint32_t reserved[8];
 } wb_cache;
 
 // A typed range of a cached volume. Elements never straddle pages.
 typedef struct wb_array {
-  uint64_t cache;          // wb_cache
+  WB_POINTER(const wb_cache) cache;
   uint64_t first_page;
-  uint64_t count;          // elements
+  uint64_t count;  // elements
   uint32_t element_bytes;
   uint32_t page_elements_log2;
 } wb_array;
@@ -268,21 +276,6 @@ typedef struct wb_array_view {
 #define WB_MAX_TEAMS 64u      // teams that a PE may be in at once, the team of all among them
 #define WB_HEAP_GRANULE 64u   // what the bits of `allocated` stand for
 
-// Some of a world's PEs, numbered anew. PE i of the team is PE start + i * stride of the world.
-typedef struct wb_team {
-  uint32_t pe;        // this PE's number in the team, or WB_NO_PE
-  uint32_t size;
-  uint32_t start;
-  uint32_t stride;
-  uint64_t sync;      // u64[WB_CHANNELS][WB_SYNC_ROUNDS][WB_SYNC_SLOTS] in the symmetric heap, for arrivals
-  uint64_t signals;   // u64[WB_CHANNELS][size] in the symmetric heap, for data that has come
-  uint64_t scratch;   // [WB_CHANNELS][2][size][scratch_bytes] in the symmetric heap, for small messages
-  uint64_t rounds;    // wb_team_rounds[WB_CHANNELS] in this PE's own memory
-  uint32_t scratch_bytes;  // a multiple of 16
-  uint32_t reserved0;
-  uint64_t reserved[1];
-} wb_team;
-
 // How often a channel was used: what the words in the heap are compared with, so that they never have to be cleared.
 typedef struct wb_team_rounds {
   uint64_t sync;    // synchronisations
@@ -290,6 +283,21 @@ typedef struct wb_team_rounds {
   uint64_t small;   // collectives through the scratch
   uint64_t reserved[13];
 } wb_team_rounds;  // a line of its own: channels belong to different blocks
+
+// Some of a world's PEs, numbered anew. PE i of the team is PE start + i * stride of the world.
+typedef struct wb_team {
+  uint32_t pe;                        // this PE's number in the team, or WB_NO_PE
+  uint32_t size;
+  uint32_t start;
+  uint32_t stride;
+  WB_POINTER(uint64_t) sync;          // [WB_CHANNELS][WB_SYNC_ROUNDS][WB_SYNC_SLOTS] in the symmetric heap, for arrivals
+  WB_POINTER(uint64_t) signals;       // [WB_CHANNELS][size] in the symmetric heap, for data that has come
+  uint64_t scratch;                   // [WB_CHANNELS][2][size][scratch_bytes] in the symmetric heap, for small messages
+  WB_POINTER(wb_team_rounds) rounds;  // [WB_CHANNELS] in this PE's own memory
+  uint32_t scratch_bytes;             // a multiple of 16
+  uint32_t reserved0;
+  uint64_t reserved[1];
+} wb_team;
 
 #define WB_WORLD_LOAD_STORE 0x1u  // loads and stores reach every PE's heap
 #define WB_WORLD_ATOMICS 0x2u     // and so do atomic operations; off, every atomic operation goes through the network
@@ -300,61 +308,61 @@ typedef struct wb_team_rounds {
 #define WB_SEND_CONSISTENCY 0x2u  // what a read or a fetch has landed is there only after a flush behind it
 #define WB_SEND_NEAR 0x4u         // rings, records and all data to be sent are in the memory of the GPU that posts
 typedef struct wb_send_queue {
-  uint64_t ring;             // 64 bytes << log_blocks
-  uint64_t completions;      // 64 bytes << log_completions
-  uint64_t record;           // the doorbell record: two big-endian words, receive and send
-  uint64_t doorbell;         // a u64: the adapter's register, or a mailbox that a host thread reads
-  uint64_t mark;             // u32[blocks]: 4 * (lap + 1) once the block of that lap is written, and what kind of block (mlx5/queue.cuh)
-  uint64_t hold;             // u32[blocks]: not 0 while somebody still needs the block's staging
-  uint64_t staging;          // block 0's staging, staging_bytes for each: registered memory, as kernels see it
-  uint64_t staging_address;  // and as work requests name it
-  uint32_t staging_key;      // big-endian
-  uint32_t staging_bytes;    // a multiple of 64
-  uint32_t queue_word;       // the queue pair's number, as control segments have it: shifted by 8, big-endian
-  uint32_t log_blocks;       // at most 15
-  uint32_t log_completions;  // log_blocks, or 0 for WB_SEND_COLLAPSED
-  uint32_t flags;            // WB_SEND_*
-  uint32_t pe;               // who is at the other end, for the error log
-  uint32_t index;            // among the queue pairs to that PE
+  uint64_t ring;                  // 64 bytes << log_blocks
+  uint64_t completions;           // 64 bytes << log_completions
+  WB_POINTER(void) record;        // the doorbell record: two big-endian words, receive and send
+  WB_POINTER(uint64_t) doorbell;  // the adapter's register, or a mailbox that a host thread reads
+  WB_POINTER(uint32_t) mark;      // [blocks]: 4 * (lap + 1) once the block of that lap is written, and what kind of block (mlx5/queue.cuh)
+  WB_POINTER(uint32_t) hold;      // [blocks]: not 0 while somebody still needs the block's staging
+  uint64_t staging;               // block 0's staging, staging_bytes for each: registered memory, as kernels see it
+  uint64_t staging_address;       // and as work requests name it
+  uint32_t staging_key;           // big-endian
+  uint32_t staging_bytes;         // a multiple of 64
+  uint32_t queue_word;            // the queue pair's number, as control segments have it: shifted by 8, big-endian
+  uint32_t log_blocks;            // at most 15
+  uint32_t log_completions;       // log_blocks, or 0 for WB_SEND_COLLAPSED
+  uint32_t flags;                 // WB_SEND_*
+  uint32_t pe;                    // who is at the other end, for the error log
+  uint32_t index;                 // among the queue pairs to that PE
   uint64_t reserved0[4];
   // Hot words, a 128-byte line each. All of them 0 at first, but `credit`, which is the number of blocks.
-  uint32_t credit;           // i32: blocks that may be taken at once; one 64-bit word with `ticket`, as in wb_queue
-  uint32_t ticket;           // next block
-  uint32_t granted;          // blocks before it have been turned into credit again
-  uint32_t spare;            // credit to be added to `credit`
+  uint32_t credit;                // i32: blocks that may be taken at once; one 64-bit word with `ticket`, as in wb_queue
+  uint32_t ticket;                // next block
+  uint32_t granted;               // blocks before it have been turned into credit again
+  uint32_t spare;                 // credit to be added to `credit`
   uint32_t reserved1[28];
-  uint32_t tail_lock;        // as in wb_queue
-  uint32_t tail;             // blocks rung for
+  uint32_t tail_lock;             // as in wb_queue
+  uint32_t tail;                  // blocks rung for
   uint32_t reserved2[30];
-  uint32_t head_lock;        // 1 while a warp polls; one 64-bit word with `head`
-  uint32_t head;             // completions consumed
-  uint32_t completed;        // blocks known complete
-  uint32_t failed;           // status.h word of the first failure, or 0: the queue pair completes nothing after it
-  uint32_t failed_at;        // the block of that work request
+  uint32_t head_lock;             // 1 while a warp polls; one 64-bit word with `head`
+  uint32_t head;                  // completions consumed
+  uint32_t completed;             // blocks known complete
+  uint32_t failed;                // status.h word of the first failure, or 0: the queue pair completes nothing after it
+  uint32_t failed_at;             // the block of that work request
   uint32_t reserved3[27];
 } wb_send_queue;
 
 // One PE, as another reaches it.
 #define WB_PEER_LOAD_STORE 0x1u  // loads and stores reach its heap
 typedef struct wb_peer {
-  uint64_t queues;       // wb_send_queue[queue_count], where there is a connection
-  uint64_t heap;         // its heap, as work requests name it
-  uint32_t key;          // of its heap, for data; big-endian
-  uint32_t strict_key;   // of the same memory, for signals and atomics: writes are seen in their order; big-endian
+  WB_POINTER(wb_send_queue) queues;  // [queue_count], where there is a connection
+  uint64_t heap;                     // its heap, as work requests name it
+  uint32_t key;                      // of its heap, for data; big-endian
+  uint32_t strict_key;               // of the same memory, for signals and atomics: writes are seen in their order; big-endian
   uint32_t queue_count;
-  uint32_t flags;        // WB_PEER_*
+  uint32_t flags;                    // WB_PEER_*
   uint64_t reserved[4];
 } wb_peer;
 
 // How a PE reaches the others where not all of them are within reach of loads and stores.
 typedef struct wb_network {
-  uint64_t peers;        // wb_peer[size]; this PE's own entry has a connection to itself, for atomics
-  uint64_t heap;         // this PE's heap, as work requests name it
-  uint32_t key;          // of it, for local use; big-endian
+  WB_POINTER(const wb_peer) peers;  // [size]; this PE's own entry has a connection to itself, for atomics
+  uint64_t heap;                    // this PE's heap, as work requests name it
+  uint32_t key;                     // of it, for local use; big-endian
   uint32_t reserved0;
   // As in wb_world, so that one address says everything to a function that is called.
-  uint64_t control;
-  uint64_t local;        // this PE's heap, as kernels see it
+  WB_POINTER(const wb_control) control;
+  uint64_t local;                   // this PE's heap, as kernels see it
   uint64_t heap_bytes;
   uint64_t stride;
   uint32_t pe;
@@ -363,17 +371,17 @@ typedef struct wb_network {
 
 // What a kernel takes as its parameter: the world as one PE sees it, with constants that are read from parameter memory.
 typedef struct wb_world {
-  uint64_t control;     // wb_control
-  uint64_t heap;        // this PE's symmetric heap
-  uint64_t heap_bytes;  // what each PE's heap has
-  uint64_t stride;      // the heap of PE p begins at heap + (p - pe) * stride, where loads and stores reach it
-  uint64_t allocated;   // u32[]: a bit for each WB_HEAP_GRANULE bytes of the heap that are allocated
-  uint64_t network;     // wb_network, or 0 where loads and stores reach every PE
+  WB_POINTER(const wb_control) control;
+  uint64_t heap;                         // this PE's symmetric heap
+  uint64_t heap_bytes;                   // what each PE's heap has
+  uint64_t stride;                       // the heap of PE p begins at heap + (p - pe) * stride, where loads and stores reach it
+  WB_POINTER(const uint32_t) allocated;  // a bit for each WB_HEAP_GRANULE bytes of the heap that are allocated
+  WB_POINTER(const wb_network) network;  // null where loads and stores reach every PE
   uint32_t pe;
   uint32_t size;
-  uint32_t flags;       // WB_WORLD_*
+  uint32_t flags;                        // WB_WORLD_*
   uint32_t reserved1;
-  wb_team team;         // all PEs
+  wb_team team;                          // all PEs
   uint64_t reserved2[14];
 } wb_world;
 
@@ -424,76 +432,21 @@ namespace abi {
 
 constexpr uint64_t fold(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3ull; }
 
-// A number that changes when any size or offset does. Both sides compute it; the host refuses an image whose number differs.
+constexpr uint64_t fold(uint64_t hash, const char* name) {
+  for (; *name; ++name) hash = fold(hash, static_cast<uint64_t>(*name));
+  return hash;
+}
+
+// Names, sizes and offsets of all fields of all structures above, in one number. Both sides compute it; the host refuses an image whose
+// number differs.
 constexpr uint64_t fingerprint() {
-  uint64_t h = 0xcbf29ce484222325ull;
-  h = fold(h, WB_ABI_VERSION);
-  h = fold(h, sizeof(wb_error));
-  h = fold(h, offsetof(wb_error, lba));
-  h = fold(h, sizeof(wb_error_log));
-  h = fold(h, offsetof(wb_error_log, entry));
-  h = fold(h, offsetof(wb_error_log, ready));
-  h = fold(h, sizeof(wb_control));
-  h = fold(h, offsetof(wb_control, deadline_ns));
-  h = fold(h, offsetof(wb_control, host_stop));
-  h = fold(h, offsetof(wb_control, fault));
-  h = fold(h, sizeof(wb_record));
-  h = fold(h, offsetof(wb_record, bytes));
-  h = fold(h, sizeof(wb_queue));
-  h = fold(h, offsetof(wb_queue, bounce));
-  h = fold(h, offsetof(wb_queue, depth));
-  h = fold(h, offsetof(wb_queue, ticket));
-  h = fold(h, offsetof(wb_queue, credit));
-  h = fold(h, offsetof(wb_queue, spare));
-  h = fold(h, offsetof(wb_queue, tail));
-  h = fold(h, offsetof(wb_queue, head));
-  h = fold(h, sizeof(wb_stats));
-  h = fold(h, offsetof(wb_stats, redirects));
-  h = fold(h, sizeof(wb_device));
-  h = fold(h, offsetof(wb_device, missed));
-  h = fold(h, sizeof(wb_integrity));
-  h = fold(h, offsetof(wb_integrity, copies));
-  h = fold(h, offsetof(wb_integrity, checksum));
-  h = fold(h, offsetof(wb_integrity, repair));
-  h = fold(h, sizeof(wb_window));
-  h = fold(h, sizeof(wb_volume));
-  h = fold(h, offsetof(wb_volume, memory_page_shift));
-  h = fold(h, offsetof(wb_volume, replicated));
-  h = fold(h, offsetof(wb_volume, integrity));
-  h = fold(h, offsetof(wb_volume, device));
-  h = fold(h, offsetof(wb_volume, window));
-  h = fold(h, sizeof(wb_cache));
-  h = fold(h, offsetof(wb_cache, pages));
-  h = fold(h, offsetof(wb_cache, way_reciprocal));
-  h = fold(h, offsetof(wb_cache, page_mask));
-  h = fold(h, sizeof(wb_array));
-  h = fold(h, offsetof(wb_array, page_elements_log2));
-  h = fold(h, sizeof(wb_array_view));
-  h = fold(h, offsetof(wb_array_view, cache));
-  h = fold(h, sizeof(wb_team));
-  h = fold(h, offsetof(wb_team, sync));
-  h = fold(h, offsetof(wb_team, rounds));
-  h = fold(h, offsetof(wb_team, scratch_bytes));
-  h = fold(h, sizeof(wb_team_rounds));
-  h = fold(h, sizeof(wb_send_queue));
-  h = fold(h, offsetof(wb_send_queue, staging_key));
-  h = fold(h, offsetof(wb_send_queue, index));
-  h = fold(h, offsetof(wb_send_queue, ticket));
-  h = fold(h, offsetof(wb_send_queue, spare));
-  h = fold(h, offsetof(wb_send_queue, tail));
-  h = fold(h, offsetof(wb_send_queue, failed_at));
-  h = fold(h, sizeof(wb_peer));
-  h = fold(h, offsetof(wb_peer, strict_key));
-  h = fold(h, sizeof(wb_network));
-  h = fold(h, offsetof(wb_network, key));
-  h = fold(h, offsetof(wb_network, local));
-  h = fold(h, offsetof(wb_network, pe));
-  h = fold(h, sizeof(wb_world));
-  h = fold(h, offsetof(wb_world, network));
-  h = fold(h, offsetof(wb_world, allocated));
-  h = fold(h, offsetof(wb_world, pe));
-  h = fold(h, offsetof(wb_world, team));
-  h = fold(h, sizeof(wb_team_view));
+  uint64_t h = fold(0xcbf29ce484222325ull, uint64_t{WB_ABI_VERSION});
+#define WB_ABI_STRUCT(STRUCT) h = fold(fold(h, #STRUCT), uint64_t{sizeof(STRUCT)});
+#define WB_ABI_FIELD(STRUCT, FIELD) \
+  h = fold(fold(fold(h, #FIELD), uint64_t{offsetof(STRUCT, FIELD)}), uint64_t{sizeof(STRUCT::FIELD)});
+#include "abi_fields.h"
+#undef WB_ABI_STRUCT
+#undef WB_ABI_FIELD
   return h;
 }
 

@@ -40,7 +40,7 @@ template <class T> class array_ref {
 
   array_ref() = default;
   // An array whose description is in memory.
-  WB_FN explicit array_ref(const wb_array* a) : view_{*a, *reinterpret_cast<const wb_cache*>(a->cache)} {}
+  WB_FN explicit array_ref(const wb_array* a) : view_{*a, *a->cache} {}
 
   WB_FN uint64_t size() const { return view_.array.count; }
 
@@ -152,7 +152,7 @@ template <class T> class array {
   using value_type = T;
 
   WB_FN explicit array(const wb_array_view& v)
-      : cache_(reinterpret_cast<const wb_cache*>(v.array.cache)),
+      : cache_(v.array.cache),
         c_(v.cache),
         first_page_(v.array.first_page),
         count_(v.array.count),

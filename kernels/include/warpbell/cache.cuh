@@ -120,7 +120,7 @@ WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
 }
 
 // Other devices hold what one fails to give.
-WB_FN bool has_copies(const wb_cache& c) { return reinterpret_cast<const wb_volume*>(c.volume)->replicated != 0; }
+WB_FN bool has_copies(const wb_cache& c) { return c.volume->replicated != 0; }
 
 // Takes a frame whose page has been read, and which the caller has pinned, to compare it with its checksums: `check` names it then.
 WB_FN_COLD void take_unchecked(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, errand& check) {
@@ -261,7 +261,7 @@ WB_FN void report(const wb_cache& c, wb_kind kind, uint64_t page) {
 // something to wait for again. Who has no frame waits while others do so for theirs: for each copy that may be lost, one deadline for its
 // answer and one for the host's look at it.
 WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
-  const uint32_t copies = reinterpret_cast<const wb_volume*>(c.volume)->device_count;
+  const uint32_t copies = c.volume->device_count;
   const uint32_t most = w.way == none ? 2 * (copies - 1) : 1;
   if (!has_copies(c) || w.extended >= most) return false;
   ++w.extended;

@@ -14,7 +14,7 @@ WB_FN uint32_t status_word(verdict v) { return status_word(v == verdict::timed_o
 
 // Enters an error in the run's log and fails the run: every wait of it ends in WB_STOPPED soon.
 WB_FN_COLD void raise_error(const wb_control* control, wb_error error) {
-  wb_error_log* log = reinterpret_cast<wb_error_log*>(control->error_log);
+  wb_error_log* log = control->error_log;
   uint32_t i = order::fetch_add_relaxed(&log->count, 1u);
   if (i < WB_ERROR_LOG_ENTRIES) {
     wb_error* e = &log->entry[i];
@@ -27,7 +27,7 @@ WB_FN_COLD void raise_error(const wb_control* control, wb_error error) {
     order::store_relaxed_sys(&e->lba, error.lba);
     order::store_release_sys(&log->ready[i], 1u);
   }
-  order::store_release(reinterpret_cast<uint32_t*>(control->abort), 1u);
+  order::store_release(control->abort, 1u);
 }
 
 }  // namespace warpbell

@@ -53,9 +53,9 @@ WB_FN uint32_t home_way(const wb_cache& c, uint64_t page) {
   return n - q * c.ways;
 }
 WB_FN uint32_t entry(const wb_cache& c, uint32_t set, uint32_t way) { return set * c.ways + way; }
-WB_FN uint64_t* tag(const wb_cache& c, uint32_t entry) { return reinterpret_cast<uint64_t*>(c.tag) + entry; }
-WB_FN uint32_t* pins(const wb_cache& c, uint32_t entry) { return reinterpret_cast<uint32_t*>(c.pins) + entry; }
-WB_FN uint64_t* fill(const wb_cache& c, uint32_t entry) { return reinterpret_cast<uint64_t*>(c.fill) + entry; }
+WB_FN uint64_t* tag(const wb_cache& c, uint32_t entry) { return c.tag + entry; }
+WB_FN uint32_t* pins(const wb_cache& c, uint32_t entry) { return c.pins + entry; }
+WB_FN uint64_t* fill(const wb_cache& c, uint32_t entry) { return c.fill + entry; }
 WB_FN uint64_t address(const wb_cache& c, uint32_t set, uint32_t way) {
   return c.frames + (static_cast<uint64_t>((way << c.log2_sets) + set) << c.page_shift);
 }
@@ -127,29 +127,21 @@ WB_FN void mark(const wb_cache& c, uint32_t entry, uint64_t state) {
 }
 
 WB_FN bool try_lock(const wb_cache& c, uint32_t set) {
-  uint32_t* lock = reinterpret_cast<uint32_t*>(c.set_lock) + set;
+  uint32_t* lock = c.set_lock + set;
   return order::load_relaxed(lock) == 0 && order::compare_exchange(lock, 0u, 1u) == 0;
 }
-WB_FN void unlock(const wb_cache& c, uint32_t set) {
-  order::store_release(reinterpret_cast<uint32_t*>(c.set_lock) + set, 0u);
-}
+WB_FN void unlock(const wb_cache& c, uint32_t set) { order::store_release(c.set_lock + set, 0u); }
 
-WB_FN volume_ref volume(const wb_cache& c) { return volume_ref(reinterpret_cast<const wb_volume*>(c.volume)); }
-WB_FN const wb_control* control(const wb_cache& c) {
-  return reinterpret_cast<const wb_control*>(reinterpret_cast<const wb_volume*>(c.volume)->control);
-}
+WB_FN volume_ref volume(const wb_cache& c) { return volume_ref(c.volume); }
+WB_FN const wb_control* control(const wb_cache& c) { return c.volume->control; }
 // Pages are compared with checksums when they have been read. Those that are smaller than what a checksum covers cannot be.
 WB_FN bool has_checksums(const wb_cache& c) { return c.page_shift >= WB_CHECKSUM_SHIFT && volume(c).checksums().count != 0; }
-WB_FN bool aborted(const wb_cache& c) {
-  return order::load_relaxed(reinterpret_cast<const uint32_t*>(control(c)->abort)) != 0;
-}
+WB_FN bool aborted(const wb_cache& c) { return order::load_relaxed(control(c)->abort) != 0; }
 // Whether a thread raised an error, or the host asked all waits to end.
-WB_FN bool ended(const wb_cache& c) {
-  return aborted(c) || order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control(c)->stop)) != 0;
-}
+WB_FN bool ended(const wb_cache& c) { return aborted(c) || order::load_relaxed_sys(control(c)->stop) != 0; }
 
 WB_FN void count(const wb_cache& c, uint64_t wb_stats::*what, uint64_t n) {
-  wb_stats* stripes = reinterpret_cast<wb_stats*>(reinterpret_cast<const wb_volume*>(c.volume)->stats);
+  wb_stats* stripes = c.volume->stats;
   order::fetch_add_relaxed(&(stripes[warp::processor() % WB_STATS_STRIPES].*what), n);
 }
 
@@ -241,7 +233,7 @@ WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentl
   t = order::load_relaxed(tag(c, first + home));
   if ((t & read) && !(t & (busy | used)) && claim(c, first + home, t)) return home;
 
-  uint32_t* hand = reinterpret_cast<uint32_t*>(c.hand) + set;
+  uint32_t* hand = c.hand + set;
   uint32_t w = order::load_relaxed(hand);
   const uint32_t steps = gentle ? c.ways : 2 * c.ways;
   for (uint32_t n = 0; n < steps; ++n, w = w + 1 < c.ways ? w + 1 : 0) {

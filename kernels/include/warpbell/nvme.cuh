@@ -121,7 +121,7 @@ class queue_ref : public ring_ref {
 
   // Writes the entry and the record of a ticket. Only for tickets that `take` gave out; `publish_run` must follow.
   WB_FN void post(uint32_t ticket, const nvme::command& c, const wb_record& r) const {
-    char* entry = reinterpret_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
+    char* entry = static_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
     order::quad first = c.q[0];
     first.x |= index(ticket) << nvme::cid_shift;
     order::store_quad(entry, first);
@@ -410,7 +410,7 @@ class queue_ref : public ring_ref {
 
   // The ticket's bounce buffer, as kernels see it.
   WB_FN uint64_t bounce(uint32_t ticket) const { return q->bounce + uint64_t{index(ticket)} * q->bounce_bytes; }
-  WB_FN bool aborted() const { return order::load_relaxed(reinterpret_cast<const uint32_t*>(control_->abort)) != 0; }
+  WB_FN bool aborted() const { return order::load_relaxed(control_->abort) != 0; }
 
   // A cache command has ended: see WB_TAG_* in abi.h. A frame being filled belongs to its command alone; one being written
   // back is in use.
@@ -489,7 +489,7 @@ class queue_ref : public ring_ref {
     for (uint32_t looks = patient_looks; looks && head == old_head; --looks) {
       for (uint32_t k = n; k == n; head += k) {
         uint32_t at = head + rank;
-        const char* entry = reinterpret_cast<const char*>(r.q->cq) + uint64_t{r.index(at)} * nvme::cqe_bytes;
+        const char* entry = static_cast<const char*>(r.q->cq) + uint64_t{r.index(at)} * nvme::cqe_bytes;
         uint32_t w = order::load_quad_acquire_sys(entry).w;
         // A ring starts zeroed, so the phase is 1 on even laps (NVMe Base 2.1, 4.2.4).
         k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (r.lap(at) & 1u));
@@ -498,7 +498,7 @@ class queue_ref : public ring_ref {
     }
     warp::sync(mask);
     if (warp::is_leader(mask)) {
-      if (head != old_head) order::mmio_store(reinterpret_cast<uint32_t*>(r.q->cq_doorbell), r.index(head));
+      if (head != old_head) order::mmio_store(r.q->cq_doorbell, r.index(head));
       order::store_release(lock, static_cast<uint64_t>(head) << 32);
     }
     return head - old_head;
@@ -534,11 +534,11 @@ class queue_ref : public ring_ref {
   // One completion entry: dword 3.
   static WB_FN void complete(ring_ref r, uint32_t dword3) {
     uint32_t i = dword3 & nvme::cqe_cid_mask & (r.q->depth - 1), field = dword3 >> nvme::cqe_status_shift;
-    uint32_t* w = reinterpret_cast<uint32_t*>(r.q->slot) + i;
+    uint32_t* w = r.q->slot + i;
     uint32_t bits = slot::completed;
     if (field & nvme::status_code_mask) {
       bits |= slot::failed;
-      order::store_relaxed(reinterpret_cast<uint32_t*>(r.q->outcome) + i, status_word(WB_DEVICE_ERROR, field));
+      order::store_relaxed(r.q->outcome + i, status_word(WB_DEVICE_ERROR, field));
     }
     uint32_t before = order::fetch_or(w, bits);
     if ((before & slot::states) == slot::claimed) {

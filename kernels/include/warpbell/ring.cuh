@@ -235,10 +235,10 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   // The slot word while the ticket's command is in flight (or its slot free for it), and once it has been finished.
   WB_FN uint32_t own_word(uint32_t ticket) const { return lap(ticket) << slot::lap_shift; }
   WB_FN uint32_t next_word(uint32_t ticket) const { return lap(ticket + q->depth) << slot::lap_shift; }
-  WB_FN uint32_t* word(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->slot) + index(ticket); }
-  WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
-  WB_FN uint32_t* outcome(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->outcome) + index(ticket); }
-  WB_FN wb_record* record(uint32_t ticket) const { return reinterpret_cast<wb_record*>(q->record) + index(ticket); }
+  WB_FN uint32_t* word(uint32_t ticket) const { return q->slot + index(ticket); }
+  WB_FN uint32_t* mark(uint32_t ticket) const { return q->mark + index(ticket); }
+  WB_FN uint32_t* outcome(uint32_t ticket) const { return q->outcome + index(ticket); }
+  WB_FN wb_record* record(uint32_t ticket) const { return q->record + index(ticket); }
 
   // Rings for the entries of a grant, which the lanes with `got` have written at their tickets; or leaves that to who is at it.
   // Collective. The number of doorbells rung.
@@ -275,7 +275,7 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
 
   WB_FN void ring(uint32_t tail) const {
     order::fence_sys();
-    order::mmio_store(reinterpret_cast<uint32_t*>(q->sq_doorbell), index(tail));
+    order::mmio_store(q->sq_doorbell, index(tail));
   }
 
   static WB_FN_COLD bool replenish_on(ring_ref r, warp::mask_t mask) {

@@ -40,7 +40,7 @@ class volume_ref {
   WB_FN uint64_t blocks() const { return v_->blocks; }
   WB_FN uint32_t block_bytes() const { return 1u << v_->block_shift; }
   WB_FN uint32_t block_shift() const { return v_->block_shift; }
-  WB_FN const wb_control* control() const { return reinterpret_cast<const wb_control*>(v_->control); }
+  WB_FN const wb_control* control() const { return v_->control; }
   WB_FN const wb_volume* raw() const { return v_; }
 
   // --- asynchronous --------------------------------------------------------------------------------------------------
@@ -238,17 +238,17 @@ class volume_ref {
   // The queue that this warp uses on a device: warps take queues in turn, which needs no shared counter.
   WB_FN queue_ref queue_on(uint32_t device) const {
     const wb_device* d = &v_->device[device];
-    return queue_ref(reinterpret_cast<wb_queue*>(d->queues) + warp::index() % d->queue_count, control(), device);
+    return queue_ref(d->queues + warp::index() % d->queue_count, control(), device);
   }
 
   // The queue of a token in flight; some queue for others.
   WB_FN queue_ref queue(token t) const {
     uint32_t device = t.in_flight() ? t.device() : 0, index = t.in_flight() ? t.queue() : 0;
-    return queue_ref(reinterpret_cast<wb_queue*>(v_->device[device].queues) + index, control(), device);
+    return queue_ref(v_->device[device].queues + index, control(), device);
   }
 
   WB_FN wb_stats* stats() const {
-    return reinterpret_cast<wb_stats*>(v_->stats) + (warp::processor() & (WB_STATS_STRIPES - 1));
+    return v_->stats + (warp::processor() & (WB_STATS_STRIPES - 1));
   }
 
  private:
@@ -326,7 +326,7 @@ class volume_ref {
   WB_FN_COLD static uint32_t write_mark(volume_ref v);
 
   WB_FN static warp::mask_t self() { return warp::mask_t{1} << warp::lane(); }
-  WB_FN wb_integrity* integrity() const { return reinterpret_cast<wb_integrity*>(v_->integrity); }
+  WB_FN wb_integrity* integrity() const { return v_->integrity; }
   WB_FN uint32_t room_on(uint32_t device) const { return order::load_lasting(&v_->device[device].max_blocks); }
 
   // The device failed the command, or gave no answer: another copy may do better.

@@ -4,53 +4,12 @@ use super::endpoint::{Endpoint, Half};
 use super::setting::{Atomic, Kind, Setting, Verb};
 use super::{LIMIT, Sent, Side, Stamps, because};
 use crate::measure::error::MeasureError;
-use bytemuck::{Pod, Zeroable};
+use crate::measure::params::{
+    RDMA_COMPARE_SWAP, RDMA_FETCH_ADD, RDMA_READ, RDMA_WRITE, RdmaResult as Left, RdmaSide as Parameters,
+};
 use warpbell::engine::{Args, Grid, KernelArg, Outcome, abi};
 use warpbell::memory::{MemoryError, Place, Region};
 use warpbell::rdma::QueuePair;
-
-/// `rdma_bench::side`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct Parameters {
-    queues: u64,
-    control: u64,
-    outbox: u64,
-    outbox_address: u64,
-    inbox: u64,
-    target_address: u64,
-    posted: u64,
-    completed: u64,
-    results: u64,
-    bytes: u64,
-    stride: u64,
-    span: u64,
-    iterations: u64,
-    duration_ns: u64,
-    queue_count: u32,
-    local_key: u32,
-    remote_key: u32,
-    slots: u32,
-    tx_depth: u32,
-    post_list: u32,
-    inline_bytes: u32,
-    verb: u32,
-    begins: u32,
-    reserved: u32,
-}
-
-/// `rdma_bench::result`: what the kernel leaves of a queue pair.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct Left {
-    done: u64,
-    started_ns: u64,
-    ended_ns: u64,
-    word: u32,
-    reserved: u32,
-}
-
-const _: () = assert!(size_of::<Parameters>() == 152 && size_of::<Left>() == 32);
 
 impl KernelArg for Parameters {
     fn push(&self, args: &mut Args) {
@@ -140,10 +99,10 @@ pub(super) fn run(
         post_list: setting.post_list.min(width),
         inline_bytes: setting.inline_bytes as u32,
         verb: match (verb, setting.atomic) {
-            (Verb::Write | Verb::Send, _) => 0,
-            (Verb::Read, _) => 1,
-            (Verb::Atomic, Atomic::FetchAdd) => 2,
-            (Verb::Atomic, Atomic::CompareSwap) => 3,
+            (Verb::Write | Verb::Send, _) => RDMA_WRITE,
+            (Verb::Read, _) => RDMA_READ,
+            (Verb::Atomic, Atomic::FetchAdd) => RDMA_FETCH_ADD,
+            (Verb::Atomic, Atomic::CompareSwap) => RDMA_COMPARE_SWAP,
         },
         begins: u32::from(side.ranks.rank() == side.client),
         reserved: 0,

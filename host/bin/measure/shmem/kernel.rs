@@ -1,52 +1,13 @@
-//! What kernels are told, and what they leave: mirrors `kernels/bench/shmem/run.cuh`.
+//! What kernels leave: when their blocks were in their timed part.
 
-use bytemuck::{Pod, Zeroable};
+use crate::measure::params::{BlockClock, ShmemTest};
 use warpbell::engine::{Args, KernelArg};
 
-/// `shmem_bench::test`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-pub(super) struct Parameters {
-    pub source: u64,
-    pub target: u64,
-    pub flag: u64,
-    pub clock: u64,
-    pub samples: u64,
-    pub gate: u64,
-    pub sums: u64,
-    pub bytes: u64,
-    pub elements: u64,
-    pub turn: u64,
-    pub seed: u64,
-    pub before: u64,
-    pub iterations: u32,
-    pub warmup: u32,
-    pub peer: u32,
-    pub everybody: u32,
-    pub op: u32,
-    pub member: u32,
-}
-
-const _: () = assert!(size_of::<Parameters>() == 120);
-
-impl KernelArg for Parameters {
+impl KernelArg for ShmemTest {
     fn push(&self, args: &mut Args) {
         args.push_value(*self);
     }
 }
-
-/// `shmem_bench::block_clock`: when a block was in its timed part.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-pub(super) struct BlockClock {
-    pub start_ns: u64,
-    pub end_ns: u64,
-    pub start_ticks: u64,
-    pub end_ticks: u64,
-}
-
-/// Bytes of `shmem_bench::gate_words`.
-pub(super) const GATE_BYTES: usize = 8;
 
 /// From the first block's start to the last block's end.
 pub(super) fn elapsed_ns(clocks: &[BlockClock]) -> u64 {

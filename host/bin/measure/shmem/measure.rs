@@ -1,10 +1,11 @@
 //! Runs the tests on one PE of a world. Every call is collective.
 
-use super::kernel::{BlockClock, GATE_BYTES, Parameters, elapsed_ns, ns_per_tick};
+use super::kernel::{elapsed_ns, ns_per_tick};
 use super::row::{Figures, Percentiles, Row};
 use super::setting::{GUARD, Setting, Shape, Spans};
 use super::test::{Family, Test};
 use crate::measure::error::MeasureError;
+use crate::measure::params::{BlockClock, GateWords, ShmemTest as Parameters};
 use crate::measure::report::Spread;
 use bytemuck::{Pod, Zeroable};
 use std::time::Duration;
@@ -73,7 +74,7 @@ impl<'a> ShmemBench<'a> {
             target: world.malloc(most.target.saturating_add(GUARD) as usize)?,
             flag: world.malloc(FLAGS)?,
             wrong: engine.allocate(Place::Device, size_of::<u64>())?,
-            gate: engine.allocate(Place::Device, GATE_BYTES)?,
+            gate: engine.allocate(Place::Device, size_of::<GateWords>())?,
             sharing,
             turn: 0,
             part: 0,
@@ -183,7 +184,7 @@ impl<'a> ShmemBench<'a> {
         self.part += 1;
         let target = self.setting.spans(shape, self.world.n_pes()).target;
         self.fill(self.target.address(), target + GUARD, BEFORE_SEED + self.part)?;
-        self.gate.fill(0, GATE_BYTES, 0)?;
+        self.gate.fill(0, size_of::<GateWords>(), 0)?;
         self.wrong.fill(0, size_of::<u64>(), 0)?;
         // From here on others may put.
         self.world.barrier_host()?;
@@ -232,7 +233,7 @@ impl<'a> ShmemBench<'a> {
             everybody: everybody.into(),
             op: self.setting.op as u32,
             member: pe as u32,
-            ..Parameters::default()
+            ..Parameters::zeroed()
         }
     }
 

@@ -166,8 +166,8 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   static constexpr uint32_t at_once = 4, least_looks = 8;
 
   WB_FN uint64_t* head() const { return reinterpret_cast<uint64_t*>(&q->head_lock); }
-  WB_FN uint32_t* mark(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->mark) + index(ticket); }
-  WB_FN uint32_t* hold_word(uint32_t ticket) const { return reinterpret_cast<uint32_t*>(q->hold) + index(ticket); }
+  WB_FN uint32_t* mark(uint32_t ticket) const { return q->mark + index(ticket); }
+  WB_FN uint32_t* hold_word(uint32_t ticket) const { return q->hold + index(ticket); }
   WB_FN uint32_t marked(uint32_t ticket, uint32_t kind) const { return ((ticket >> q->log_blocks) + 1) << kind_bits | kind; }
   WB_FN bool is_marked(uint32_t ticket) const {
     return ((order::load_acquire(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
@@ -198,8 +198,8 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   // In host memory stores may still be on their way over the bus, which only a fence of the whole system waits for; it takes
   // several times as long.
   WB_FN void ring(uint32_t tail) const {
-    uint32_t* record = &reinterpret_cast<qp_record*>(q->record)->send;
-    uint64_t* bell = reinterpret_cast<uint64_t*>(q->doorbell);
+    uint32_t* record = &static_cast<qp_record*>(q->record)->send;
+    uint64_t* bell = q->doorbell;
     const uint64_t rung = doorbell(tail, word());
     if ((q->flags & WB_SEND_NEAR) != 0) {
       order::fence_release();

@@ -43,7 +43,7 @@ WB_FN outcome team_calls<Self>::broadcast_now(S s, uint64_t dest, uint64_t sourc
   constexpr wb_shmem_call call = WB_CALL_BROADCAST;
   const uint32_t size = team().size, me = team().pe;
   wb_team_rounds* mine = rounds(channel);
-  uint64_t* word = reinterpret_cast<uint64_t*>(team().signals) + uint64_t{channel} * size + root;
+  uint64_t* word = team().signals + uint64_t{channel} * size + root;
   const uint64_t turn = order::load_relaxed(&mine->data) + 1;
   s.sync();
   uint32_t ended = WB_DONE;
@@ -112,7 +112,7 @@ WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, s
     return exchange_small(s, call, dest, dest_pitch, source, source_pitch, n, channel);
   }
   wb_team_rounds* mine = rounds(channel);
-  uint64_t* words = reinterpret_cast<uint64_t*>(team().signals) + uint64_t{channel} * size;
+  uint64_t* words = team().signals + uint64_t{channel} * size;
   const uint64_t turn = order::load_relaxed(&mine->data) + 1;
   s.sync();
   // Each begins with the member after it, so that not all of them put to the same one.

@@ -27,9 +27,9 @@ namespace detail {
 // that ended because a connection of its world has failed ends with the error of that connection.
 WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
                                      uint64_t offset, uint64_t bytes, uint32_t channel) {
-  if (word == status_word(WB_STOPPED) && control->fault && !order::load_relaxed(reinterpret_cast<const uint32_t*>(control->abort)) &&
-      !order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(control->stop))) {
-    const uint64_t fault = order::load_relaxed_sys(reinterpret_cast<const uint64_t*>(control->fault));
+  if (word == status_word(WB_STOPPED) && control->fault && !order::load_relaxed(control->abort) &&
+      !order::load_relaxed_sys(control->stop)) {
+    const uint64_t fault = order::load_relaxed_sys(control->fault);
     if (fault) {
       word = static_cast<uint32_t>(fault);
       pe = static_cast<uint32_t>(fault >> WB_FAULT_PE_SHIFT);
@@ -50,14 +50,14 @@ constexpr uint64_t strict_bytes = 4096;                // the longest put by the
 // The lane of the calling block.
 WB_FN uint32_t own_lane() { return blockIdx.x; }
 
-WB_FN const wb_peer* peer_of(const wb_network* net, uint32_t pe) { return reinterpret_cast<const wb_peer*>(net->peers) + pe; }
+WB_FN const wb_peer* peer_of(const wb_network* net, uint32_t pe) { return net->peers + pe; }
 // Whether data goes there by loads and stores all the same.
 WB_FN bool is_near(const wb_network* net, uint32_t pe) {
   return pe == net->pe || (peer_of(net, pe)->flags & WB_PEER_LOAD_STORE) != 0;
 }
 WB_FN mlx5::work_queue_ref queue_at(const wb_network* net, const wb_peer* peer, uint32_t lane) {
-  wb_send_queue* all = reinterpret_cast<wb_send_queue*>(peer->queues);
-  return mlx5::work_queue_ref(all + (lane & (peer->queue_count - 1)), reinterpret_cast<const wb_control*>(net->control));
+  wb_send_queue* all = peer->queues;
+  return mlx5::work_queue_ref(all + (lane & (peer->queue_count - 1)), net->control);
 }
 // Whether the adapter can name the bytes: memory of the heap.
 WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
@@ -96,7 +96,7 @@ struct way {
   WB_FN uint32_t ended(uint32_t word, uint64_t at, uint64_t bytes) const {
     if (word == WB_DONE) return word;
     const uint32_t channel = call >= WB_CALL_BARRIER ? lane : 0;
-    detail::raise_call_error(reinterpret_cast<const wb_control*>(net->control), word, call, pe, net->pe, at - net->local, bytes,
+    detail::raise_call_error(net->control, word, call, pe, net->pe, at - net->local, bytes,
                              channel);
     return word;
   }

@@ -63,10 +63,10 @@ class world_base {
   WB_FN uint32_t my_pe() const { return w_.pe; }
   WB_FN uint32_t n_pes() const { return w_.size; }
   WB_FN const wb_world& raw() const { return w_; }
-  WB_FN const wb_control* control() const { return reinterpret_cast<const wb_control*>(w_.control); }
+  WB_FN const wb_control* control() const { return w_.control; }
 
   // Whether a call of this PE's running kernels has failed. Fetches answer 0 from then on: a loop that goes by them has to look here too.
-  WB_FN bool has_failed() const { return order::load_relaxed(reinterpret_cast<const uint32_t*>(control()->abort)) != 0; }
+  WB_FN bool has_failed() const { return order::load_relaxed(control()->abort) != 0; }
 
   // Where this PE's loads and stores find the same object on another PE; null where they do not reach it.
   template <class T> WB_FN T* ptr(T* at, uint32_t pe) const {
@@ -94,7 +94,7 @@ class world_base {
 
   using reached = detail::reached;
 
-  WB_FN const wb_network* net() const { return reinterpret_cast<const wb_network*>(w_.network); }
+  WB_FN const wb_network* net() const { return w_.network; }
   // Whether all data and atomics go by loads, stores and atomics of the processor: then fences are all there is to order.
   WB_FN bool all_by_stores() const { return (w_.flags & by_atomics) == by_atomics || w_.network == 0; }
   // Whether data of a PE of the world does.
@@ -133,7 +133,7 @@ class world_base {
       const uint64_t offset = address(at) - w_.heap;
       if (bytes == 0) return true;
       if (offset >= w_.heap_bytes || bytes > w_.heap_bytes - offset || offset % alignment != 0) return false;
-      return !w_.allocated || detail::all_allocated(reinterpret_cast<const uint32_t*>(w_.allocated), offset, bytes);
+      return !w_.allocated || detail::all_allocated(w_.allocated, offset, bytes);
     } else {
       return true;
     }

@@ -89,7 +89,7 @@ template <class Self> class team_calls {
   WB_FN const wb_team& team() const { return static_cast<const Self*>(this)->team(); }
 
   WB_FN wb_team_rounds* rounds(uint32_t channel) const {
-    return reinterpret_cast<wb_team_rounds*>(team().rounds) + channel;
+    return team().rounds + channel;
   }
   // The member `k` places after this one, and before it; 0 < k < size.
   WB_FN uint32_t after(uint32_t k) const {
@@ -284,7 +284,7 @@ template <class S> WB_FN outcome world_ref::sync_all(S s) const { return world_t
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet_now(S s, wb_shmem_call call, uint32_t channel) const {
   const uint32_t size = team().size;
   wb_team_rounds* mine = rounds(channel);
-  uint64_t* words = reinterpret_cast<uint64_t*>(team().sync) + uint64_t{channel} * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
+  uint64_t* words = team().sync + uint64_t{channel} * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
   const uint64_t turn = order::load_relaxed(&mine->sync) + 1;
   s.sync();  // everybody's work is done, and everybody knows the turn
   uint32_t word = WB_DONE;
@@ -315,7 +315,7 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet(S 
 }
 
 template <class Self> template <class S> WB_FN outcome team_calls<Self>::sync(S s, uint32_t channel) const {
-  const uint64_t* words = reinterpret_cast<const uint64_t*>(team().sync);
+  const uint64_t* words = team().sync;
   if (!begins(s, WB_CALL_BARRIER, words, 0, channel)) return outcome{status_word(WB_BAD_ARGUMENT)};
   return meet(s, WB_CALL_BARRIER, channel);
 }

@@ -1,0 +1,232 @@
+// Parameters and reports of graph kernels. host/engine/abi/generate makes the Rust side of this file. An element whose type depends on the width
+// of identifiers or distances is `void` here.
+#pragma once
+
+#include <warpbell/abi.h>
+
+// Blocks of at most 256 threads, four of them on a multiprocessor: 64 registers for each thread. What a miss needs beyond that
+// goes to the stack, which is nothing beside the wait for the page.
+#define WB_GRAPH_BLOCK_THREADS 256u
+#define WB_GRAPH_BLOCKS_PER_PROCESSOR 4u
+
+#define WB_GRAPH_SUMS 6u
+// The last sum of every kernel: edges that lead to vertices that do not exist.
+#define WB_GRAPH_BAD_EDGES 5u
+
+// Sums of all threads of a launch, in device memory.
+typedef struct wb_graph_tally {
+  uint64_t sum[WB_GRAPH_SUMS];
+  uint64_t least;
+  uint32_t blocks_done;
+  uint32_t reserved;
+} wb_graph_tally;
+
+// The sums as the last block hands them to the host.
+typedef struct wb_graph_report {
+  uint64_t sum[WB_GRAPH_SUMS];
+  uint64_t least;
+  uint64_t reserved;
+} wb_graph_report;
+
+// --- breadth-first search --------------------------------------------------------------------------------------------
+
+// Sums that a step reports.
+enum wb_bfs_sum {
+  WB_BFS_ITEMS = 0,      // length of the next queue; of a step by leads, the lists that might still have a seen neighbour
+  WB_BFS_FOUND = 1,      // vertices found
+  WB_BFS_DEGREES = 2,    // their edges (not counted by bottom-up steps)
+  WB_BFS_SCANNED = 3,    // edges looked at
+  WB_BFS_LEAD_HITS = 4   // vertices found without reading an edge
+};
+
+typedef struct wb_bfs {
+  WB_POINTER(const uint64_t) offset;    // [vertices + 1], of the direction that the kernel reads
+  WB_POINTER(const void) leads;         // for each vertex the neighbours to ask first (leads in work.cuh)
+  WB_POINTER(const uint32_t) isolated;  // bitmap of vertices without any edge, and of those past the last: never looked at
+  WB_POINTER(uint32_t) seen;            // bitmap
+  WB_POINTER(uint32_t) seen_next;       // bitmap that a bottom-up step writes; the older one when the queue is collected
+  WB_POINTER(const uint32_t) open;      // bitmap of what a bottom-up step need not look at: `seen`, or `seen_next` after a step by leads
+  WB_POINTER(uint32_t) depth;           // [vertices]
+  WB_POINTER(void) parent;              // an identifier for each vertex, or 0
+  WB_POINTER(const void) queue;         // items to expand
+  WB_POINTER(void) queue_next;          // items found
+  uint64_t items;                       // in `queue`
+  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t source;
+  uint32_t level;                       // that found vertices get
+  uint32_t skip;                        // edges at the front of every list that are its leads: a scan may start after them
+} wb_bfs;
+
+// Brings a queue into the order of its vertices. Of its sums the first counts: WB_BFS_ITEMS.
+typedef struct wb_queue_order {
+  WB_POINTER(const uint64_t) offset;   // [vertices + 1]
+  WB_POINTER(const void) queue;        // items, in any order
+  WB_POINTER(void) queue_next;         // the same in order
+  WB_POINTER(uint32_t) bitmap;         // all 0 before and after
+  uint64_t items;
+  uint64_t vertices;
+  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_report) report;
+} wb_queue_order;
+
+// --- breadth-first search of a partitioned graph ---------------------------------------------------------------------
+
+// Counters of a step, in this PE's own memory; all 0 between steps.
+typedef struct wb_partition_counters {
+  uint64_t arrived;    // blocks, at meetings
+  uint64_t put_bytes;
+  uint32_t claims_put; // blocks that have put their share
+  uint32_t news_put;
+  uint32_t blocks_done;
+  uint32_t reserved[25];
+} wb_partition_counters;
+
+// One PE's message about a step.
+typedef struct wb_partition_header {
+  uint64_t message;                 // elements that follow, and WB_PARTITION_* flags
+  uint64_t sum[WB_GRAPH_SUMS];      // as a search of one PE has them; of this PE
+  uint64_t put_bytes;               // that this PE put in this step
+} wb_partition_header;
+
+// Sums over all PEs, and this PE's own queue. The host reads them after a step.
+typedef struct wb_partition_report {
+  uint64_t sum[WB_GRAPH_SUMS];
+  uint64_t put_bytes;
+  uint64_t own_items;
+  uint64_t failed;  // 0, or 1 + the first PE that said so
+  uint64_t reserved[7];
+} wb_partition_report;
+
+typedef struct wb_partition {
+  // This PE's own memory.
+  WB_POINTER(const uint64_t) offset;           // [vertices + 1], of the direction that the kernel reads
+  WB_POINTER(const void) leads;                // for each own vertex the slots to ask first (leads in work.cuh)
+  WB_POINTER(const uint32_t) isolated;         // bitmap of own vertices without any edge, and of those past the last
+  WB_POINTER(uint32_t) seen;                   // bitmap of all slots
+  WB_POINTER(uint32_t) fresh;                  // bitmap of own vertices: found by bottom-up steps of this level
+  WB_POINTER(const void) queue;                // items to expand: own vertices
+  WB_POINTER(void) queue_next;                 // items found
+  uint64_t items;                              // in `queue`
+  WB_POINTER(void) outbox;                     // claims for each PE, `span` of them at most
+  WB_POINTER(uint64_t) outbox_count;           // u64 for each PE; all 0 between steps
+  WB_POINTER(void) list;                       // slots of own vertices found, `list_limit` of them at most
+  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_partition_counters) counters;
+  WB_POINTER(wb_partition_report) report;      // in host memory
+  // The symmetric heap; what has a place for each PE is indexed by the sender.
+  WB_POINTER(uint32_t) depth;                  // [span]
+  WB_POINTER(void) parent;                     // an identifier for each own vertex, or 0
+  WB_POINTER(void) inbox;                      // claims[size][span]
+  WB_POINTER(uint64_t) inbox_signal;           // [size]
+  WB_POINTER(uint32_t) news;                   // [2][size][span / 32]
+  WB_POINTER(wb_partition_header) header;      // [2][size]
+  WB_POINTER(uint64_t) news_signal;            // [size]
+  // Numbers.
+  uint64_t vertices;                           // own
+  uint64_t span;                               // slots of each PE, a multiple of 1024
+  uint64_t source;                             // slot
+  uint64_t claim_turn;                         // exchanges of claims so far, this one included
+  uint64_t turn;                               // exchanges of news so far, this one included
+  uint64_t list_limit;                         // identifiers beyond which a bitmap is sent instead
+  uint32_t level;                              // that found vertices get
+  uint32_t skip;                               // edges at the front of every list that are its leads: a scan may start after them
+  uint32_t resume;                             // not 0 when `fresh` has what a step by leads found in this level
+  uint32_t reserved[3];
+} wb_partition;
+
+// --- shortest paths --------------------------------------------------------------------------------------------------
+
+// Sums that a step reports; the tally's `least` is the least far distance.
+enum wb_sssp_sum {
+  WB_SSSP_NEAR = 0,     // items of the next near queue
+  WB_SSSP_FAR = 1,      // vertices added to the far queue
+  WB_SSSP_SCANNED = 2,  // edges looked at
+  WB_SSSP_LOWERED = 3   // distances lowered
+};
+
+typedef struct wb_sssp {
+  WB_POINTER(const uint64_t) offset;   // [vertices + 1]
+  WB_POINTER(void) distance;           // u32 or u64 words[vertices]
+  WB_POINTER(uint32_t) stamp;          // [vertices]: the round that a vertex was last queued for
+  WB_POINTER(uint32_t) in_far;         // bitmap: is in the far queue
+  WB_POINTER(const void) near;         // items to relax
+  WB_POINTER(void) near_next;          // items to relax in the next round
+  WB_POINTER(void) far;                // vertices at or beyond the threshold
+  WB_POINTER(void) far_next;           // those that stay so, when the threshold moves
+  uint64_t near_items;
+  uint64_t far_items;
+  uint64_t settled;                    // word: distances below it are final when the far queue is split
+  uint64_t threshold;                  // word: near distances are below it
+  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t source;
+  uint32_t round;
+  uint32_t reserved;
+} wb_sssp;
+
+// --- components ------------------------------------------------------------------------------------------------------
+
+// Sums that a step reports.
+enum wb_components_sum {
+  WB_COMPONENTS_ROOTS = 0,   // vertices that are their own label
+  WB_COMPONENTS_SCANNED = 1  // edges looked at
+};
+
+typedef struct wb_components {
+  WB_POINTER(const uint64_t) offset;   // [vertices + 1]
+  WB_POINTER(const void) leads;        // for each vertex some neighbours (leads in work.cuh)
+  WB_POINTER(void) label;              // an identifier for each vertex
+  WB_POINTER(const void) tile;         // for each tile of the edges the vertex of its first edge
+  WB_POINTER(void) sample;             // identifiers that sampling writes, in host memory
+  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t edges;
+  uint64_t giant;                      // label whose vertices are done, or the largest identifier for none
+  uint32_t neighbour;                  // which neighbour a sampling round links
+  uint32_t samples;
+} wb_components;
+
+// --- PageRank --------------------------------------------------------------------------------------------------------
+
+// Sums that a step reports; doubles but for the last.
+enum wb_pagerank_sum {
+  WB_PAGERANK_CHANGE = 0,    // sum of |new - old|
+  WB_PAGERANK_DANGLING = 1,  // rank of vertices without out-edges
+  WB_PAGERANK_TOTAL = 2,     // all ranks
+  WB_PAGERANK_SCANNED = 3    // edges looked at
+};
+
+typedef struct wb_pagerank {
+  WB_POINTER(const uint64_t) offset;      // [vertices + 1] of the in-edges
+  WB_POINTER(const uint64_t) out_offset;  // [vertices + 1] of the out-edges
+  WB_POINTER(const void) tile;            // for each tile of the in-edges the vertex of its first edge
+  WB_POINTER(double) rank;                // [vertices]
+  WB_POINTER(double) sum;                 // [vertices]: contributions received; 0 between iterations
+  WB_POINTER(void) contribution;          // float or double[vertices]
+  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t edges;
+  double base;                            // what every vertex gets: (1 - damping) / vertices and its share of the dangling mass
+  double damping;
+  uint32_t backward;                      // sweep the edges from the end
+  uint32_t reserved;
+} wb_pagerank;
+
+#ifdef __cplusplus
+static_assert(sizeof(wb_graph_tally) == 64, "wb_graph_tally");
+static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
+static_assert(sizeof(wb_bfs) == 128, "wb_bfs");
+static_assert(sizeof(wb_queue_order) == 64, "wb_queue_order");
+static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");
+static_assert(sizeof(wb_partition_header) == 64, "wb_partition_header");
+static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
+static_assert(sizeof(wb_partition) == 240, "wb_partition");
+static_assert(sizeof(wb_sssp) == 136, "wb_sssp");
+static_assert(sizeof(wb_components) == 88, "wb_components");
+static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
+#endif
