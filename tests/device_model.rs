@@ -48,7 +48,13 @@ impl Program {
         let path = folder.path().join("program");
         let source = tree::root().join("tests/device").join(source);
         let built = harness::compile_with(&["-O2", "-Werror"], &folder.path().join("include"), &source, 1, &path);
-        assert!(built.status.success(), "{} does not compile:\n{}", source.display(), harness::text(&built));
+        assert!(
+            built.status.success(),
+            "{} does not compile: {}\n{}",
+            source.display(),
+            built.status,
+            harness::text(&built)
+        );
         Self { path, folder }
     }
 
@@ -115,6 +121,7 @@ macro_rules! explorations {
 explorations! {
     queue: "explore_queue.cpp", QUEUE;
     cache: "explore_cache.cpp", CACHE;
+    send_queue: "explore_send_queue.cpp", SEND_QUEUE;
 }
 
 #[test]

@@ -2,7 +2,7 @@
 // given, as the NVMe specification says it (Base 2.1; clauses are named). After `explore.h`, and before a scene that has one.
 #pragma once
 
-#include "explore.h"
+#include "explore_ring.h"
 
 #include <warpbell/nvme.cuh>
 
@@ -13,7 +13,6 @@ using namespace warpbell;
 constexpr uint32_t most_depth = 4;
 constexpr uint32_t block_bytes = 8, block_shift = 3;  // a word
 constexpr uint32_t most_blocks = 32;
-constexpr uint64_t deadline_ns = 1000;
 constexpr uint32_t media_error = 0x281;  // unrecovered read error (4.2.3)
 
 // What is known of an entry of the submission ring.
@@ -64,12 +63,6 @@ inline std::string slot_text(uint64_t v) {
   if (v & slot::claimed) s += " claimed";
   return s;
 }
-inline std::string halves(uint64_t v, const char* low, const char* high) {
-  return std::string(low) + " " + std::to_string(static_cast<int32_t>(v)) + ", " + high + " " + std::to_string(static_cast<uint32_t>(v >> 32));
-}
-inline std::string counts_text(uint64_t v) { return halves(v, "credit", "ticket"); }
-inline std::string tail_text(uint64_t v) { return halves(v, "tried", "tail"); }
-inline std::string head_text(uint64_t v) { return halves(v, "held", "head"); }
 
 // A scene with a queue pair. `M` is its memory, which has a member `nvme`.
 class nvme_scene : public scene {
@@ -96,8 +89,7 @@ class nvme_scene : public scene {
     if (a == jump) {
       --n.jumps_left;
       ++n.jumps;
-      n.time += deadline_ns / 10 * 6;
-      here().tell("clock      more than half of a deadline passes");
+      pass_time(n.time);
     } else {
       --n.stops_left;
       n.stop = 1;
@@ -107,12 +99,7 @@ class nvme_scene : public scene {
 
   void written(const region& r, uint64_t at, uint32_t who, uint64_t before, uint64_t now) override {
     nvme_memory& n = nvme();
-    if (r.first == &n.q.credit) {
-      // Who draws while somebody puts the word right: only the word's sign is looked at until that one overwrites it. With the draws in
-      // it, there would be a new state for each that a waiting thread makes.
-      if (static_cast<int32_t>(before) < 0 && static_cast<int32_t>(now) < static_cast<int32_t>(before)) std::memcpy(&n.q.credit, &before, sizeof before);
-      return;
-    }
+    if (r.first == &n.q.credit) return forget_draw(&n.q.credit, before, now);
     if (r.first == n.sq) {
       const uint32_t i = static_cast<uint32_t>((at - reinterpret_cast<uint64_t>(n.sq)) / nvme::sqe_bytes);
       if (n.entry[i] == entry_is::free) {

@@ -35,6 +35,9 @@ const fn frames(old: &'static str, new: &'static str) -> Edit {
 const fn cache(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "cache.cuh", old, new }
 }
+const fn send_queue(old: &'static str, new: &'static str) -> Edit {
+    Edit { header: "mlx5/queue.cuh", old, new }
+}
 const fn array(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "array.cuh", old, new }
 }
@@ -68,7 +71,7 @@ pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "marks without a release",
         scene: "depth 4, late stores",
-        found: "which is not written",
+        found: "can never be over",
         edits: &[ring(
             "if (got) order::store_release(mark(ticket), lap(ticket) + 1);",
             "if (got && MUTATED(\"marks without a release\")) order::store_relaxed(mark(ticket), lap(ticket) + 1);
@@ -78,7 +81,7 @@ pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "uses a slot again before its completion is consumed",
         scene: "depth 2, two posters of two",
-        found: "wrong: ",
+        found: "a command brought another one's data",
         edits: &[ring(
             "& ~(slot::completed | slot::failed)) == 0);",
             "& ~(slot::completed | slot::failed)) == 0 ||
@@ -88,12 +91,12 @@ pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "fills the ring",
         scene: "depth 2, two posters of two",
-        found: "wrong: ",
+        found: "a command brought another one's data",
         edits: &[ring("    --to;\n", "    if (!MUTATED(\"fills the ring\")) --to;\n")],
     },
     Mutation {
         name: "does not look again after others have tried",
-        scene: "depth 4, two posters of two",
+        scene: "depth 4, tokens",
         found: "can never be over",
         edits: &[ring(
             "more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);",
@@ -112,7 +115,7 @@ pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "gives credit to a word that is being put right",
         scene: "depth 2, two posters of two",
-        found: "wrong: ",
+        found: "can never be over",
         edits: &[ring(
             "tries && static_cast<int32_t>(seen) >= 0; --tries",
             "tries && (static_cast<int32_t>(seen) >= 0 || MUTATED(\"gives credit to a word that is being put right\")); --tries",
@@ -131,7 +134,7 @@ pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "takes tickets without credit",
         scene: "depth 2, two posters of two",
-        found: "wrong: ",
+        found: "can never be over",
         edits: &[ring(
             "uint32_t n = had < wanted ? had : wanted;",
             "uint32_t n = had < wanted && !MUTATED(\"takes tickets without credit\") ? had : wanted;",
@@ -149,7 +152,7 @@ pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "finishes a command without claiming it",
         scene: "depth 2, tokens",
-        found: "wrong: ",
+        found: "a token's data is not there",
         edits: &[nvme(
             "  WB_FN bool claim(uint32_t ticket, uint32_t w) const {\n",
             "  WB_FN bool claim(uint32_t ticket, uint32_t w) const {
@@ -159,7 +162,7 @@ pub const QUEUE: &[Mutation] = &[
     Mutation {
         name: "frees the slot before its data is taken",
         scene: "depth 2, tokens",
-        found: "wrong: ",
+        found: "a token's data is not there",
         edits: &[
             nvme(
                 "    land_claimed<copying::many>(mask, mine, ticket, w);\n    status s;\n",
@@ -179,7 +182,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "lets go of a page before it is used",
         scene: "one frame, readers and writers",
-        found: "a pinned page has the bytes of another one",
+        found: "a frame is filled while",
         edits: &[
             cache(
                 "    if (ended && w.status == WB_DONE) use(",
@@ -192,8 +195,8 @@ pub const CACHE: &[Mutation] = &[
     },
     Mutation {
         name: "evicts a pinned page",
-        scene: "one frame, readers and writers",
-        found: "wrong: ",
+        scene: "one frame, dropped",
+        found: "a pinned page is not what was stored last",
         edits: &[frames(
             "const bool pinned = order::fetch_add(pins(c, entry), 0u) != 0;",
             "const bool pinned = order::fetch_add(pins(c, entry), 0u) != 0 && !MUTATED(\"evicts a pinned page\");",
@@ -202,7 +205,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "makes a page valid before it is filled",
         scene: "one frame, two readers",
-        found: "wrong: ",
+        found: "a pinned page has the bytes of another one",
         edits: &[frames(
             "(has_checksums(c) ? WB_TAG_UNCHECKED : 0));",
             "(has_checksums(c) ? WB_TAG_UNCHECKED : 0) | (MUTATED(\"makes a page valid before it is filled\") ? WB_TAG_VALID : 0));",
@@ -210,8 +213,8 @@ pub const CACHE: &[Mutation] = &[
     },
     Mutation {
         name: "loses a change that crosses a claim",
-        scene: "one frame, readers and writers",
-        found: "wrong: ",
+        scene: "one frame, dropped",
+        found: "a pinned page is not what was stored last",
         edits: &[frames(
             "if (pinned || now != claimed) {",
             "if (pinned || (now != claimed && !MUTATED(\"loses a change that crosses a claim\"))) {",
@@ -220,7 +223,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "takes a dirty frame",
         scene: "one frame, readers and writers",
-        found: "wrong: ",
+        found: "a pinned page is not what was stored last",
         edits: &[frames(
             "    if (t & WB_TAG_DIRTY) {\n",
             "    if ((t & WB_TAG_DIRTY) && !MUTATED(\"takes a dirty frame\")) {\n",
@@ -228,8 +231,8 @@ pub const CACHE: &[Mutation] = &[
     },
     Mutation {
         name: "writes a page back beside who changes it",
-        scene: "one frame, readers and writers",
-        found: "wrong: ",
+        scene: "one frame, flushed",
+        found: "a change was not written back",
         edits: &[frames(
             "  if (order::fetch_add(pins(c, entry), 0u) != 0) {\n",
             "  if (order::fetch_add(pins(c, entry), 0u) != 0 && !MUTATED(\"writes a page back beside who changes it\")) {\n",
@@ -238,7 +241,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "marks a page dirty after it has changed",
         scene: "one frame, readers and writers",
-        found: "wrong: ",
+        found: "a pinned page is not what was stored last",
         edits: &[
             cache(
                 "    if (w.writes) mark(c, at, WB_TAG_DIRTY);",
@@ -258,7 +261,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "chooses a frame without the lock",
         scene: "two frames",
-        found: "wrong: ",
+        found: "a pinned page",
         edits: &[frames(
             "  return order::load_relaxed(lock) == 0 &&",
             "  if (MUTATED(\"chooses a frame without the lock\")) return true;
@@ -267,8 +270,8 @@ pub const CACHE: &[Mutation] = &[
     },
     Mutation {
         name: "does not look again under the lock",
-        scene: "two frames",
-        found: "wrong: ",
+        scene: "two frames, one page",
+        found: "a pinned page is not what was stored last",
         edits: &[cache(
             "      if (find(c, set, w.page, t) == none) {\n        way = choose(",
             "      if (find(c, set, w.page, t) == none || MUTATED(\"does not look again under the lock\")) {\n        way = choose(",
@@ -297,7 +300,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "settles a frame before its data has landed",
         scene: "one frame, two readers",
-        found: "wrong: ",
+        found: "a pinned page has the bytes of another one",
         edits: &[nvme(
             "      land_claimed<copying::many>(mask, claimed, ticket, w);\n      if (claimed) free_claimed(ticket, w, false);",
             "      const bool late = MUTATED(\"settles a frame before its data has landed\");
@@ -309,7 +312,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "takes a failed read for a good one",
         scene: "one frame, a failure",
-        found: "wrong: ",
+        found: "a pinned page has the bytes of another one",
         edits: &[nvme(
             "order::exchange(tag, page | (good ? read",
             "order::exchange(tag, page | (good || MUTATED(\"takes a failed read for a good one\") ? read",
@@ -318,7 +321,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "keeps the pin of a failed page",
         scene: "one frame, a failure",
-        found: "wrong: ",
+        found: "can never be over",
         edits: &[cache(
             "  } else if (t & WB_TAG_FAILED) {\n    unpin(c, at, lanes);",
             "  } else if (t & WB_TAG_FAILED) {\n    if (!MUTATED(\"keeps the pin of a failed page\")) unpin(c, at, lanes);",
@@ -327,12 +330,47 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "keeps the pin of a page that came too late",
         scene: "one frame, the clock",
-        found: "wrong: ",
+        found: "can never be over",
         edits: &[cache(
             "  if (w.way != none) unpin(c, entry(c, set_of(c, w.page), w.way), warp::count(w.group));\n",
             "  if (w.way != none && !MUTATED(\"keeps the pin of a page that came too late\")) {
                unpin(c, entry(c, set_of(c, w.page), w.way), warp::count(w.group));
              }\n",
+        )],
+    },
+];
+
+/// Of the send queue.
+pub const SEND_QUEUE: &[Mutation] = &[
+    Mutation {
+        name: "takes half of a chain",
+        scene: "chains",
+        found: "can never be over",
+        edits: &[ring("    n -= n % unit;\n", "    if (!MUTATED(\"takes half of a chain\")) n -= n % unit;\n")],
+    },
+    Mutation {
+        name: "rings before the record is written",
+        scene: "single blocks",
+        found: "the doorbell and its record differ",
+        edits: &[send_queue(
+            "    if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence_release();\n      order::store_relaxed_sys(record",
+            "    if (MUTATED(\"rings before the record is written\")) order::mmio_store(bell, rung);
+                 if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence_release();\n      order::store_relaxed_sys(record",
+        )],
+    },
+    Mutation {
+        name: "uses a held block again",
+        scene: "fetches",
+        found: "a fetch takes what is not its own",
+        edits: &[send_queue("> 0 && held[j] == 0);", "> 0 && (held[j] == 0 || MUTATED(\"uses a held block again\")));")],
+    },
+    Mutation {
+        name: "forgets the second block of an entry",
+        scene: "a ring of two blocks",
+        found: "can never be over",
+        edits: &[send_queue(
+            "told = ended_as(p.completed + 1, 0);",
+            "told = ended_as(p.completed + (MUTATED(\"forgets the second block of an entry\") ? 0 : 1), 0);",
         )],
     },
 ];
