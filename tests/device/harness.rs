@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What one run of a program may take. The longest take half a minute where nothing else runs, and many times that beside something that
 /// keeps all processors busy, as their threads yield to it; lanes that wait for each other in two places would do so for ever.
-const LIMIT: Duration = Duration::from_secs(1200);
+pub const LIMIT: Duration = Duration::from_secs(1200);
 
 fn compiler() -> OsString {
     if let Some(cxx) = std::env::var_os("CXX") {
@@ -20,7 +20,8 @@ fn compiler() -> OsString {
     ["c++", "g++", "clang++"].into_iter().find(|c| works(c)).unwrap_or("c++").into()
 }
 
-fn text(output: &Output) -> String {
+/// Returns what a program has said.
+pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -88,13 +89,18 @@ fn fingerprint(source: &Path, width: u32, sanitizer: Sanitizer) -> u64 {
 }
 
 fn compile(source: &Path, width: u32, sanitizer: Sanitizer, out: &Path) -> Output {
-    let mut command = Command::new(compiler());
     // Lines are what a report of the sanitizer, or a core, has to name; all of `-g` would take a quarter of the compiler's time.
-    command.args(["-std=c++20", "-O1", "-g1", "-pthread", "-Wall", "-Wextra"]);
+    let options = [&["-O1", "-g1"], sanitizer.options()].concat();
+    compile_with(&options, &root().join("kernels/include"), source, width, out)
+}
+
+/// Compiles a program with these options and headers.
+pub fn compile_with(options: &[&str], headers: &Path, source: &Path, width: u32, out: &Path) -> Output {
+    let mut command = Command::new(compiler());
     // `#pragma unroll` is a word of nvcc and clang; g++ says that it ignores it.
-    command.arg("-Wno-unknown-pragmas").args(sanitizer.options());
+    command.args(["-std=c++20", "-pthread", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]).args(options);
     command.arg(format!("-DWB_WARP_WIDTH={width}"));
-    command.arg("-I").arg(root().join("kernels/include")).arg("-o").arg(out).arg(source);
+    command.arg("-I").arg(headers).arg("-o").arg(out).arg(source);
     command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
 }
 

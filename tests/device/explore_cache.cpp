@@ -1,0 +1,288 @@
+// Every schedule of a few threads on one set of a page cache: cache.cuh, frames.cuh, array.cuh, and what nvme.cuh does to a frame when a
+// command ends. See explore.h, and tests/device_model.rs.
+#include "explore_nvme.h"
+
+#include "explore_main.h"
+
+#include <warpbell/array.cuh>
+
+#include "../../kernels/cache.cu"
+
+using namespace explore;
+
+namespace {
+
+constexpr uint32_t most_ways = 2, most_pages = 3;
+
+struct memory {
+  nvme_memory nvme;
+  uint64_t tag[most_ways], fill[most_ways], frame[most_ways];
+  uint32_t pins[most_ways], set_lock, hand;
+  uint64_t medium[most_pages];
+  // What the threads know: the last value stored to a page, and which page a thread has pinned and uses, plus 1, and where.
+  uint64_t latest[most_pages];
+  uint8_t used_page[most_threads], used_way[most_threads];
+};
+
+// What a thread does with pages, a letter and a page for each: R reads and W changes a page, which is pinned meanwhile; H and S do the same by a
+// page handle; L loads without a pin if it can; P asks for a page ahead; D drops a clean page; F writes back what is dirty.
+struct options : nvme_options {
+  uint32_t ways = 1;
+  std::vector<const char*> scripts;
+};
+
+std::string tag_text(uint64_t t) {
+  static const char* const states[] = {"VALID", "FILLING", "DIRTY", "WRITING", "REFERENCED", "FAILED", "UNCHECKED"};
+  std::string s = "page " + std::to_string(t >> WB_TAG_PAGE_SHIFT) + " version " + std::to_string(t >> WB_TAG_VERSION_SHIFT & 0xffff);
+  for (uint32_t i = 0; i < 7; ++i) {
+    if (t >> i & 1) s += std::string(" ") + states[i];
+  }
+  return s;
+}
+
+// The value of a page that was changed so often.
+uint64_t content(uint32_t page, uint64_t changes) { return uint64_t{page + 1} << 32 | changes; }
+bool is_of(uint32_t page, uint64_t value) { return value >> 32 == page + 1; }
+
+class cache_scene;
+cache_scene* now = nullptr;
+
+class cache_scene : public nvme_scene {
+ public:
+  explicit cache_scene(const options& o) : nvme_scene(o), o_(o) {
+    std::memset(&m, 0, sizeof m);
+    now = this;
+    memory = &m;
+    bytes = sizeof m;
+    begin(m.nvme);
+    static const char* const names[] = {"thread 1", "thread 2", "thread 3"};
+    for (uint32_t i = 0; i < o.scripts.size(); ++i) threads.push_back(actor{names[i], [] { now->runs(now->o_.scripts[here().current()]); }});
+    threads.push_back(actor{"afterwards", [] { now->last_one(); }, true});
+    for (uint32_t p = 0; p < most_pages; ++p) m.medium[p] = m.latest[p] = content(p, 0);
+    describe();
+    const auto add = [this](const char* name, const auto* p, uint32_t n, uint32_t unit, use how, std::string (*text)(uint64_t) = nullptr) {
+      regions.push_back(region{name, p, n, unit, how, text});
+    };
+    add("tag", m.tag, sizeof m.tag, 8, use::shared, tag_text);
+    add("pins", m.pins, sizeof m.pins, 4, use::shared);
+    add("fill", m.fill, sizeof m.fill, 8, use::shared);
+    add("set lock", &m.set_lock, 4, 0, use::shared);
+    // Under the set's lock only.
+    add("hand", &m.hand, 4, 0, use::silent);
+    add("frame", m.frame, sizeof m.frame, 8, use::shared);
+    add("stats", stats_, sizeof stats_, 0, use::silent);
+    add("volume", &volume_, sizeof volume_, 0, use::silent);
+  }
+
+  void written(const region& r, uint64_t at, uint32_t who, uint64_t before, uint64_t value) override {
+    nvme_scene::written(r, at, who, before, value);
+    if (r.first != m.frame) return;
+    const uint32_t way = static_cast<uint32_t>((at - reinterpret_cast<uint64_t>(m.frame)) / 8);
+    if (m.used_page[who] != 0 && m.used_way[who] == way) m.latest[m.used_page[who] - 1] = value;
+    else must_be_unused(way);
+  }
+
+  void ended() override {
+    check_idle();
+    check(m.set_lock == 0, "the set's lock is held at the end");
+    for (uint32_t w = 0; w < o_.ways; ++w) {
+      check(m.pins[w] == 0, "a frame is pinned at the end");
+      check((m.tag[w] & (WB_TAG_FILLING | WB_TAG_WRITING | WB_TAG_DIRTY)) == 0, "a frame is not at rest at the end");
+    }
+    for (uint32_t p = 0; p < most_pages; ++p) check(m.medium[p] == m.latest[p], "a change was not written back");
+  }
+
+ private:
+  nvme_memory& nvme() override { return m.nvme; }
+  uint64_t* medium(uint32_t block) override {
+    check(block < most_pages, "a command goes beyond the volume");
+    return &m.medium[block < most_pages ? block : 0];
+  }
+  void lands(uint32_t, uint64_t* to) override {
+    if (to >= m.frame && to < m.frame + most_ways) must_be_unused(static_cast<uint32_t>(to - m.frame));
+  }
+  void must_be_unused(uint32_t way) {
+    for (uint32_t i = 0; i < most_threads; ++i) {
+      if (m.used_page[i] != 0 && m.used_way[i] == way) fail(std::string("a frame is filled while ") + threads[i].name + " has its page pinned");
+    }
+  }
+
+  void describe() {
+    volume_.control = &control;
+    volume_.stats = stats_;
+    volume_.blocks = most_pages;
+    volume_.block_shift = block_shift;
+    volume_.device_count = 1;
+    volume_.chunk_blocks = 1;
+    volume_.memory_page_shift = 12;
+    volume_.device[0].queues = &m.nvme.q;
+    volume_.device[0].blocks = most_pages;
+    volume_.device[0].queue_count = 1;
+    volume_.device[0].nsid = 1;
+    volume_.device[0].max_blocks = 1;
+    if (!opt.bounce) {
+      volume_.window_count = 1;
+      volume_.window[0].base = volume_.window[0].iova[0] = reinterpret_cast<uint64_t>(m.frame);
+      volume_.window[0].bytes = sizeof m.frame;
+    }
+    wb_cache& c = view_.cache;
+    c.volume = &volume_;
+    c.frames = reinterpret_cast<uint64_t>(m.frame);
+    c.tag = m.tag;
+    c.pins = m.pins;
+    c.fill = m.fill;
+    c.set_lock = &m.set_lock;
+    c.hand = &m.hand;
+    c.pages = most_pages;
+    c.sets = 1;
+    c.ways = o_.ways;
+    c.page_shift = block_shift;
+    c.blocks_per_page = 1;
+    c.page_mask = block_bytes - 1;
+    c.way_reciprocal = static_cast<uint32_t>(((uint64_t{1} << 32) + o_.ways - 1) / o_.ways);
+    view_.array = wb_array{&c, 0, most_pages, 8, 0};
+  }
+
+  void runs(const char* script) {
+    for (; *script; script += 2) {
+      const uint32_t page = static_cast<uint32_t>(script[1] - '0');
+      switch (script[0]) {
+        case 'R': uses(page, false); break;
+        case 'W': uses(page, true); break;
+        case 'H': holds(page, false); break;
+        case 'S': holds(page, true); break;
+        case 'L': loads(page); break;
+        case 'P':
+          note("asks for page", page);
+          request_page(&view_.cache, 1, page);
+          break;
+        case 'D':
+          note("drops page", page);
+          wb_cache_drop(&view_.cache, page, page + 1, 0);
+          break;
+        case 'F':
+          note("flushes", 0);
+          wb_cache_flush(&view_.cache);
+          break;
+      }
+    }
+  }
+
+  // A new run: everything can be had again, and nothing was lost.
+  void last_one() {
+    nvme_memory& n = m.nvme;
+    n.jumps_left = n.stops_left = n.failures_left = n.jumps = 0;
+    order::store_relaxed(&n.stop, 0u);
+    order::store_relaxed(&n.abort, 0u);
+    for (uint32_t p = 0; p < most_pages; ++p) uses(p, false);
+    note("flushes", 0);
+    wb_cache_flush(&view_.cache);
+    check(n.abort == 0, "a run without failures has failed");
+    const queue_ref q(&n.q, &control);
+    while (busy() || n.q.head != n.q.tail) q.poll(1);
+  }
+
+  void uses(uint32_t page, bool changes) {
+    note(changes ? "changes page" : "reads page", page);
+    const uint32_t kind = with_page(&view_.cache, 1, true, page, changes, [&](uint64_t base) {
+      uint64_t* word = reinterpret_cast<uint64_t*>(base);
+      begins_use(page, word);
+      const uint64_t v = order::load_data(word);
+      judge_pinned(page, v);
+      if (changes) order::store_data(word, v + 1);
+      ends_use();
+    });
+    judge(kind);
+  }
+
+  void holds(uint32_t page, bool changes) {
+    note(changes ? "changes, by handle," : "reads, by handle,", page);
+    array<uint64_t> a(view_);
+    auto handle = a.pin(page);
+    if (!handle.ok()) return judge_poison();
+    begins_use(page, handle.data());
+    const uint64_t v = order::load_data(handle.data());
+    judge_pinned(page, v);
+    if (changes) handle.store(page, v + 1);
+    ends_use();
+  }
+
+  // From here on the page is pinned, and where it is nothing else must come to be.
+  void begins_use(uint32_t page, const uint64_t* word) {
+    m.used_way[here().current()] = static_cast<uint8_t>(word - m.frame);
+    m.used_page[here().current()] = static_cast<uint8_t>(page + 1);
+  }
+  void ends_use() { m.used_page[here().current()] = 0; }
+  void judge_pinned(uint32_t page, uint64_t v) {
+    check(is_of(page, v), "a pinned page has the bytes of another one");
+    check(v == m.latest[page], "a pinned page is not what was stored last");
+  }
+  void judge_poison() { check(m.nvme.abort != 0 || m.nvme.stop != 0, "a page cannot be had, and the run has not failed"); }
+
+  void loads(uint32_t page) {
+    note("loads page", page);
+    const uint64_t before = m.latest[page];
+    const uint64_t v = array<uint64_t>(view_).load(page);
+    if (v == ~0ull) return judge_poison();
+    check(is_of(page, v), "a load brings the bytes of another page");
+    check(v >= before && v <= m.latest[page], "a load brings what the page was before, or never was");
+  }
+
+  // Whether a wait for a page may have ended so.
+  void judge(uint32_t kind) {
+    const nvme_memory& n = m.nvme;
+    switch (kind) {
+      case WB_DONE: return;
+      case WB_POISONED: return check(n.failures_left < opt.failures && n.abort != 0, "a page is poison, and no read has failed");
+      case WB_STOPPED: return check(n.stop != 0 || n.abort != 0, "a wait ended as if it had been told to");
+      case WB_TIMED_OUT:
+      case WB_NO_FRAME: return check(n.jumps >= 2 && n.abort != 0, "a wait ended before its deadline");
+      default: fail("a wait ended with the kind " + std::to_string(kind));
+    }
+  }
+
+  const options o_;
+  struct memory m;
+  wb_array_view view_ = {};
+  wb_volume volume_ = {};
+  wb_stats stats_[WB_STATS_STRIPES] = {};
+};
+
+std::unique_ptr<scene> make(const nvme_options& n, uint32_t ways, std::vector<const char*> scripts) {
+  options o;
+  static_cast<nvme_options&>(o) = n;
+  o.distinct = false;
+  o.depth = 4;
+  o.coarse = true;
+  o.ways = ways;
+  o.scripts = std::move(scripts);
+  return std::make_unique<cache_scene>(o);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto at_most = [](uint32_t preemptions) { return limits{.preemptions = preemptions, .states = 40'000'000}; };
+  const limits every = at_most(~0u);
+  return explore_main(
+      argc, argv,
+      {
+          {"one frame, two readers", [] { return make({}, 1, {"R0", "R1"}); }, every, every},
+          {"one frame, two readers of one page", [] { return make({}, 1, {"R0R1", "R0"}); }, every, every},
+          {"one frame, readers and writers", [] { return make({}, 1, {"W0R1", "R1W0"}); }, at_most(1), every},
+          {"one frame, loads", [] { return make({}, 1, {"L0L0", "R1R0"}); }, every, every},
+          {"one frame, handles", [] { return make({}, 1, {"R0S0", "R1H0"}); }, at_most(1), every},
+          {"one frame, dropped", [] { return make({}, 1, {"R0S0R0", "D0"}); }, every, every},
+          {"one frame, flushed", [] { return make({}, 1, {"W0W0", "F0"}); }, every, every},
+          {"one frame, direct", [] { return make({.bounce = false}, 1, {"W0L0", "W1R0"}); }, at_most(1), every},
+          {"one frame, a failure", [] { return make({.failures = 1}, 1, {"R0W1", "R0W1"}); }, at_most(1), every},
+          {"one frame, the clock", [] { return make({.clock_jumps = 2}, 1, {"W0", "R1"}); }, every, every},
+          {"one frame, a stop", [] { return make({.stops = 1}, 1, {"W0R1", "R1"}); }, at_most(1), every},
+          {"one frame, three threads", [] { return make({}, 1, {"W0", "R1", "R0"}); }, at_most(0), at_most(3)},
+          {"two frames, one page", [] { return make({}, 2, {"W1", "W1"}); }, every, every},
+          {"two frames", [] { return make({}, 2, {"W0R1", "R1W2"}); }, at_most(0), every},
+          {"two frames, asked for ahead", [] { return make({}, 2, {"P1R0R1", "W1R2"}); }, at_most(0), at_most(3)},
+          {"two frames, flushed", [] { return make({}, 2, {"W0W1F0", "W0R2"}); }, at_most(0), at_most(3)},
+          {"two frames, three threads", [] { return make({}, 2, {"W0", "R1", "W2"}); }, at_most(0), at_most(1)},
+      });
+}

@@ -1,0 +1,137 @@
+//! Every schedule of a few threads that run the device library, as far as they can be counted: the ring of an NVMe queue pair, the page cache on
+//! top of it, and the send queue of an RDMA adapter. `tests/device/explore.h` says how, and CONTRIBUTING.md what is explored and how to read what
+//! is found.
+//!
+//! Programs are compiled with a copy of the headers, in which a few words are changed: waits look at the clock, which does not go by itself, at
+//! every turn, and count none. To show that mistakes are found, another copy has them all, and a run asks for one by its name. A change whose
+//! text does not stand in its header exactly once fails the test.
+
+#[macro_use]
+#[path = "device/harness.rs"]
+mod harness;
+#[path = "device/mutations.rs"]
+mod mutations;
+#[path = "common/tree.rs"]
+mod tree;
+
+use mutations::{Edit, Mutation};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the copy of the headers has that is not in the tree: a wait looks at its end at each turn, and counts no turns but whether it is the first.
+const COUNTLESS: [Edit; 3] = [
+    Edit { header: "clock.cuh", old: "look_every = 64;", new: "look_every = 1;" },
+    Edit { header: "clock.cuh", old: "uint32_t turns_ = 0;", new: "explore::turns turns_;" },
+    Edit { header: "cache.cuh", old: "uint32_t turns;  ", new: "explore::cycle turns;  " },
+];
+
+/// A program of `tests/device`, compiled in a folder of its own.
+struct Program {
+    path: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Program {
+    /// Compiles a program with a copy of the headers that has these changes.
+    fn new<'a>(source: &str, edits: impl IntoIterator<Item = &'a Edit>) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        // The headers find what makes them compile without nvcc at its place beside them.
+        for part in ["include/warpbell", "cpu"] {
+            copy(&tree::root().join("kernels").join(part), &folder.path().join(part));
+        }
+        for edit in edits {
+            let header = folder.path().join("include/warpbell").join(edit.header);
+            let text = fs::read_to_string(&header).expect("a header");
+            fs::write(&header, edit.applied_to(&text)).expect("a copy of a header");
+        }
+        let path = folder.path().join("program");
+        let source = tree::root().join("tests/device").join(source);
+        let built = harness::compile_with(&["-O2", "-Werror"], &folder.path().join("include"), &source, 1, &path);
+        assert!(
+            built.status.success(),
+            "{} does not compile: {}\n{}",
+            source.display(),
+            built.status,
+            harness::text(&built)
+        );
+        Self { path, folder }
+    }
+
+    /// Runs the program, which must end well and say so on its last line. Returns what it printed.
+    fn run(&self, arguments: &[&str]) -> String {
+        let ran = harness::output_within(harness::LIMIT, Command::new(&self.path).args(arguments), self.folder.path());
+        let ran = ran.unwrap_or_else(|said| panic!("{arguments:?} was not over after {:?}:\n{said}", harness::LIMIT));
+        let said = harness::text(&ran);
+        assert!(ran.status.success() && said.ends_with(": ok\n"), "{arguments:?}: {}\n{said}", ran.status);
+        said
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder for headers");
+    for entry in fs::read_dir(from).expect("the headers' folder") {
+        let path = entry.expect("a header").path();
+        let target = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).expect("a copy of a header");
+        }
+    }
+}
+
+/// Explores the scenes of every day, or the long ones.
+fn explore(source: &str, arguments: &[&str]) {
+    print!("{}", Program::new(source, &COUNTLESS).run(arguments));
+}
+
+/// Explores with each mistake in turn; each must be found, and shown.
+fn explore_mutated(source: &str, mutations: &[Mutation]) {
+    let program = Program::new(source, COUNTLESS.iter().chain(mutations.iter().flat_map(|m| m.edits)));
+    for m in mutations {
+        let said = program.run(&["mutated", m.name, m.scene]);
+        assert!(said.contains(m.found), "{} was found as something else than {:?}:\n{said}", m.name, m.found);
+        println!("{}:\n{said}", m.name);
+    }
+}
+
+macro_rules! explorations {
+    ($($module:ident: $source:literal, $mutations:ident;)+) => {
+        $(mod $module {
+            #[test]
+            fn every_schedule_ends_well() {
+                crate::explore($source, &[]);
+            }
+
+            #[test]
+            fn every_mistake_is_found() {
+                crate::explore_mutated($source, crate::mutations::$mutations);
+            }
+
+            #[test]
+            #[ignore = "takes minutes with the others like it: .ci/run stress"]
+            fn every_schedule_of_larger_scenes_ends_well() {
+                crate::explore($source, &["long"]);
+            }
+        })+
+    };
+}
+
+explorations! {
+    queue: "explore_queue.cpp", QUEUE;
+    cache: "explore_cache.cpp", CACHE;
+    send_queue: "explore_send_queue.cpp", SEND_QUEUE;
+}
+
+#[test]
+#[should_panic(expected = "stands 0 times in ring.cuh")]
+fn a_change_without_its_text_is_an_error() {
+    Edit { header: "ring.cuh", old: "three", new: "" }.applied_to("one two two");
+}
+
+#[test]
+#[should_panic(expected = "stands 2 times in ring.cuh")]
+fn a_change_whose_text_stands_twice_is_an_error() {
+    Edit { header: "ring.cuh", old: "two", new: "" }.applied_to("one two two");
+}
