@@ -19,7 +19,7 @@ struct options : nvme_options {
   way how = way::executes;
 };
 
-// What the medium has at a block.
+// Returns the word that the medium has at a block.
 uint64_t content(uint32_t block) { return 0x100 + block; }
 
 class queue_scene;
@@ -121,7 +121,7 @@ class queue_scene : public nvme_scene {
     q.post(ticket, nvme::read(1, block, 1, nvme::prp{q.bounce(ticket), 0}), r);
   }
 
-  // Whether a command may have ended so.
+  // Fails if a command must not have ended so.
   void judge(uint32_t block, uint32_t word) {
     const nvme_memory& n = m.nvme;
     const bool failed = (n.failed_blocks >> block & 1u) != 0;
