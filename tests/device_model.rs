@@ -19,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the copy of the headers has that is not in the tree: a wait looks at its end at each turn, and counts no turns but whether it is the first.
+/// Changes of every copy of the headers: a wait looks at its end at each turn, and counts no turns after the first.
 const COUNTLESS: [Edit; 3] = [
     Edit { header: "clock.cuh", old: "look_every = 64;", new: "look_every = 1;" },
     Edit { header: "clock.cuh", old: "uint32_t turns_ = 0;", new: "explore::turns turns_;" },

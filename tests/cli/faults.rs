@@ -30,12 +30,12 @@ fn faults_end_the_run_and_are_named() {
     for threads in ["1", "16", "64"] {
         let (message, took) = fails_on("lose-completion=every:40", &out, &["--threads", threads]);
         mentions(&message, &["read of ", "LBA ", "command ", "timed out"]);
-        assert!(took < Duration::from_secs(30), "{took:?}");
+        assert!(took < Duration::from_secs(300), "{took:?}");
     }
     for (fault, words) in [("fatal=after:60", "fatal"), ("disappear=after:60", "soft:mem")] {
         let (message, took) = fails_with(fault, &out);
         mentions(&message, &["timed out", words]);
-        assert!(took < Duration::from_secs(30), "{fault}: {took:?}");
+        assert!(took < Duration::from_secs(300), "{fault}: {took:?}");
     }
 }
 

@@ -1,14 +1,12 @@
 // Explores what a few threads may do that run the device library: every order of their accesses to shared memory, or those with a
-// bounded number of preemptions. The library's own sources run, as coroutines on one thread: the macros at the end of this file take the
-// place of the compiler's atomic builtins, of the clock and of the yield. So this file comes before every header of the library.
+// bounded number of preemptions. The library's own sources run, as coroutines on one thread (explore_access.h).
 //
 // A state is the scene's memory and the stacks of its threads. The search goes on from every state that it has not seen yet with each
 // thread that may go on, and with each action of those that are no threads: a device, the clock, the host. A thread stops in front of each
 // access to memory that the scene calls shared, so one step is one such access and what the thread does on its own behind it.
 //
-// Found are: what a scene calls wrong (`fail`), states in which nothing can happen before all threads are over, and states from which no
-// way leads to the end of all threads, however long the others act. A found state is shown as the steps that lead there, of those with the
-// fewest preemptions.
+// The search finds three kinds of errors: what a scene calls wrong (`fail`), a state in which nothing can happen before all threads are over, and
+// a state from which no way leads to the end of all threads, however long the others act. It shows an error as the steps that lead there.
 //
 // Memory is sequentially consistent. With `delays` a thread may hold one relaxed store back until its next release: what an order is too
 // weak for is then found too, as far as one store is concerned. Loads are never early, and scopes are not looked at.
@@ -54,7 +52,7 @@ struct actor {
   bool afterwards = false;  // begins when all the others are over
 };
 
-// What is explored. All that changes is in `memory`, which is plain bytes.
+// A few threads, memory and devices to explore. All that changes is in `memory`, which is plain bytes.
 class scene {
  public:
   virtual ~scene() = default;
@@ -125,7 +123,7 @@ class explorer {
     return std::any_of(threads_, threads_ + most_threads, [](const thread& t) { return t.delayed.bytes != 0; });
   }
 
-  // What stands in front of an access. Answers where it goes to.
+  // Ends a step in front of an access. Returns the region that the access goes to.
   const region& arrive(const void* p, bool stores_relaxed) {
     const region& r = region_of(p);
     if (current_ == most_threads) return r;
@@ -167,11 +165,11 @@ class explorer {
     if (telling_ && r.how == use::shared) tell(current_, how, r, p, before, now);
     if (writes) scene_.written(r, reinterpret_cast<uint64_t>(p), current_, before, now);
   }
-  // What an action does, for the trace.
+  // Adds a line to the trace.
   void tell(const std::string& line) {
     if (telling_) out_.trace.push_back(line);
   }
-  // What the thread is about.
+  // Says in traces what the thread is doing.
   void note(const char* doing, uint32_t number) {
     threads_[current_].doing = doing;
     threads_[current_].number = number;
@@ -219,7 +217,7 @@ class explorer {
   void leave() { switch_stack(&threads_[current_].stack, own_stack_); }
   void resume(uint32_t i) {
     the() = this;
-    // What earlier calls have left below the stack is no part of a state, and must not become one.
+    // Remains of earlier calls below the stack are no part of a state, and must not become one.
     char* below = static_cast<char*>(threads_[i].stack);
     const size_t room = static_cast<size_t>(below - stacks_[i]);
     std::memset(below - std::min(room, cleared_bytes), 0, std::min(room, cleared_bytes));
@@ -249,7 +247,7 @@ class explorer {
     std::vector<choice> c;
     const uint32_t n = static_cast<uint32_t>(scene_.threads.size());
     const bool first_over = all_over(true);
-    // Who has run goes on first, so that runs stay short.
+    // The thread that has run goes on first, so that runs stay short.
     for (uint32_t k = 0; k < n; ++k) {
       const uint32_t i = last_ < n ? (last_ + k) % n : k;
       if (threads_[i].over || (scene_.threads[i].afterwards && !first_over)) continue;
@@ -533,112 +531,4 @@ inline void check(bool ok, const char* what) {
 }
 inline void note(const char* doing, uint32_t number) { here().note(doing, number); }
 
-// --- the library's accesses ------------------------------------------------------------------------------------------
-
-template <class T> uint64_t bits(T v) {
-  uint64_t b = 0;
-  std::memcpy(&b, &v, sizeof v);
-  return b;
-}
-
-template <class T> T load(const T* p, int) {
-  explorer& e = here();
-  const region& r = e.arrive(p, false);
-  T v = *p;
-  const explorer::held* h = e.delayed();
-  if (h && h->at == reinterpret_cast<uint64_t>(p)) std::memcpy(&v, &h->value, sizeof v);
-  e.happened(r, p, "reads", bits(v), bits(v), false);
-  return v;
-}
-
-template <class T, class V> void store(T* p, V value, int order) {
-  explorer& e = here();
-  const T v = static_cast<T>(value);
-  const region& r = e.arrive(p, order == __ATOMIC_RELAXED);
-  const explorer::held* h = e.delayed();
-  if (h && (releases(order) || h->at == reinterpret_cast<uint64_t>(p))) e.catch_up(e.current());
-  const T before = *p;
-  if (e.delays_this()) {
-    e.hold_back(p, bits(v), sizeof v);
-    e.happened(r, p, "holds its store back to", bits(before), bits(v), false);
-    return;
-  }
-  *p = v;
-  e.happened(r, p, "stores to", bits(before), bits(v), true);
-}
-
-template <class T, class F> T modify(T* p, const char* how, int order, F next) {
-  explorer& e = here();
-  const region& r = e.arrive(p, false);
-  const explorer::held* h = e.delayed();
-  if (h && (releases(order) || h->at == reinterpret_cast<uint64_t>(p))) e.catch_up(e.current());
-  const T before = *p, now = static_cast<T>(next(before));
-  *p = now;
-  e.happened(r, p, how, bits(before), bits(now), true);
-  return before;
-}
-
-template <class T> bool compare_exchange(T* p, T* expected, T desired, int order) {
-  const T wanted = *expected;
-  const T before = modify(p, "compares and swaps", order, [&](T old) { return old == wanted ? desired : old; });
-  *expected = before;
-  return before == wanted;
-}
-
-inline void fence(int order) {
-  explorer& e = here();
-  if (releases(order) && e.delayed()) e.catch_up(e.current());
-}
-
-// Who looks at the clock waits for others: they may go on then, which is no preemption.
-inline int read_clock(timespec* t) {
-  explorer& e = here();
-  const uint64_t ns = load(e.what().time, __ATOMIC_RELAXED);
-  e.yielded();
-  t->tv_sec = static_cast<time_t>(ns / 1'000'000'000);
-  t->tv_nsec = static_cast<long>(ns % 1'000'000'000);
-  return 0;
-}
-
-// A counter of turns of a wait, of which only the first is told from the others: a state in which a thread has waited for longer is the same.
-struct turns {
-  uint32_t count = 0;
-  operator uint32_t() const { return count; }
-  uint32_t operator++() { return count = 1; }
-};
-
-// The same, of which the next turn of two frames is told.
-struct cycle {
-  uint32_t count = 0;
-  cycle(uint32_t first) : count(first) {}
-  uint32_t operator++(int) {
-    const uint32_t before = count;
-    count ^= 1;
-    return before;
-  }
-};
-
-// --- mutations -------------------------------------------------------------------------------------------------------
-
-constexpr uint32_t id_of(const char* name) {
-  uint32_t h = 2166136261u;
-  for (; *name; ++name) h = (h ^ static_cast<unsigned char>(*name)) * 16777619u;
-  return h;
-}
-// What a copy of the headers does wrong in this run; 0: nothing.
-inline uint32_t mutation = 0;
-#define MUTATED(NAME) (::explore::mutation == ::explore::id_of(NAME))
-
 }  // namespace explore
-
-#define __atomic_load_n(P, ORDER) ::explore::load(P, ORDER)
-#define __atomic_store_n(P, V, ORDER) ::explore::store(P, V, ORDER)
-#define __atomic_fetch_add(P, V, ORDER) ::explore::modify(P, "adds to", ORDER, [&](auto old) { return old + (V); })
-#define __atomic_fetch_or(P, V, ORDER) ::explore::modify(P, "sets bits of", ORDER, [&](auto old) { return old | (V); })
-#define __atomic_fetch_and(P, V, ORDER) ::explore::modify(P, "clears bits of", ORDER, [&](auto old) { return old & (V); })
-#define __atomic_fetch_xor(P, V, ORDER) ::explore::modify(P, "flips bits of", ORDER, [&](auto old) { return old ^ (V); })
-#define __atomic_exchange_n(P, V, ORDER) ::explore::modify(P, "exchanges", ORDER, [&](auto) { return V; })
-#define __atomic_compare_exchange_n(P, EXPECTED, DESIRED, WEAK, ORDER, FAILED) ::explore::compare_exchange(P, EXPECTED, DESIRED, ORDER)
-#define __atomic_thread_fence(ORDER) ::explore::fence(ORDER)
-#define clock_gettime(CLOCK, T) ::explore::read_clock(T)
-#define sched_yield() ::explore::here().yielded()

@@ -19,12 +19,12 @@ struct memory {
   uint64_t tag[most_ways], fill[most_ways], frame[most_ways];
   uint32_t pins[most_ways], set_lock, hand;
   uint64_t medium[most_pages];
-  // What the threads know: the last value stored to a page, and which page a thread has pinned and uses, plus 1, and where.
+  // Known of the threads: the last value stored to a page, and which page a thread has pinned and uses, plus 1, and where.
   uint64_t latest[most_pages];
   uint8_t used_page[most_threads], used_way[most_threads];
 };
 
-// What a thread does with pages, a letter and a page for each: R reads and W changes a page, which is pinned meanwhile; H and S do the same by a
+// A script is a letter and a page for each thing that a thread does: R reads and W changes a page, which is pinned meanwhile; H and S do the same by a
 // page handle; L loads without a pin if it can; P asks for a page ahead; D drops a clean page; F writes back what is dirty.
 struct options : nvme_options {
   uint32_t ways = 1;
@@ -228,7 +228,7 @@ class cache_scene : public nvme_scene {
     check(v >= before && v <= m.latest[page], "a load brings what the page was before, or never was");
   }
 
-  // Whether a wait for a page may have ended so.
+  // Fails if a wait for a page must not have ended so.
   void judge(uint32_t kind) {
     const nvme_memory& n = m.nvme;
     switch (kind) {

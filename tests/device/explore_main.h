@@ -1,7 +1,7 @@
-// What a program of explorations does: its scenes one after the other, or one scene with a mutation of the library.
+// The main function of a program of explorations: its scenes one after the other, or one scene with a mistake of the library.
 #pragma once
 
-#include "explore.h"
+#include "explore_access.h"
 
 namespace explore {
 

@@ -1,5 +1,5 @@
 // A queue pair and its controller for explorations of the device library: what the controller may do at any time, and what it must not be
-// given, as the NVMe specification says it (Base 2.1; clauses are named). After `explore.h`, and before a scene that has one.
+// given, as the NVMe specification says it (Base 2.1; clauses are named).
 #pragma once
 
 #include "explore_ring.h"
@@ -15,7 +15,7 @@ constexpr uint32_t block_bytes = 8, block_shift = 3;  // a word
 constexpr uint32_t most_blocks = 32;
 constexpr uint32_t media_error = 0x281;  // unrecovered read error (4.2.3)
 
-// What is known of an entry of the submission ring.
+// The state of an entry of the submission ring.
 enum class entry_is : uint8_t { free, being_written, published };
 constexpr uint32_t entry_words = nvme::sqe_bytes / 4;
 
@@ -145,7 +145,7 @@ class nvme_scene : public scene {
  protected:
   virtual nvme_memory& nvme() = 0;
   const nvme_memory& nvme() const { return const_cast<nvme_scene*>(this)->nvme(); }
-  // Where the medium keeps a block.
+  // Returns the place where the medium keeps a block.
   virtual uint64_t* medium(uint32_t block) = 0;
   // The controller is about to write a block to memory.
   virtual void lands(uint32_t /*block*/, uint64_t* /*memory*/) {}

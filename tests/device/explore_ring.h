@@ -1,7 +1,7 @@
-// What explorations of rings of any kind share (ring.cuh): how their words are shown, and the clock.
+// Parts of explorations of rings of any kind (ring.cuh): the text of their words in traces, and the clock.
 #pragma once
 
-#include "explore.h"
+#include "explore_access.h"
 
 namespace explore {
 

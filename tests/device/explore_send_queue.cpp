@@ -28,7 +28,7 @@ struct memory {
 constexpr uint8_t published = 0xff;
 
 struct options {
-  // What each poster does: n posts one block, c two entries of one block together, s an entry of two blocks, each to be waited for; f fetches.
+  // A letter for each thing that a poster does: n posts one block, c two entries of one block together, s an entry of two blocks, each to be waited for; f fetches.
   std::vector<const char*> scripts;
   uint32_t log_blocks = 2;
   uint32_t first_ticket = 0;
@@ -195,7 +195,7 @@ class send_scene : public scene {
     }
     return false;
   }
-  // What a fetch brings back is made of the address that it names.
+  // A fetch brings back a value made of the address that it names.
   void land(const uint8_t* e) {
     uint64_t remote = 0, local = 0;
     for (uint32_t i = 0; i < 8; ++i) {
