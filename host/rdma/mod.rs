@@ -35,7 +35,7 @@ mod verbs;
 #[cfg(test)]
 pub(crate) use mlx5::stand_in;
 
-pub use crate::data_path::{Doorbell, DoorbellChoice};
+pub use crate::data_path::{Doorbell, DoorbellChoice, LandingPath, QueueMemory, UnknownWord};
 pub use adapter::{Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, Registration, Rights, Transport};
 pub use choice::{ACK_TIMEOUT, Chosen, DeviceChoice, QueueChoice};
 pub use congestion::{CongestionControl, CongestionCounters, PRIORITIES, Priorities};

@@ -42,6 +42,7 @@ mod verify;
 mod volume;
 mod window;
 
+pub use crate::data_path::UnknownWord;
 pub use array::Array;
 pub use builder::VolumeBuilder;
 pub use cache::{Cache, CacheBuilder, Occupancy};
