@@ -1,6 +1,6 @@
 //! Errors of specifications.
 
-/// Why a specification could not be read.
+/// Error of reading a specification.
 ///
 /// The messages do not repeat the specification: whoever reads one knows it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum SpecError {
     /// Nothing after the colon.
     #[error("it names no {wanted}")]
     NoName {
-        /// What the name stands for, and how to write it.
+        /// The thing that the name stands for, and the form to write it in.
         wanted: &'static str,
     },
     /// A file that does not exist, and whose name looks like something else: an option, or `mem` misspelled.

@@ -19,7 +19,7 @@ pub(crate) struct Keyword {
     repeats: Repeat,
 }
 
-/// How often an option may be given.
+/// Number of times that an option may be given.
 #[derive(Debug, PartialEq, Eq)]
 enum Repeat {
     Once,

@@ -1,4 +1,4 @@
-//! How a measurement fails.
+//! Errors of measurements.
 
 use warpbell::engine::{EngineError, RunError};
 use warpbell::memory::MemoryError;

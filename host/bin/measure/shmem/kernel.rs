@@ -1,4 +1,4 @@
-//! What kernels leave: when their blocks were in their timed part.
+//! Clock readings that kernels leave: when each block began and ended its timed part.
 
 use crate::measure::params::{BlockClock, ShmemTest};
 use warpbell::engine::{Args, KernelArg};
