@@ -1,5 +1,5 @@
-//! Compiles `kernels/` twice: with nvcc, when there is one, to a fat binary for each file, which are embedded; always with the C++
-//! compiler as C++20 for the CPU engine. `examples/kernels/` likewise, for the examples alone, and only where somebody works on this
+//! Compiles the families of `kernels/` whose features are on, twice: with nvcc, when there is one (feature `gpu-image`), to a fat binary
+//! for each file, which are embedded; with the C++ compiler as C++20 for the CPU engine (`cpu-image`). `examples/kernels/` likewise, for the examples alone, and only where somebody works on this
 //! crate itself. docs/device-library.md shows the same steps for a crate that brings its own kernels.
 //!
 //! A file is compiled again only if its command, its compiler, or a file that it includes has changed.
@@ -30,13 +30,15 @@ fn main() {
     println!("cargo::rustc-env=WARPBELL_INCLUDE_DIR={}", include.display());
 
     let docs = env::var_os("DOCS_RS").is_some();
-    let nvcc = (!docs).then(find_nvcc).flatten();
+    let nvcc = (!docs && feature("gpu-image")).then(find_nvcc).flatten();
     assert!(
-        nvcc.is_some() || docs || env::var_os("CARGO_FEATURE_REQUIRE_CUDA").is_none(),
+        nvcc.is_some() || docs || !feature("require-cuda"),
         "feature `require-cuda`: no nvcc (looked at $NVCC, $CUDA_HOME/bin, $CUDA_PATH/bin and $PATH)"
     );
-    // Cargo sets this while it compiles the build script of a package that was asked for, not of a dependency.
-    let examples = option_env!("CARGO_PRIMARY_PACKAGE").is_some() && !docs;
+    let cpu_image = !docs && feature("cpu-image");
+    // Cargo sets the variable while it compiles the build script of a package that was asked for, not of a dependency. The examples' image
+    // is linked into programs that have the shipped ones too.
+    let examples = option_env!("CARGO_PRIMARY_PACKAGE").is_some() && cpu_image && feature("storage");
     if examples {
         println!("cargo::rerun-if-changed=examples/kernels");
     }
@@ -47,11 +49,11 @@ fn main() {
         fs::remove_file(examples_fatbin.with_extension("command")).ok();
     }
     let archs = nvcc.as_deref().map(known_archs).unwrap_or_default();
+    let sources = kernel_files(&root.join("kernels"));
     // The longest first: what the C++ compiler has for the processor, then what nvcc has.
     let mut units: Vec<Unit> = Vec::new();
-    if !docs {
-        // The C++ compiler goes by the ending, so the shipped image enters through a `.cpp` file that includes the sources.
-        units.push(cpu_unit(&root.join("kernels/cpu/image.cpp"), &include, &out));
+    if cpu_image {
+        units.push(cpu_unit(&one_source(&sources, &out), &include, &out));
         println!("cargo::rustc-cfg=cpu_image");
     }
     if examples {
@@ -60,7 +62,7 @@ fn main() {
     let mut shipped = Vec::new();
     if let Some(nvcc) = &nvcc {
         println!("cargo::rerun-if-changed={}", nvcc.display());
-        for source in kernel_files(&root.join("kernels")) {
+        for source in sources {
             let name =
                 source.strip_prefix(root.join("kernels")).expect("it is in there").to_string_lossy().replace('/', "-");
             let fatbin = out.join("kernels").join(name).with_extension("fatbin");
@@ -73,7 +75,7 @@ fn main() {
     }
     units.retain(Unit::is_stale);
     side_by_side(&tokens, units);
-    if !docs {
+    if cpu_image {
         archive(&out.join("image.o"), "warpbell_cpu", true);
     }
     if examples {
@@ -87,22 +89,57 @@ fn main() {
     fs::write(out.join("kernels.rs"), format!("&[\n{list}]\n")).expect("OUT_DIR is writable");
 }
 
-/// The files of kernels below a folder, but for the one that is all of them together, the longest first.
+/// Returns true if a feature of the crate is on.
+fn feature(name: &str) -> bool {
+    env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase().replace('-', "_"))).is_some()
+}
+
+/// Returns true if the kernels below this folder, or in this file, belong to a family whose feature is on.
+fn is_wanted(path: &Path) -> bool {
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some("storage") => feature("storage"),
+        Some("shmem") => feature("shmem"),
+        Some("graph") => feature("graph"),
+        Some("partitioned.cu") => feature("shmem"),
+        // The program measures with them.
+        Some("bench") => feature("cli"),
+        Some("include" | "cpu") => false,
+        _ => true,
+    }
+}
+
+/// Returns the files of kernels below a folder that are wanted, the longest first.
 fn kernel_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of the package") {
             let path = entry.expect("a folder of the package").path();
+            if !is_wanted(&path) {
+                continue;
+            }
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "cu") && path != folder.join("all.cu") {
+            } else if path.extension().is_some_and(|e| e == "cu") {
                 files.push(path);
             }
         }
     }
     files.sort_by_key(|f| (std::cmp::Reverse(fs::metadata(f).map_or(0, |m| m.len())), f.clone()));
     files
+}
+
+/// Writes a source that is all of these as one translation unit, as the CPU engine needs them. The list of the image's kernels comes last.
+fn one_source(sources: &[PathBuf], out: &Path) -> PathBuf {
+    let mut sorted: Vec<_> = sources.iter().collect();
+    sorted.sort_by_key(|f| (f.ends_with("kernels/image.cu"), *f));
+    let text: String = sorted.iter().map(|f| format!("#include \"{}\"\n", f.display())).collect();
+    let source = out.join("image.cpp");
+    // One that has not changed is not compiled again.
+    if fs::read_to_string(&source).ok().as_deref() != Some(&text) {
+        fs::write(&source, text).expect("OUT_DIR is writable");
+    }
+    source
 }
 
 /// One file to compile. Beside the output, `.d` lists what the source includes, and `.command` says how and since when it was compiled.
@@ -231,7 +268,7 @@ fn checked_calls() -> bool {
 }
 
 fn checked_everywhere() -> bool {
-    env::var_os("CARGO_FEATURE_CHECKED").is_some()
+    feature("checked")
 }
 
 /// The file that a program's name stands for.

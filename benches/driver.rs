@@ -30,7 +30,7 @@ fn admin(c: &mut Criterion) {
     c.bench_function("admin/identify_namespace", |b| b.iter(|| controller.namespace(1).expect("a namespace")));
     let space = Space::cpu();
     let landing = Landing::Bounce { bytes_per_slot: BLOCK };
-    let options = QueueOptions { count: 4, depth: 256, landing, ..QueueOptions::default() };
+    let options = QueueOptions::default().count(4).depth(256).landing(landing);
     c.bench_function("admin/create_and_delete_4_queues", |b| {
         b.iter_batched(
             || options.clone(),
@@ -44,7 +44,7 @@ fn host_queue(c: &mut Criterion) {
     let (controller, namespace) = open();
     let mut group = c.benchmark_group("host_queue");
     for depth in [2, 32, 128] {
-        let options = HostQueueOptions { depth, bytes_per_command: BLOCK };
+        let options = HostQueueOptions::default().depth(depth).bytes_per_command(BLOCK);
         let mut queue = HostQueue::create(&controller, options).expect("a queue");
         let mut out = vec![0; ROUND * BLOCK];
         group.throughput(Throughput::Elements(ROUND as u64));
@@ -52,7 +52,7 @@ fn host_queue(c: &mut Criterion) {
             b.iter(|| queue.read(&namespace, 0, &mut out).expect("data"));
         });
     }
-    let options = HostQueueOptions { depth: 32, bytes_per_command: 128 << 10 };
+    let options = HostQueueOptions::default().depth(32).bytes_per_command(128 << 10);
     let mut queue = HostQueue::create(&controller, options).expect("a queue");
     let data = vec![7; DEVICE_BYTES as usize];
     group.throughput(Throughput::Bytes(DEVICE_BYTES));

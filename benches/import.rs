@@ -34,7 +34,7 @@ fn parsing(c: &mut Criterion) {
     group.sample_size(10);
     for (name, text) in [("g.el", &list), ("g.wel", &weighted), ("g.mtx", &matrix)] {
         group.throughput(Throughput::Bytes(text.len() as u64));
-        let options = LoadOptions { weights: WeightMode::Input, ..Default::default() };
+        let options = LoadOptions::default().weights(WeightMode::Input);
         group.bench_with_input(BenchmarkId::from_parameter(name), text, |b, text| {
             b.iter(|| load_bytes(name, black_box(text.as_bytes()), &options).expect("well formed"));
         });
@@ -53,7 +53,7 @@ fn building(c: &mut Criterion) {
     let mut group = c.benchmark_group("build");
     group.sample_size(10);
     group.throughput(Throughput::Elements(edges.len() as u64));
-    let directed = CsrOptions { directed: true, ..Default::default() };
+    let directed = CsrOptions::default().directed(true);
     group.bench_function("edges", |b| b.iter(|| Csr::from_edges(csr.vertices(), black_box(&edges), directed)));
     group.bench_function("leads", |b| b.iter(|| hub::leads(black_box(&csr))));
     group.bench_function("order_by_degree", |b| {
@@ -66,7 +66,7 @@ fn building(c: &mut Criterion) {
 
 fn verifying(c: &mut Criterion) {
     let input: Input = format!("kron:{SCALE}").parse().expect("a generator");
-    let options = LoadOptions { weights: WeightMode::RandomIntegers, ..Default::default() };
+    let options = LoadOptions::default().weights(WeightMode::RandomIntegers);
     let csr = input.load(&options).expect("a small graph fits").csr;
     let source = (0..csr.vertices()).max_by_key(|&v| csr.degree(v)).unwrap_or(0);
     let mut group = c.benchmark_group("verify");

@@ -26,36 +26,58 @@
 //! | [`remedy`] | the ways out that errors carry as data; stands on nothing |
 //! | `idle` | pauses of threads that poll; stands on nothing |
 //! | [`spec`] | device specifications, as in `soft:mem:1G,block=4096`: read, edited and printed; stands on `suggest` and `units` |
+//! | `setters` | methods of option structures; stands on nothing |
 //! | [`suggest`] | the word that somebody may have meant; stands on nothing |
 //! | [`processors`] | how many processors the program counts on; stands on nothing |
 //! | [`units`] | sizes, times and counts as people write them; stands on nothing |
 //!
 //! Arrows point down only: a module uses those below it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// What families share is not used by each of them. With all of them nothing may be unused.
+#![cfg_attr(
+    not(all(feature = "storage", feature = "shmem", feature = "graph", feature = "soft", feature = "doctor")),
+    allow(dead_code, unused_imports)
+)]
 
 // Test files that benchmarks and fuzz targets share name the crate as those do.
 #[cfg(test)]
 extern crate self as warpbell;
 
 pub mod cuda;
+#[cfg(any(feature = "storage", feature = "shmem"))]
 mod data_path;
+#[cfg(feature = "graph")]
 pub mod destination;
+#[cfg(feature = "doctor")]
 pub mod doctor;
 pub mod engine;
+#[cfg(feature = "graph")]
 pub mod graph;
+#[cfg(feature = "shmem")]
 mod handshake;
+#[cfg(any(feature = "storage", feature = "shmem"))]
 mod idle;
 pub mod memory;
+#[cfg(any(feature = "storage", feature = "shmem"))]
 mod mmio;
+#[cfg(feature = "storage")]
 pub mod nvme;
 pub mod pci;
 pub mod processors;
+#[cfg(any(feature = "storage", feature = "shmem"))]
 mod random;
+#[cfg(feature = "shmem")]
 pub mod rdma;
 pub mod remedy;
+#[cfg(any(feature = "storage", feature = "shmem"))]
+mod setters;
+#[cfg(feature = "shmem")]
 pub mod shmem;
+#[cfg(feature = "soft")]
 pub mod soft;
+#[cfg(any(feature = "storage", feature = "soft"))]
 pub mod spec;
+#[cfg(feature = "storage")]
 pub mod storage;
 pub mod suggest;
 mod this_host;

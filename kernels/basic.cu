@@ -1,7 +1,5 @@
-// The smallest kernels: they show that launching, arguments, memory and volumes work, and move blocks for whoever has no kernel
-// of their own for that.
+// The smallest kernel: it shows that launching, arguments and memory work.
 #include <warpbell/kernel.h>
-#include <warpbell/volume.cuh>
 #include <warpbell/warp.cuh>
 
 // out[i] = start + i * step
@@ -9,41 +7,3 @@ WB_KERNEL void wb_iota(uint64_t* out, WB_PARAM uint64_t count, WB_PARAM uint64_t
   for (uint64_t i = warpbell::warp::thread_index(); i < count; i += warpbell::warp::thread_total()) out[i] = start + i * step;
 }
 WB_EXPORT(wb_iota)
-
-namespace warpbell {
-namespace basic {
-
-// `count` blocks from `first` on, to (from) consecutive memory, `each` with one call.
-template <bool Writes>
-WB_FN void move_blocks(const volume_ref& volume, uint64_t first, uint64_t count, uint32_t each, uint8_t* memory) {
-  const uint64_t pieces = (count + each - 1) / each, stride = uint64_t{warp::total()} * warp::width;
-  for (uint64_t base = uint64_t{warp::index()} * warp::width; base < pieces; base += stride) {
-    const uint64_t at = (base + warp::lane()) * each;
-    const uint64_t left = at < count ? count - at : 0;
-    const uint32_t n = static_cast<uint32_t>(left < each ? left : each);
-    uint8_t* here = memory + (at << volume.block_shift());
-    status s;
-    if (Writes) {
-      s = volume.write(warp::full(), first + at, n, here);
-    } else {
-      s = volume.read(warp::full(), first + at, n, here);
-    }
-    if (!s) volume.fail(s);
-    if (warp::any(warp::full(), !s)) return;
-  }
-}
-
-}  // namespace basic
-}  // namespace warpbell
-
-WB_KERNEL void wb_read_blocks(WB_PARAM warpbell::volume_ref volume, WB_PARAM uint64_t first, WB_PARAM uint64_t count,
-                              WB_PARAM uint32_t each, uint8_t* to) {
-  warpbell::basic::move_blocks<false>(volume, first, count, each, to);
-}
-WB_EXPORT(wb_read_blocks)
-
-WB_KERNEL void wb_write_blocks(WB_PARAM warpbell::volume_ref volume, WB_PARAM uint64_t first, WB_PARAM uint64_t count,
-                               WB_PARAM uint32_t each, uint8_t* from) {
-  warpbell::basic::move_blocks<true>(volume, first, count, each, from);
-}
-WB_EXPORT(wb_write_blocks)

@@ -1,5 +1,6 @@
 //! The compiler refuses a launch by name outside `unsafe`, and a reset of queues that a launch has a share of. Each program of
 //! `tests/compile_fail` is compiled against the library of this very build, and has to be refused with what the file beside it says.
+#![cfg(feature = "storage")]
 
 #[path = "common/tree.rs"]
 mod tree;
@@ -9,16 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tree::root;
 
-/// Whether this build has the default features, and which others.
-const DEFAULT: bool = cfg!(all(feature = "cli", feature = "cuda-12080"));
-const FEATURES: &[(&str, bool)] = &[
-    ("cli", cfg!(feature = "cli") && !DEFAULT),
-    ("nvml", cfg!(feature = "nvml") && !DEFAULT),
-    ("cuda-12080", cfg!(feature = "cuda-12080") && !DEFAULT),
-    ("cuda-13000", cfg!(feature = "cuda-13000")),
-    ("cuda-toolkit", cfg!(feature = "cuda-toolkit")),
-    ("require-cuda", cfg!(feature = "require-cuda")),
-    ("checked", cfg!(feature = "checked")),
+/// Lists features by name, each with whether this build has it.
+macro_rules! features {
+    ($($name:literal)*) => { &[$(($name, cfg!(feature = $name))),*] };
+}
+
+const FEATURES: &[(&str, bool)] = features![
+    "default" "storage" "shmem" "graph" "soft" "doctor" "cli" "nvml" "gpu-image" "cpu-image" "require-cuda" "checked" "cuda-12080"
+    "cuda-13000"
 ];
 
 /// The program that a variable names, or one on the path.
@@ -34,10 +33,7 @@ fn library() -> PathBuf {
     let mut cargo = program("CARGO", "cargo");
     // Asked for as these tests are, so that nothing is left to build: `cargo build` leaves out what only tests depend on.
     cargo.args(["test", "--no-run", "--test", "compile_fail", "--message-format=json"]);
-    cargo.args(["--features", &features.join(",")]);
-    if !DEFAULT {
-        cargo.arg("--no-default-features");
-    }
+    cargo.args(["--no-default-features", "--features", &features.join(",")]);
     let built = cargo.output().expect("cargo, which runs these tests, can be run");
     assert!(built.status.success(), "the library does not build:\n{}", String::from_utf8_lossy(&built.stderr));
     let messages = String::from_utf8_lossy(&built.stdout);

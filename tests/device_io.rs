@@ -3,6 +3,7 @@
 //!
 //! * `WARPBELL_TEST_DEVICES`: specifications, separated by spaces, one test run on each in turn. Their content is lost.
 //! * `WARPBELL_TEST_PAIR`: two devices with the same block size, for striping and replication.
+#![cfg(all(feature = "storage", feature = "soft", feature = "cpu-image"))]
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -115,7 +116,8 @@ fn transfers_of_every_length() {
         let drive = open(&spec);
         let (controller, ns) = parts(&drive);
         let most = controller.max_data_transfer().map_or(LARGEST, |b| (b as usize).min(LARGEST));
-        let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: most }).unwrap();
+        let mut queue =
+            HostQueue::create(&controller, HostQueueOptions::default().depth(8).bytes_per_command(most)).unwrap();
         assert_eq!(queue.max_transfer_bytes(), most);
         let mut shadow = Shadow::written(&mut queue, &ns, 1);
         let block = shadow.block;
@@ -141,12 +143,8 @@ fn one_to_all_queues() {
         let all = controller.free_queues();
         println!("  {all} queues");
         for count in [1, 2, all / 2, all].into_iter().filter(|n| *n > 0) {
-            let options = QueueOptions {
-                count,
-                depth: 4,
-                landing: Landing::Bounce { bytes_per_slot: 4096 },
-                ..QueueOptions::default()
-            };
+            let options =
+                QueueOptions::default().count(count).depth(4).landing(Landing::Bounce { bytes_per_slot: 4096 });
             let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
             let mut shadow = Shadow::written(&mut HostQueue::on(&mut set, 0).unwrap(), &ns, count.into());
             let mut order: Vec<u32> = (0..count).collect();
@@ -172,7 +170,7 @@ fn tickets_wrap() {
         let (controller, ns) = parts(&drive);
         for depth in [2u32, 16] {
             let first_ticket = 0u32.wrapping_sub(4 * depth);
-            let options = QueueOptions { depth, first_ticket, memory: Place::Host, ..QueueOptions::default() };
+            let options = QueueOptions::default().depth(depth).first_ticket(first_ticket).memory(Place::Host);
             let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
             let mut queue = HostQueue::on(&mut set, 0).unwrap();
             let mut shadow = Shadow::written(&mut queue, &ns, u64::from(depth));

@@ -1,5 +1,6 @@
 //! mlx5 entries as the device library builds and reads them, against those of the host and against golden bytes: byte for byte, on CPU
 //! threads at each warp width, and on a GPU with the image of `device/mlx5_entries.cu` that `MLX5_ENTRIES_FATBIN` names.
+#![cfg(feature = "shmem")]
 
 #[allow(dead_code)]
 #[path = "device/harness.rs"]

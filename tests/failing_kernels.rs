@@ -1,5 +1,6 @@
 //! Kernels that go on after a page could not be read, on CPU threads, or on a GPU where `WARPBELL_TEST_ENGINE` is `gpu`:
 //! `FAILING_KERNELS_FATBIN` names the image for that, which nvcc has made of `device/failing.cu`.
+#![cfg(all(feature = "storage", feature = "soft"))]
 
 #[path = "device/image.rs"]
 mod image;

@@ -3,6 +3,7 @@
 //!
 //! Needs root, and `ip` and `tc` of iproute2; elsewhere the tests say that they do not run. `WARPBELL_REQUIRE_NAMESPACES` and
 //! `WARPBELL_REQUIRE_NETEM` make that an error.
+#![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
 mod children;

@@ -1,4 +1,5 @@
 //! The driver against QEMU's NVMe model: a controller that nobody here wrote. No guest, no kernel.
+#![cfg(all(feature = "storage", feature = "cpu-image"))]
 
 use std::fs::File;
 use std::io::Write;
@@ -52,7 +53,7 @@ fn pattern(offset: usize, bytes: usize) -> Vec<u8> {
 
 fn config(file: &NamedTempFile, block: u32) -> QtestConfig {
     let namespace = QtestNamespace::new(file.path()).block_bytes(block);
-    QtestConfig { ram_bytes: 64 << 20, ..QtestConfig::new(namespace) }
+    QtestConfig::new(namespace).ram_bytes(64 << 20)
 }
 
 fn host_queue(controller: &Arc<Controller<Ready>>) -> HostQueue<'static> {
@@ -68,7 +69,7 @@ fn read_file(path: &Path, offset: usize, bytes: usize) -> Vec<u8> {
 #[test]
 fn bring_up_and_identify() {
     let file = image(MIB);
-    let config = QtestConfig { serial: "WB,0042".into(), mdts: Some(5), max_queues: Some(3), ..config(&file, 512) };
+    let config = config(&file, 512).serial("WB,0042".into()).mdts(Some(5)).max_queues(Some(3));
     let Some(controller) = open(config) else { return };
     let id = controller.identify();
     assert_eq!((id.serial().as_str(), id.model().as_str(), id.vendor()), ("WB,0042", "QEMU NVMe Ctrl", 0x1b36));
@@ -129,7 +130,7 @@ fn transfers_of_every_length() {
         let ns = controller.namespace(1).unwrap();
         let most = controller.max_data_transfer().unwrap() as usize;
         assert_eq!(most, 512 << 10);
-        let options = HostQueueOptions { depth: 4, bytes_per_command: most };
+        let options = HostQueueOptions::default().depth(4).bytes_per_command(most);
         let mut queue = HostQueue::create(&controller, options).unwrap();
         assert_eq!(queue.max_transfer_bytes(), most);
         let lengths: Vec<usize> =
@@ -184,16 +185,11 @@ fn data_may_begin_inside_a_page() {
 #[test]
 fn one_to_all_queues() {
     let file = image(MIB);
-    let Some(controller) = open(QtestConfig { max_queues: Some(5), ..config(&file, 512) }) else { return };
+    let Some(controller) = open(config(&file, 512).max_queues(Some(5))) else { return };
     let ns = controller.namespace(1).unwrap();
     let space = Space::cpu();
     for count in [1, 2, 5] {
-        let options = QueueOptions {
-            count,
-            depth: 8,
-            landing: Landing::Bounce { bytes_per_slot: 1024 },
-            ..QueueOptions::default()
-        };
+        let options = QueueOptions::default().count(count).depth(8).landing(Landing::Bounce { bytes_per_slot: 1024 });
         let mut set = controller.create_queues(&space, options).unwrap();
         assert_eq!((set.doorbell(), set.max_transfer_bytes()), (Doorbell::Cpu, 1024));
         assert_eq!(controller.free_queues(), 5 - count);
@@ -206,12 +202,12 @@ fn one_to_all_queues() {
         }
         set.check().unwrap();
     }
-    let e = controller.create_queues(&space, QueueOptions { count: 6, ..QueueOptions::default() }).unwrap_err();
+    let e = controller.create_queues(&space, QueueOptions::default().count(6)).unwrap_err();
     assert!(matches!(e, NvmeError::TooManyQueues { asked: 6, granted: 5, used: 0, .. }), "{e}");
-    let e = controller.create_queues(&space, QueueOptions { depth: 4096, ..QueueOptions::default() }).unwrap_err();
+    let e = controller.create_queues(&space, QueueOptions::default().depth(4096)).unwrap_err();
     assert!(matches!(e, NvmeError::TooDeep { depth: 4096, most: 2048, fits: 2048, .. }), "{e}");
     // The deepest ring that it takes.
-    let deep = HostQueueOptions { depth: 2048, bytes_per_command: 512 };
+    let deep = HostQueueOptions::default().depth(2048).bytes_per_command(512);
     let mut out = vec![0; 1000 * 512];
     HostQueue::create(&controller, deep).unwrap().read(&ns, 0, &mut out).unwrap();
     assert!(out == pattern(0, out.len()));
@@ -223,12 +219,10 @@ fn tickets_wrap() {
     let Some(controller) = open(config(&file, 512)) else { return };
     let ns = controller.namespace(1).unwrap();
     for depth in [2u32, 16] {
-        let options = QueueOptions {
-            depth,
-            first_ticket: 0u32.wrapping_sub(4 * depth),
-            landing: Landing::Bounce { bytes_per_slot: 512 },
-            ..QueueOptions::default()
-        };
+        let options = QueueOptions::default()
+            .depth(depth)
+            .first_ticket(0u32.wrapping_sub(4 * depth))
+            .landing(Landing::Bounce { bytes_per_slot: 512 });
         let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
         for round in 0..3 {
             let mut out = vec![0; 7 * 512 * depth as usize];
@@ -241,9 +235,9 @@ fn tickets_wrap() {
 #[test]
 fn error_statuses_are_those_of_the_specification() {
     let file = image(MIB);
-    let Some(controller) = open(QtestConfig { mdts: Some(1), ..config(&file, 512) }) else { return };
+    let Some(controller) = open(config(&file, 512).mdts(Some(1))) else { return };
     let ns = controller.namespace(1).unwrap();
-    let options = HostQueueOptions { depth: 8, bytes_per_command: 8192 };
+    let options = HostQueueOptions::default().depth(8).bytes_per_command(8192);
     let mut queue = HostQueue::create(&controller, options).unwrap();
     let mut status_of = |opcode: u8, nsid: u32, lba: u64, blocks: u32| -> Status {
         let cid = queue.reserve().unwrap();
@@ -366,7 +360,7 @@ fn reset_shutdown_and_a_controller_left_enabled() {
 fn kernels_drive_it_through_forwarded_doorbells() {
     let file = image(2 * MIB);
     let engine = Engine::cpu().unwrap();
-    let Some(attachment) = start(QtestConfig { max_queues: Some(5), ..config(&file, 512) }) else { return };
+    let Some(attachment) = start(config(&file, 512).max_queues(Some(5))) else { return };
     let most = 512 << 10;
     // The volume keeps a fifth queue for the host.
     for (queues, depth, landing, each) in [
@@ -399,14 +393,14 @@ fn kernels_drive_it_through_forwarded_doorbells() {
 #[test]
 fn memory_that_the_model_cannot_reach_is_refused() {
     let file = image(MIB);
-    let Some(controller) = open(QtestConfig { ram_bytes: 16 << 20, ..config(&file, 512) }) else { return };
+    let Some(controller) = open(config(&file, 512).ram_bytes(16 << 20)) else { return };
     let space = Space::cpu();
-    let options = QueueOptions { memory: Place::Device, ..QueueOptions::default() };
+    let options = QueueOptions::default().memory(Place::Device);
     let e = controller.create_queues(&space, options).unwrap_err();
     assert!(matches!(e, NvmeError::Dma(DmaError::Unreachable { .. })), "{e}");
     assert!(e.to_string().contains("QEMU's RAM"), "{e}");
     let landing = Landing::Bounce { bytes_per_slot: 1 << 20 };
-    let e = controller.create_queues(&space, QueueOptions { landing, ..QueueOptions::default() }).unwrap_err();
+    let e = controller.create_queues(&space, QueueOptions::default().landing(landing)).unwrap_err();
     assert!(matches!(e, NvmeError::Dma(DmaError::Exhausted { .. })), "{e}");
     // Neither left anything behind.
     assert_eq!(controller.free_queues(), controller.granted_queues());
@@ -427,7 +421,7 @@ fn admin_mistakes_have_their_status() {
 #[test]
 fn a_qemu_that_does_not_start_says_why() {
     let file = image(MIB);
-    let broken = QtestConfig { controller_options: vec!["no_such_option=1".into()], ..config(&file, 512) };
+    let broken = config(&file, 512).controller_options(vec!["no_such_option=1".into()]);
     match qtest::start(broken) {
         Err(QtestError::NoQemu { .. }) => (),
         Err(e @ QtestError::Qemu { .. }) => assert!(e.to_string().contains("no_such_option"), "{e}"),

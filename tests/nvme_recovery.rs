@@ -1,5 +1,6 @@
 //! Time-outs, failed controllers and devices that leave: what the driver does about them, against the software controller and
 //! against QEMU's.
+#![cfg(all(feature = "storage", feature = "soft", feature = "cpu-image"))]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -54,7 +55,7 @@ fn pattern(offset: usize, bytes: usize) -> Vec<u8> {
 }
 
 fn queue(controller: &Arc<Controller<Ready>>, policy: RecoveryPolicy) -> HostQueue<'static> {
-    let options = HostQueueOptions { depth: 8, bytes_per_command: 4096 };
+    let options = HostQueueOptions::default().depth(8).bytes_per_command(4096);
     let mut queue = HostQueue::create(controller, options).unwrap();
     queue.set_deadline(SHORT);
     queue.set_recovery(policy);
@@ -62,7 +63,7 @@ fn queue(controller: &Arc<Controller<Ready>>, policy: RecoveryPolicy) -> HostQue
 }
 
 fn quick(in_flight: InFlight, attempts: u32) -> RecoveryPolicy {
-    RecoveryPolicy { in_flight, attempts, abort_grace: SHORT }
+    RecoveryPolicy::default().in_flight(in_flight).attempts(attempts).abort_grace(SHORT)
 }
 
 // --- host queues on the software controller ------------------------------------------------------------------------------

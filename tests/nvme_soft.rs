@@ -1,4 +1,5 @@
 //! The driver against the software controller, and against its faults.
+#![cfg(all(feature = "storage", feature = "soft"))]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ fn what_is_written_is_read() {
         let controller = open(memory().block_bytes(block));
         let ns = controller.namespace(1).unwrap();
         for bytes_per_command in [4096, 8192, 64 << 10] {
-            let options = HostQueueOptions { depth: 8, bytes_per_command };
+            let options = HostQueueOptions::default().depth(8).bytes_per_command(bytes_per_command);
             let mut queue = HostQueue::create(&controller, options).unwrap();
             let data = pattern(bytes_per_command as u64, MIB);
             queue.write(&ns, 0, &data).unwrap();
@@ -87,14 +88,12 @@ fn kernels_get_doorbells_of_their_own_and_rings_anywhere() {
         (Place::Device, Landing::Bounce { bytes_per_slot: 8192 }),
         (Place::Device, Landing::Direct),
     ] {
-        let options = QueueOptions {
-            count: 3,
-            depth: 16,
-            memory,
-            landing,
-            first_ticket: 0u32.wrapping_sub(64),
-            ..QueueOptions::default()
-        };
+        let options = QueueOptions::default()
+            .count(3)
+            .depth(16)
+            .memory(memory)
+            .landing(landing)
+            .first_ticket(0u32.wrapping_sub(64));
         let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
         assert_eq!((set.doorbell(), set.doorbell_note()), (Doorbell::CpuEngine, None));
         assert_eq!((set.memory(), set.landing()), (memory, landing));
@@ -153,7 +152,8 @@ fn a_media_error_names_its_block() {
     let bad = MediaError { blocks: 40..=41, access: Access::Read };
     let controller = open(faulty(|p| p.media_errors = vec![bad]));
     let ns = controller.namespace(1).unwrap();
-    let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: 512 }).unwrap();
+    let mut queue =
+        HostQueue::create(&controller, HostQueueOptions::default().depth(8).bytes_per_command(512)).unwrap();
     let e = queue.read(&ns, 32, &mut [0; 16 * 512]).unwrap_err();
     assert_eq!(e.status().unwrap().without_flags(), status::UNRECOVERED_READ_ERROR);
     assert!(e.to_string().contains("read of 1 block(s) at LBA 4"), "{e}");
@@ -166,7 +166,8 @@ fn a_media_error_names_its_block() {
 fn completions_in_any_order_belong_to_their_commands() {
     let controller = open(faulty(|p| (p.reorder, p.seed) = (true, 7)));
     let ns = controller.namespace(1).unwrap();
-    let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 32, bytes_per_command: 512 }).unwrap();
+    let mut queue =
+        HostQueue::create(&controller, HostQueueOptions::default().depth(32).bytes_per_command(512)).unwrap();
     let data = pattern(1, MIB);
     queue.write(&ns, 0, &data).unwrap();
     let mut out = vec![0; MIB];
@@ -197,7 +198,8 @@ fn a_stuck_queue_ends_by_time_and_can_be_deleted() {
     let stuck = StuckQueue { queue: Some(1), after: 3 };
     let controller = open(faulty(|p| p.stuck_queue = Some(stuck)));
     let ns = controller.namespace(1).unwrap();
-    let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: 512 }).unwrap();
+    let mut queue =
+        HostQueue::create(&controller, HostQueueOptions::default().depth(8).bytes_per_command(512)).unwrap();
     queue.set_deadline(SHORT);
     let e = queue.read(&ns, 0, &mut [0; 8 * 512]).unwrap_err();
     assert!(matches!(e, NvmeError::TimedOut { .. }), "{e}");
@@ -209,7 +211,8 @@ fn a_stuck_queue_ends_by_time_and_can_be_deleted() {
 fn a_fatal_status_is_reported_before_the_deadline() {
     let controller = open(faulty(|p| p.fatal = Some(Trigger::After(5))));
     let ns = controller.namespace(1).unwrap();
-    let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: 512 }).unwrap();
+    let mut queue =
+        HostQueue::create(&controller, HostQueueOptions::default().depth(8).bytes_per_command(512)).unwrap();
     queue.set_deadline(BOUND);
     let started = Instant::now();
     let e = queue.read(&ns, 0, &mut [0; 64 * 512]).unwrap_err();
@@ -222,7 +225,8 @@ fn a_fatal_status_is_reported_before_the_deadline() {
 fn a_controller_that_disappears_is_reported_and_let_go() {
     let controller = open(faulty(|p| p.disappear = Some(Trigger::Blocks(8..=8))));
     let ns = controller.namespace(1).unwrap();
-    let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: 512 }).unwrap();
+    let mut queue =
+        HostQueue::create(&controller, HostQueueOptions::default().depth(8).bytes_per_command(512)).unwrap();
     queue.set_deadline(BOUND);
     let started = Instant::now();
     let e = queue.read(&ns, 0, &mut [0; 64 * 512]).unwrap_err();
@@ -274,7 +278,8 @@ fn health_counts_what_was_done() {
         p.media_errors = vec![MediaError { blocks: 100..=100, access: Access::Read }];
     }));
     let ns = controller.namespace(1).unwrap();
-    let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: 4096 }).unwrap();
+    let mut queue =
+        HostQueue::create(&controller, HostQueueOptions::default().depth(8).bytes_per_command(4096)).unwrap();
     queue.write(&ns, 0, &pattern(1, 64 << 10)).unwrap();
     queue.read(&ns, 0, &mut vec![0; 32 << 10]).unwrap();
     queue.read(&ns, 100, &mut [0; 512]).unwrap_err();

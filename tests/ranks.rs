@@ -1,4 +1,5 @@
 //! Ranks that meet, do not come, or are gone, as threads and as processes: what the others see of it.
+#![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
 mod children;

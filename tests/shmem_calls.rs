@@ -1,5 +1,6 @@
 //! Every call of a world against a model, at every scope, with every type, on several PEs; programs of calls drawn at random;
 //! messages, waits, and how calls fail. Kernels: `device/shmem_calls.cu`.
+#![cfg(all(feature = "shmem", feature = "soft"))]
 
 #[path = "device/image.rs"]
 mod image;

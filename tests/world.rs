@@ -1,4 +1,5 @@
 //! Worlds of processes: every rank is this program again, started by the test with its scene and its rank.
+#![cfg(all(feature = "shmem", feature = "soft", feature = "cpu-image"))]
 
 mod children;
 

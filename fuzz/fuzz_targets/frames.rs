@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use warpbell::memory::{Place, Space};
 use warpbell::rdma::served::{Fetched, ServedRing};
-use warpbell::rdma::{QueueRings, QueuePlan};
+use warpbell::rdma::{QueuePlan, QueueRings};
 use warpbell::soft::nic::Frame;
 use warpbell::wire::mlx5::doorbell::SendDoorbell;
 
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(frame.encode(), input);
     }
     let Some((&rung, entries)) = input.split_first() else { return };
-    let plan = QueuePlan { space: Space::cpu(), log_blocks: 3, collapsed: rung & 0x80 != 0, data: Place::Host };
+    let plan = QueuePlan::new(Space::cpu(), Place::Host).log_blocks(3).collapsed(rung & 0x80 != 0);
     let memory = Arc::new(QueueRings::new(plan, Place::Host).expect("memory"));
     let mut ring = ServedRing::new(memory.clone(), NUMBER).expect("host memory");
     memory.ring().write(0, &entries[..entries.len().min(512)]).expect("in bounds");

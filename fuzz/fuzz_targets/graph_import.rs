@@ -14,13 +14,11 @@ const MEMORY: u64 = 64 << 20;
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, file)) = data.split_first() else { return };
     let choice = usize::from(choice);
-    let options = LoadOptions {
-        orientation: ORIENTATIONS[choice / NAMES.len() % ORIENTATIONS.len()],
-        weights: if choice & 0x80 == 0 { WeightMode::Ignore } else { WeightMode::Input },
-        keep_self_loops: choice & 0x40 != 0,
-        memory: Some(MEMORY),
-        ..LoadOptions::default()
-    };
+    let options = LoadOptions::default()
+        .orientation(ORIENTATIONS[choice / NAMES.len() % ORIENTATIONS.len()])
+        .weights(if choice & 0x80 == 0 { WeightMode::Ignore } else { WeightMode::Input })
+        .keep_self_loops(choice & 0x40 != 0)
+        .memory(Some(MEMORY));
     match load_bytes(NAMES[choice % NAMES.len()], file, &options) {
         Ok(loaded) => {
             let csr = loaded.csr;

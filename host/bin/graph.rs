@@ -64,15 +64,16 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         }
         GraphCommand::Cc { graph } => Job { algorithm: Algorithm::Components, sources: none, graph },
         GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
-            let defaults = PageRankOptions::default();
+            let options = PageRankOptions::default().damping(damping);
             let options = match iterations {
-                Some(iterations) => PageRankOptions { damping, tolerance: None, iterations },
-                None => PageRankOptions { damping, tolerance: tolerance.or(defaults.tolerance), ..defaults },
+                Some(iterations) => options.tolerance(None).iterations(iterations),
+                None if tolerance.is_some() => options.tolerance(tolerance),
+                None => options,
             };
             Job { algorithm: Algorithm::PageRank(options), sources: none, graph }
         }
         GraphCommand::Sssp { sources, delta, weights, graph } => {
-            let options = SsspOptions { delta, ..SsspOptions::default() };
+            let options = SsspOptions::default().delta(delta);
             Job { algorithm: Algorithm::Sssp(options, weights), sources, graph }
         }
     };
@@ -157,23 +158,23 @@ impl Job {
         let input = Input::of(&args.input)?;
         let bar = Loading::new();
         let advance = |p| bar.advance(p);
-        let mut loaded = input.load(&LoadOptions {
-            orientation: match (args.directed, args.undirected) {
-                (true, _) => Orientation::Directed,
-                (_, true) => Orientation::Undirected,
-                _ => Orientation::Auto,
-            },
-            weights: match self.algorithm {
-                Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,
-                Algorithm::Sssp(_, Weights::Integers) => WeightMode::RandomIntegers,
-                Algorithm::Sssp(_, Weights::Reals) => WeightMode::RandomReals,
-                _ => WeightMode::Ignore,
-            },
-            keep_self_loops: matches!(self.algorithm, Algorithm::PageRank(_)),
-            seed: args.seed,
-            progress: Some(&advance),
-            ..LoadOptions::default()
-        })?;
+        let mut loaded = input.load(
+            &LoadOptions::default()
+                .orientation(match (args.directed, args.undirected) {
+                    (true, _) => Orientation::Directed,
+                    (_, true) => Orientation::Undirected,
+                    _ => Orientation::Auto,
+                })
+                .weights(match self.algorithm {
+                    Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,
+                    Algorithm::Sssp(_, Weights::Integers) => WeightMode::RandomIntegers,
+                    Algorithm::Sssp(_, Weights::Reals) => WeightMode::RandomReals,
+                    _ => WeightMode::Ignore,
+                })
+                .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(_)))
+                .seed(args.seed)
+                .progress(Some(&advance)),
+        )?;
         // Searches then meet well-connected neighbours first and read least.
         if matches!(self.algorithm, Algorithm::Bfs | Algorithm::Components) {
             hub::order_by_degree(&mut loaded.csr);

@@ -108,7 +108,7 @@ impl CpuImage {
             unsafe extern "C" {
                 fn warpbell_image() -> *const c_void;
             }
-            // SAFETY: `kernels/all.cu` defines the symbol with WB_IMAGE.
+            // SAFETY: `kernels/image.cu` defines the symbol with WB_IMAGE.
             unsafe { Self::from_symbol(warpbell_image) }
         }
         #[cfg(not(cpu_image))]

@@ -9,6 +9,7 @@ use super::params::{
 };
 use crate::args;
 use crate::memory::{Place, Region};
+use crate::setters::setters;
 use crate::storage::Stats;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -39,6 +40,7 @@ impl fmt::Display for Direction {
 
 /// How to search.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BfsOptions {
     /// Record parents as well as depths.
     pub parents: bool,
@@ -51,6 +53,8 @@ pub struct BfsOptions {
     /// Note for each level what was read from storage. Asking for the counters costs a copy from the engine's memory a level.
     pub trace_io: bool,
 }
+
+setters!(BfsOptions { parents: bool, alpha: u64, beta: u64, trace_io: bool });
 
 impl Default for BfsOptions {
     fn default() -> Self {

@@ -7,18 +7,22 @@ use super::params::{
 };
 use crate::args;
 use crate::memory::{Place, Region};
+use crate::setters::setters;
 use crate::storage::Stats;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// How to look for components.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ComponentsOptions {
     /// Rounds that link one neighbour of every vertex, at most (Afforest: 2). They stop as soon as `giant` is reached.
     pub rounds: u32,
     /// Share of the sample that must agree on a component before the other vertices are read in full.
     pub giant: f64,
 }
+
+setters!(ComponentsOptions { rounds: u32, giant: f64 });
 
 impl Default for ComponentsOptions {
     fn default() -> Self {

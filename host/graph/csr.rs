@@ -4,6 +4,7 @@ use super::build::{self, Chunk, Rule};
 use super::ids::Ids;
 pub(crate) use super::lists::with_neighbours;
 pub use super::lists::{MAX_NARROW_VERTICES, Neighbours, VertexId, Weights};
+use crate::setters::setters;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -78,6 +79,7 @@ pub enum CsrError {
 
 /// How [`Csr::from_edges`] builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct CsrOptions {
     /// Each pair is one arc; otherwise it is an edge that is stored at both ends.
     pub directed: bool,
@@ -86,6 +88,8 @@ pub struct CsrOptions {
     /// Use 64-bit neighbours even where 32 bits suffice.
     pub wide: bool,
 }
+
+setters!(CsrOptions { directed: bool, keep_self_loops: bool, wide: bool });
 
 /// A graph as compressed sparse rows: the neighbours of vertex `v` are
 /// `neighbours[offsets[v] .. offsets[v + 1]]`, sorted as [`Csr::order`] says, without duplicates.

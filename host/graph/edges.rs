@@ -4,6 +4,7 @@
 use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
 use crate::memory::{MemoryError, Region};
 use crate::remedy::{Remedies, Remedy};
+#[cfg(feature = "shmem")]
 use crate::shmem::ShmemError;
 use crate::storage::{Array, Cache, Element, ElementType, Stats, StorageError};
 use bytemuck::{Pod, Zeroable};
@@ -111,6 +112,7 @@ pub enum GraphError {
         range: &'static str,
     },
     /// The symmetric heap, or a PE that did not come.
+    #[cfg(feature = "shmem")]
     #[error(transparent)]
     Shmem(#[from] ShmemError),
     /// Another PE of a search over a partitioned graph failed.
@@ -152,6 +154,7 @@ impl Remedies for GraphError {
             Self::Engine(e) => e.remedies(),
             Self::Run(e) => e.remedies(),
             Self::Storage(e) => e.remedies(),
+            #[cfg(feature = "shmem")]
             Self::Shmem(e) => e.remedies(),
             _ => Vec::new(),
         }

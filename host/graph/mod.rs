@@ -28,6 +28,7 @@ mod launch;
 mod pagerank;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
 mod params;
+#[cfg(feature = "shmem")]
 pub mod partition;
 mod place;
 mod sssp;

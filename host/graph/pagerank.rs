@@ -7,11 +7,13 @@ use super::params::{
 };
 use crate::args;
 use crate::memory::{Place, Region};
+use crate::setters::setters;
 use crate::storage::Stats;
 use std::time::{Duration, Instant};
 
 /// How to rank.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PageRankOptions {
     /// Share of a rank that goes along the edges, from 0 to 1.
     pub damping: f64,
@@ -20,6 +22,8 @@ pub struct PageRankOptions {
     /// Iterations, at most.
     pub iterations: u32,
 }
+
+setters!(PageRankOptions { damping: f64, tolerance: Option<f64>, iterations: u32 });
 
 impl Default for PageRankOptions {
     /// GAP's: damping 0.85, tolerance 1e-4, at most 1000 iterations.

@@ -8,18 +8,22 @@ use super::params::{
 };
 use crate::args;
 use crate::memory::{Place, Region};
+use crate::setters::setters;
 use crate::storage::Stats;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
 /// How to search.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct SsspOptions {
     /// Width of the range of distances that is relaxed at a time, in units of the weights; `None` chooses.
     pub delta: Option<f64>,
     /// Rounds, at most; 0 is no limit of its own.
     pub rounds: u64,
 }
+
+setters!(SsspOptions { delta: Option<f64>, rounds: u64 });
 
 /// Distances from the source.
 #[derive(Clone, Debug, PartialEq)]

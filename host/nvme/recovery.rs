@@ -10,6 +10,7 @@ use super::controller::{Controller, Ready};
 use super::error::io_name;
 use super::queues::QueueSet;
 use super::{NvmeError, layout};
+use crate::setters::setters;
 use crate::wire::nvme::{CqEntry, SqEntry, Status, io, status};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ pub enum InFlight {
 
 /// How commands without completion are dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecoveryPolicy {
     /// What becomes of them.
     pub in_flight: InFlight,
@@ -42,6 +44,8 @@ pub struct RecoveryPolicy {
     /// How long commands that were aborted get to end.
     pub abort_grace: Duration,
 }
+
+setters!(RecoveryPolicy { in_flight: InFlight, attempts: u32, abort_grace: Duration });
 
 impl Default for RecoveryPolicy {
     /// They fail.

@@ -32,7 +32,7 @@ mod tclass;
 mod trial;
 mod verbs;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "soft"))]
 pub(crate) use mlx5::stand_in;
 
 pub use crate::data_path::{Doorbell, DoorbellChoice, LandingPath, QueueMemory, UnknownWord};

@@ -3,6 +3,7 @@
 use super::RdmaError;
 use crate::engine::abi;
 use crate::memory::{Place, Region, Space};
+use crate::setters::setters;
 use crate::wire::mlx5::{BLOCK_BYTES, CQE_BYTES};
 use bytemuck::Zeroable;
 
@@ -17,6 +18,7 @@ pub const MAX_LOG_BLOCKS: u32 = 15;
 
 /// How large a queue pair is to be, and where.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct QueuePlan {
     /// Where kernels run.
     pub space: Space,
@@ -31,6 +33,15 @@ pub struct QueuePlan {
     /// their order on the bus; so rings are in host memory where any of the data is.
     pub data: Place,
 }
+
+impl QueuePlan {
+    /// Creates a plan with 128 blocks and an entry for each completion.
+    pub fn new(space: Space, data: Place) -> Self {
+        Self { space, log_blocks: 7, collapsed: false, data }
+    }
+}
+
+setters!(QueuePlan { log_blocks: u32, collapsed: bool });
 
 /// Rings and records of one queue pair.
 #[derive(Debug)]

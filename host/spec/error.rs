@@ -23,6 +23,14 @@ pub enum SpecError {
         /// The kind that the reader makes.
         wanted: &'static str,
     },
+    /// A kind of device whose feature the build has not.
+    #[error("this build has no {devices}; build warpbell with feature `{feature}`")]
+    NotBuilt {
+        /// The devices.
+        devices: &'static str,
+        /// The feature of the crate.
+        feature: &'static str,
+    },
     /// Nothing after the colon.
     #[error("it names no {wanted}")]
     NoName {

@@ -13,8 +13,9 @@ mod tests;
 
 pub use error::SpecError;
 pub(crate) use escape::fields;
+pub(crate) use file_name::place;
 pub use option::SpecOption;
-pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, value};
+pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, time, value};
 
 use escape::escape;
 use std::ffi::{OsStr, OsString};

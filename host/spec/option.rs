@@ -9,6 +9,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// An option that there is.
 #[derive(Debug, PartialEq, Eq)]
@@ -225,6 +226,22 @@ pub(crate) fn size(text: &str) -> Option<u64> {
 /// Reads digits only: `parse` alone would take a plus sign.
 pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
+}
+
+/// Reads a time with its unit: `20us`, `1.5s`, `0ms`. At most an hour: far beyond every time-out, and sums of such times are far from
+/// overflow.
+pub(crate) fn time(text: &str) -> Option<Duration> {
+    let unit = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ')?;
+    let value: f64 = text[..unit].parse().ok()?;
+    let scale = match &text[unit..] {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return None,
+    };
+    let seconds = value * scale;
+    (0.0..=3600.0).contains(&seconds).then(|| Duration::from_nanos((seconds * 1e9).round() as u64))
 }
 
 #[cfg(test)]

@@ -294,7 +294,7 @@ impl Cache {
     /// Runs one of the cache's own kernels to its end.
     ///
     /// # Safety
-    /// The arguments are those that this kernel of `kernels/cache.cu` takes.
+    /// The arguments are those that this kernel of `kernels/storage/cache.cu` takes.
     pub(super) unsafe fn run(&self, kernel: &str, args: Args) -> Result<(), StorageError> {
         const THREADS: u32 = 128;
         const BLOCKS: u32 = 2;

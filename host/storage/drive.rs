@@ -5,12 +5,12 @@ use super::error::size;
 use super::manifest::ARRAY_ALIGN;
 use super::naming;
 use super::nvme::NvmeSpec;
+use super::soft_drive::SoftDrive;
 use super::target::{self, Consent, NewFile, Target};
 use crate::nvme::qtest::{self, QtestConfig};
 use crate::nvme::{Attachment, Controller, Namespace, Ready};
 use crate::pci::{FoundController, Sysfs, find};
-use crate::soft::nvme::{Backing, SoftConfig, SoftController, place};
-use crate::spec::{DeviceSpec, Name, SpecError, number};
+use crate::spec::{DeviceSpec, Name, SpecError, number, place};
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ pub struct DriveSpec {
 
 #[derive(Clone, Debug)]
 enum Config {
-    Soft(Box<SoftConfig>),
+    Soft(SoftDrive),
     Qtest(Box<QtestConfig>),
     Nvme(NvmeSpec),
 }
@@ -40,7 +40,7 @@ enum Config {
 impl TryFrom<DeviceSpec> for DriveSpec {
     type Error = StorageError;
 
-    /// Reads the options. `nsid=N` chooses a namespace, the first otherwise; the others are those of [`SoftConfig::parse`], of
+    /// Reads the options. `nsid=N` chooses a namespace, the first otherwise; the others are those of [`SoftConfig::parse`](crate::soft::nvme::SoftConfig::parse), of
     /// [`QtestConfig::parse`], or for `nvme` `api=auto|group|cdev` and `unsafe-no-iommu`.
     fn try_from(spec: DeviceSpec) -> Result<Self, StorageError> {
         let bad = |reason: String| StorageError::Spec { spec: spec.to_string(), reason };
@@ -90,8 +90,8 @@ impl DriveSpec {
     /// Leaves the software controller, if it is one and its options say nothing of that, a part in `sharers` of the service threads
     /// that it would have alone: others of this host have the rest.
     pub fn share_processors(&mut self, sharers: usize) {
-        if let Config::Soft(config) = &mut self.config {
-            config.threads.get_or_insert(config.service_threads().div_ceil(sharers.max(1)));
+        if let Config::Soft(soft) = &mut self.config {
+            soft.share_processors(sharers);
         }
     }
 
@@ -141,8 +141,8 @@ impl DriveSpec {
         let chosen = self.index();
         let (mut new, mut file) = (None, None);
         let mut consented = consent.names(&self.spec);
-        if let Config::Soft(config) = &mut config {
-            config.set_bytes(bytes);
+        if let Config::Soft(soft) = &mut config {
+            soft.set_bytes(bytes);
         }
         for (i, path) in config.files().into_iter().enumerate() {
             // Only the chosen namespace is written to.
@@ -154,8 +154,8 @@ impl DriveSpec {
                 new = Some(made);
             }
         }
-        if let (Config::Soft(config), Some(file)) = (&mut config, &new) {
-            config.namespaces[chosen].final_path = Some(file.wanted().to_owned());
+        if let (Config::Soft(soft), Some(file)) = (&mut config, &new) {
+            soft.set_final_path(chosen, file.wanted().to_owned());
         }
         let on_namespace = matches!(config, Config::Nvme(_));
         let drive = self.start(config, new)?;
@@ -183,7 +183,7 @@ impl DriveSpec {
 
     fn needs_size(&self) -> Result<(), StorageError> {
         match &self.config {
-            Config::Soft(config) if config.needs_bytes() => {
+            Config::Soft(soft) if soft.needs_bytes() => {
                 let reason = "memory has no size yet: write it, as in soft:mem:1G".to_owned();
                 Err(StorageError::Spec { spec: self.to_string(), reason })
             }
@@ -195,9 +195,9 @@ impl DriveSpec {
         let bad = |reason: String| StorageError::Spec { spec: self.to_string(), reason };
         config.clone().files().into_iter().flatten().try_for_each(|path| target::check_exists(path))?;
         let (controller, keeper): (_, Option<Arc<dyn Any + Send + Sync>>) = match config {
-            Config::Soft(config) => {
-                let controller = SoftController::start(*config).map_err(|e| bad(e.to_string()))?;
-                (Drive::enable(controller.attachment())?, Some(Arc::new(controller)))
+            Config::Soft(soft) => {
+                let (attachment, keeper) = soft.start().map_err(bad)?;
+                (Drive::enable(attachment)?, Some(keeper))
             }
             Config::Qtest(config) => (Drive::enable(qtest::start(*config).map_err(|e| bad(e.to_string()))?)?, None),
             Config::Nvme(spec) => (spec.open()?, None),
@@ -246,7 +246,7 @@ impl Config {
         let mut rest = spec.clone();
         let nsid = rest.remove("nsid").map(|nsid| nsid.read(number)).transpose()?;
         let config = match rest.name() {
-            Name::Memory { .. } | Name::SoftFile(_) => Self::Soft(Box::new((&rest).try_into()?)),
+            Name::Memory { .. } | Name::SoftFile(_) => Self::Soft(SoftDrive::read(&rest)?),
             Name::QtestFile(_) => Self::Qtest(Box::new((&rest).try_into()?)),
             Name::Controller(name) => Self::Nvme(NvmeSpec::read(name, &rest)?),
         };
@@ -255,21 +255,13 @@ impl Config {
 
     /// Returns true if the namespace at this place is memory of this process.
     fn is_memory(&self, index: usize) -> bool {
-        let Self::Soft(config) = self else { return false };
-        config.namespaces.get(index).is_some_and(|n| matches!(n.backing, Backing::Memory { .. }))
+        matches!(self, Self::Soft(soft) if soft.is_memory(index))
     }
 
     /// The file of each namespace, in their order.
     fn files(&mut self) -> Vec<Option<&mut PathBuf>> {
         match self {
-            Self::Soft(config) => config
-                .namespaces
-                .iter_mut()
-                .map(|n| match &mut n.backing {
-                    Backing::File { path, .. } => Some(path),
-                    _ => None,
-                })
-                .collect(),
+            Self::Soft(soft) => soft.files(),
             Self::Qtest(config) => config.namespaces.iter_mut().map(|n| Some(&mut n.file)).collect(),
             Self::Nvme(_) => Vec::new(),
         }
@@ -415,15 +407,26 @@ mod tests {
     use crate::remedy::{Remedies, Remedy};
     use proptest::prelude::*;
 
+    #[cfg(not(feature = "soft"))]
+    #[test]
+    fn a_device_that_is_not_built_names_its_feature() {
+        let said = "soft:mem:1M".parse::<DriveSpec>().unwrap_err().to_string();
+        assert!(
+            said.contains("soft:mem:1M") && said.contains("no software devices") && said.contains("feature `soft`"),
+            "{said}"
+        );
+    }
+
+    #[cfg(feature = "soft")]
     #[test]
     fn controllers_of_several_pes_share_the_processors() {
         let threads = |text: &str, sharers| {
             let mut spec: DriveSpec = text.parse().unwrap();
             spec.share_processors(sharers);
-            let Config::Soft(config) = &spec.config else { return None };
-            config.threads
+            let Config::Soft(soft) = &spec.config else { return None };
+            soft.threads()
         };
-        let alone = SoftConfig::parse("mem").unwrap().service_threads();
+        let alone = crate::soft::nvme::SoftConfig::parse("mem").unwrap().service_threads();
         assert_eq!(threads("soft:mem", 1), Some(alone));
         assert_eq!(threads("soft:mem:1G,block=4096", 1000), Some(1));
         assert_eq!(threads("soft:mem,threads=3", 4), Some(3));

@@ -32,6 +32,8 @@ mod page_checksums;
 mod page_checksums_tests;
 mod path;
 mod recover;
+#[cfg_attr(not(feature = "soft"), path = "no_soft_drive.rs")]
+mod soft_drive;
 mod stats;
 mod stored;
 mod stripe;

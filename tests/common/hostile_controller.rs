@@ -367,13 +367,12 @@ fn look(controller: &Controller<Ready>) {
 
 fn queues(controller: &Arc<Controller<Ready>>, port: &Arc<Hostile>) {
     let choose = || port.state().bytes.byte().unwrap_or(0);
-    let options =
-        QueueOptions { count: 1 + u32::from(choose() % 3), depth: 2 << (choose() % 4), ..QueueOptions::default() };
+    let options = QueueOptions::default().count(1 + u32::from(choose() % 3)).depth(2 << (choose() % 4));
     if let Some(mut set) = note(controller.create_queues(&Space::cpu(), options)) {
         note(controller.recover(&mut [&mut set], &RecoveryPolicy::default()));
         note(set.check());
     }
-    let options = HostQueueOptions { depth: 4 << (choose() % 3), bytes_per_command: 512 << (choose() % 6) };
+    let options = HostQueueOptions::default().depth(4 << (choose() % 3)).bytes_per_command(512 << (choose() % 6));
     let Some(mut queue) = note(HostQueue::create(controller, options)) else { return };
     queue.set_deadline(DEADLINE);
     let mut policy = if choose() & 1 == 0 { RecoveryPolicy::default() } else { RecoveryPolicy::requeue() };

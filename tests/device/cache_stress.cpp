@@ -17,7 +17,7 @@ void cross_claim();
 }
 #include <warpbell/array.cuh>
 
-#include "../../kernels/cache.cu"
+#include "../../kernels/storage/cache.cu"
 #include "check.h"
 #include "controller.h"
 

@@ -6,7 +6,7 @@
 
 #include <warpbell/array.cuh>
 
-#include "../../kernels/cache.cu"
+#include "../../kernels/storage/cache.cu"
 
 using namespace explore;
 

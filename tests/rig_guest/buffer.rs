@@ -25,7 +25,7 @@ fn a_host_queue_submits_through_the_buffer() {
     bind(MATE);
     let drive = Drive::open(&spec(MATE)).unwrap();
     let (controller, ns) = (drive.controller(), drive.namespace());
-    let options = QueueOptions { count: 3, depth: 16, submission_in_buffer: true, ..QueueOptions::default() };
+    let options = QueueOptions::default().count(3).depth(16).submission_in_buffer(true);
     let mut set = controller.create_queues(&Space::cpu(), options).unwrap();
     let buffer = controller.memory_buffer().unwrap();
     println!("  {} bytes at {:#x}, {} free", buffer.bytes(), buffer.base(), buffer.free_bytes());

@@ -18,7 +18,7 @@ fn a_bad_sector_is_a_media_error_with_its_lba() {
         let drive = Drive::open(&spec(FAULTY, nsid)).unwrap();
         let (controller, ns) = (drive.controller().clone(), drive.namespace().clone());
         let block = ns.block_bytes();
-        let options = HostQueueOptions { depth: 8, bytes_per_command: block };
+        let options = HostQueueOptions::default().depth(8).bytes_per_command(block);
         let mut queue = HostQueue::create(&controller, options).unwrap();
         for good in [bad - 1, bad + 1] {
             queue.read(&ns, good, &mut vec![0; block]).unwrap();

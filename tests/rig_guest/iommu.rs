@@ -24,7 +24,8 @@ fn an_address_that_is_not_mapped_harms_no_memory() {
     bind(MATE);
     let drive = Drive::open(&spec(MATE, 1)).unwrap();
     let (controller, ns) = (drive.controller().clone(), drive.namespace().clone());
-    let mut queue = HostQueue::create(&controller, HostQueueOptions { depth: 8, bytes_per_command: PAGE }).unwrap();
+    let mut queue =
+        HostQueue::create(&controller, HostQueueOptions::default().depth(8).bytes_per_command(PAGE)).unwrap();
     queue.write(&ns, 0, &[0x5a; PAGE]).unwrap();
     let near = controller.dma().allocate(&Space::cpu(), 4 * PAGE).unwrap();
     near.region.fill(0, near.region.len(), 0xee).unwrap();
@@ -137,7 +138,7 @@ fn with_nothing_left_to_lock() {
     const BAR_BYTES: usize = 16 << 20;
     let limit = LIMIT_KIB << 10;
     // Only type1 maps another device's memory as the processor sees it.
-    let config = VfioConfig { api: VfioApi::Group, ..VfioConfig::new(MATE.parse().unwrap()) };
+    let config = VfioConfig::new(MATE.parse().unwrap()).api(VfioApi::Group);
     let opened = vfio::open(&config).unwrap();
     let (dma, space) = (&opened.attachment.dma, Space::cpu());
     let _held = dma.allocate(&space, limit as usize - 16 * PAGE).unwrap();

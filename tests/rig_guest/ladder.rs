@@ -115,7 +115,7 @@ fn a_mapping_of_another_devices_memory_is_read_back() {
     fs::write(machine::device(PEER).join("enable"), "1").unwrap();
     let group = machine::vfio() == "group";
     let api = if group { VfioApi::Group } else { VfioApi::Cdev };
-    let opened = vfio::open(&VfioConfig { api, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
+    let opened = vfio::open(&VfioConfig::new(MATE.parse().unwrap()).api(api)).unwrap();
     let iommu = opened.attachment.dma.iommu();
     let controller = Controller::new(opened.attachment.clone()).unwrap().enable().map_err(|(_, e)| e).unwrap();
     let device = LadderDevice { name: MATE.to_owned(), bdf: Some(MATE.parse().unwrap()), iommu };
@@ -204,7 +204,7 @@ fn a_dma_buf_of_another_device_is_read_back() {
     if export::dma_buf(&memory, TRIAL_BYTES).is_none() {
         return;
     }
-    let opened = vfio::open(&VfioConfig { api: VfioApi::Cdev, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
+    let opened = vfio::open(&VfioConfig::new(MATE.parse().unwrap()).api(VfioApi::Cdev)).unwrap();
     let iommu = opened.attachment.dma.iommu();
     let controller = Controller::new(opened.attachment.clone()).unwrap().enable().map_err(|(_, e)| e).unwrap();
     let device = LadderDevice { name: MATE.to_owned(), bdf: Some(MATE.parse().unwrap()), iommu };

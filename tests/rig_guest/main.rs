@@ -1,5 +1,6 @@
 //! What runs in the virtual machine of `tests/rig` and nowhere else: VFIO, an IOMMU, drives that fail and drives that are pulled.
 //! Anywhere else the tests are ignored, and fail if they are run.
+#![cfg(feature = "storage")]
 
 mod buffer;
 mod error_injection;

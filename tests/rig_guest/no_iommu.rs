@@ -16,7 +16,7 @@ const HUGE: u64 = 2 << 20;
 const TAINT_USER: u64 = 1 << 6;
 
 fn config() -> VfioConfig {
-    VfioConfig { unsafe_no_iommu: true, ..VfioConfig::new(MATE.parse().unwrap()) }
+    VfioConfig::new(MATE.parse().unwrap()).unsafe_no_iommu(true)
 }
 
 /// Physical addresses of memory, as the kernel has them.
@@ -47,12 +47,12 @@ fn a_drive_without_an_iommu_is_refused_by_name() {
     assert_eq!(driver(MATE).as_deref(), Some("vfio-pci"));
     assert_eq!(fs::read_to_string(SWITCH).unwrap().trim(), "Y");
     // Bound is not yet allowed: whoever opens it has to name the risk as well.
-    let error = vfio::open(&VfioConfig { unsafe_no_iommu: false, ..config() }).unwrap_err();
+    let error = vfio::open(&config().unsafe_no_iommu(false)).unwrap_err();
     assert!(matches!(error, VfioError::Unsafe { .. }), "{error}");
     let plain = format!("nvme:{MATE},nsid=1");
     let refused = warpbell(&["bench", "nvme", "--engine", "cpu", "--runtime", "1s", "--device", &plain]);
     assert!(!refused.status.success() && text(&refused.stderr).contains("unsafe-no-iommu"));
-    let error = vfio::open(&VfioConfig { api: VfioApi::Cdev, ..config() }).unwrap_err().to_string();
+    let error = vfio::open(&config().api(VfioApi::Cdev)).unwrap_err().to_string();
     assert!(error.contains("leave out api=cdev"), "{error}");
     // The doctor does not call that fit for use.
     let doctor = warpbell(&["doctor"]);

@@ -130,7 +130,7 @@ fn queues_and_data_live_in_another_devices_memory() {
     machine::inside();
     bind(MATE);
     let api = if machine::vfio() == "group" { VfioApi::Group } else { VfioApi::Cdev };
-    let opened = vfio::open(&VfioConfig { api, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
+    let opened = vfio::open(&VfioConfig::new(MATE.parse().unwrap()).api(api)).unwrap();
     let iommu = opened.attachment.dma.iommu().unwrap();
     let bar = match Bar::map(iommu) {
         Ok(bar) => Arc::new(bar),
@@ -151,7 +151,7 @@ fn queues_and_data_live_behind_a_dma_buf_of_another_device() {
     machine::inside();
     assert_eq!(machine::vfio(), "iommufd", "only iommufd maps dma-bufs");
     bind(MATE);
-    let opened = vfio::open(&VfioConfig { api: VfioApi::Cdev, ..VfioConfig::new(MATE.parse().unwrap()) }).unwrap();
+    let opened = vfio::open(&VfioConfig::new(MATE.parse().unwrap()).api(VfioApi::Cdev)).unwrap();
     if let Some(bar) = Bar::export(opened.attachment.dma.iommu().unwrap()) {
         verify(&opened, &Arc::new(bar));
     }

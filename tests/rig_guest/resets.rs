@@ -109,7 +109,7 @@ fn a_bus_error_is_noticed() {
     bind(&bdf);
     let api = if machine::vfio() == "group" { VfioApi::Group } else { VfioApi::Cdev };
     // The controller stays disabled: QEMU 7.2's model of one with queues often crashes in the reset that follows.
-    let open = vfio::open(&VfioConfig { api, ..VfioConfig::new(bdf.parse().unwrap()) }).unwrap();
+    let open = vfio::open(&VfioConfig::new(bdf.parse().unwrap()).api(api)).unwrap();
     assert_eq!(open.device.notice(), None);
     // A malformed packet, found by the root port (PCI Express Base 6.0, 6.2.7); the kernel then resets the link.
     host::qmp("human-monitor-command", json!({ "command-line": "pcie_aer_inject_error port-reset MALF_TLP" }));

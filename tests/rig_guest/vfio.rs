@@ -9,7 +9,7 @@ use warpbell::wire::nvme::{cc, register};
 
 fn config() -> VfioConfig {
     let api = if machine::vfio() == "group" { VfioApi::Group } else { VfioApi::Cdev };
-    VfioConfig { api, ..VfioConfig::new(TWO.parse().unwrap()) }
+    VfioConfig::new(TWO.parse().unwrap()).api(api)
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_device_has_one_owner_and_what_is_asked_for_is_what_is_taken() {
     assert_eq!(map.kind(), if machine::vfio() == "group" { IommuKind::Type1 } else { IommuKind::Iommufd });
     drop(open);
     // Without a word it is the better one that the kernel has.
-    let auto = vfio::open(&VfioConfig { api: VfioApi::Auto, ..config() }).unwrap();
+    let auto = vfio::open(&config().api(VfioApi::Auto)).unwrap();
     assert_eq!(auto.api, config().api);
 }
 

@@ -39,7 +39,7 @@ impl Memory {
 /// Two connected queue pairs; the first is posted to.
 fn connected(adapter: &dyn Adapter, collapsed: bool) -> (Poster, Box<dyn QueuePair>) {
     let create = || {
-        adapter.create(QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed, data: Place::Host }).unwrap()
+        adapter.create(QueuePlan::new(Space::cpu(), Place::Host).log_blocks(LOG_BLOCKS).collapsed(collapsed)).unwrap()
     };
     let (mut near, mut far) = (create(), create());
     let (near_at, far_at) = (near.address(), far.address());

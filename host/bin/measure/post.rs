@@ -141,12 +141,9 @@ impl Queues {
         if !depth.is_power_of_two() || !(LEAST_DEPTH..=1 << MAX_LOG_BLOCKS).contains(&depth) {
             return refuse!("a send ring of {depth} blocks: choose a power of two from 4 to 32768");
         }
-        let plan = QueuePlan {
-            space: engine.space().clone(),
-            log_blocks: depth.trailing_zeros(),
-            collapsed: setting.collapsed,
-            data: Place::Device,
-        };
+        let plan = QueuePlan::new(engine.space().clone(), Place::Device)
+            .log_blocks(depth.trailing_zeros())
+            .collapsed(setting.collapsed);
         let memory =
             (0..setting.queues).map(|_| QueueRings::new(plan.clone(), Place::Device)).collect::<Result<_, _>>()?;
         let table = engine.allocate(Place::Device, setting.queues as usize * size_of::<abi::SendQueue>())?;

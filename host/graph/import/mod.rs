@@ -38,6 +38,7 @@ pub use error::{ImportError, KNOWN_ENDINGS, LineFault, SerializedFault};
 pub(crate) use memory::check as check_memory;
 
 use super::csr::Csr;
+use crate::setters::setters;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use text::Bytes;
@@ -106,6 +107,7 @@ pub type ProgressFn<'a> = &'a (dyn Fn(Progress) + Sync);
 
 /// How to load a graph.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct LoadOptions<'a> {
     /// Directed or undirected.
     pub orientation: Orientation,
@@ -124,6 +126,17 @@ pub struct LoadOptions<'a> {
     /// Called as loading goes on.
     pub progress: Option<ProgressFn<'a>>,
 }
+
+setters!(LoadOptions<'a> {
+    orientation: Orientation,
+    weights: WeightMode,
+    precision: Precision,
+    keep_self_loops: bool,
+    wide: bool,
+    seed: u64,
+    memory: Option<u64>,
+    progress: Option<ProgressFn<'a>>,
+});
 
 /// The seed of GAP's generators.
 pub const DEFAULT_SEED: u64 = 27_491_095;

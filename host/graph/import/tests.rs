@@ -63,6 +63,17 @@ fn the_enron_graph_is_undirected_and_has_the_component_that_the_file_holds() {
     assert_eq!(depths.iter().filter(|&&d| d != verify::UNREACHED).count(), largest);
 }
 
+/// Degrees as in Zachary's matrix (1977, figure 2).
+#[test]
+fn the_karate_club_is_undirected_by_its_header() {
+    let Loaded { csr, summary } =
+        load(&crate::tree::root().join("examples/data/karate.txt"), &LoadOptions::default()).unwrap();
+    assert_eq!((csr.vertices(), csr.edges(), csr.directed()), (34, 78, false));
+    assert_eq!((summary.input_edges, summary.duplicates, summary.self_loops), (78, 0, 0));
+    let degree = |id| csr.degree(csr.ids().vertex(id).unwrap());
+    assert_eq!([1, 2, 3, 12, 33, 34].map(degree), [16, 9, 10, 1, 12, 17]);
+}
+
 #[test]
 fn comments_blanks_tabs_and_line_ends_do_not_matter() {
     let text = "\u{feff}# head\r\n% too\r\n\r\n  1\t 2 \r\n\t2 3\n#1 9\n3 1";

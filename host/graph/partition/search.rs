@@ -11,6 +11,7 @@ use crate::graph::params::{
     Partition as Parameters, PartitionReport as Report,
 };
 use crate::graph::{BfsOptions, BfsResult, Direction, LevelReport, UNREACHED};
+use crate::setters::setters;
 use crate::shmem::World;
 use crate::storage::Stats;
 use std::time::{Duration, Instant};
@@ -29,12 +30,15 @@ pub enum News {
 
 /// How to search.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct PartitionedBfsOptions {
     /// As for a search of one PE.
     pub search: BfsOptions,
     /// What PEs send each other.
     pub news: News,
 }
+
+setters!(PartitionedBfsOptions { search: BfsOptions, news: News });
 
 /// One PE's part of a graph, where its kernels reach it.
 #[derive(Debug)]

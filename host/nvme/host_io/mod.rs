@@ -10,6 +10,7 @@ use super::layout;
 use super::recovery::{self, Pending};
 use super::{Landing, NvmeError, QueueOptions, QueueSet, RecoveryPolicy, RecoveryReport, Unfinished};
 use crate::memory::{DmaRegion, Space};
+use crate::setters::setters;
 use crate::wire::nvme::{CqEntry, SqEntry, csts, io, status};
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,12 +26,15 @@ const STAGING_BYTES: usize = 128 << 10;
 
 /// What queue the host gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HostQueueOptions {
     /// Entries: a power of two. One less than that many commands are in flight at once.
     pub depth: u32,
     /// Bytes that one command may move: 512, 1024, 2048, or whole pages of 4096; made less where MDTS is.
     pub bytes_per_command: usize,
 }
+
+setters!(HostQueueOptions { depth: u32, bytes_per_command: usize });
 
 impl Default for HostQueueOptions {
     fn default() -> Self {

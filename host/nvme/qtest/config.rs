@@ -1,6 +1,7 @@
 //! What QEMU is started with, and the text form of it.
 
 use super::QtestError;
+use crate::setters::setters;
 use crate::spec::{DeviceSpec, NO_NAMESPACE, Name, Scheme, SpecError, number, size};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,7 @@ impl QtestNamespace {
 
 /// QEMU's NVMe model: what it serves and how large it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QtestConfig {
     /// Namespaces, numbered from 1.
     pub namespaces: Vec<QtestNamespace>,
@@ -59,6 +61,16 @@ pub struct QtestConfig {
     /// The QEMU to run: WARPBELL_QEMU, or `qemu-system-x86_64` on PATH, where this is `None`.
     pub qemu: Option<PathBuf>,
 }
+
+setters!(QtestConfig {
+    namespaces: Vec<QtestNamespace>,
+    ram_bytes: u64,
+    max_queues: Option<u16>,
+    mdts: Option<u8>,
+    serial: String,
+    controller_options: Vec<String>,
+    qemu: Option<PathBuf>,
+});
 
 impl QtestConfig {
     /// One namespace.

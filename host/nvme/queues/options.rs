@@ -5,6 +5,7 @@ use crate::memory::Place;
 use crate::nvme::NvmeError;
 use crate::nvme::controller::{Controller, PAGE_BYTES, Ready};
 use crate::nvme::layout::{self, DEPTHS};
+use crate::setters::setters;
 use std::fmt;
 
 /// Where the data of a command lands.
@@ -30,6 +31,7 @@ impl fmt::Display for Landing {
 
 /// What queues to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueOptions {
     /// Queue pairs.
     pub count: u32,
@@ -48,6 +50,16 @@ pub struct QueueOptions {
     /// of the wrap-around.
     pub first_ticket: u32,
 }
+
+setters!(QueueOptions {
+    count: u32,
+    depth: u32,
+    memory: Place,
+    submission_in_buffer: bool,
+    landing: Landing,
+    doorbell: DoorbellChoice,
+    first_ticket: u32,
+});
 
 impl Default for QueueOptions {
     fn default() -> Self {

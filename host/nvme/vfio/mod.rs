@@ -27,6 +27,7 @@ use super::{Attachment, DmaSpace};
 use crate::memory::IommuMap;
 use crate::memory::ladder::GDRDRV;
 use crate::pci::{Bdf, IommuGroup, Sysfs};
+use crate::setters::setters;
 use crate::this_host::take;
 use device::Claim;
 use dma::VfioDma;
@@ -76,6 +77,7 @@ impl fmt::Display for VfioApi {
 
 /// Which controller, and how.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct VfioConfig {
     /// The function. It must be bound to vfio-pci.
     pub bdf: Bdf,
@@ -86,6 +88,8 @@ pub struct VfioConfig {
     /// Where `/sys` and `/dev` are.
     pub sysfs: Sysfs,
 }
+
+setters!(VfioConfig { api: VfioApi, unsafe_no_iommu: bool, sysfs: Sysfs });
 
 impl VfioConfig {
     /// The best interface, and only with an IOMMU.

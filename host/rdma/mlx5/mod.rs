@@ -6,9 +6,9 @@ mod devx;
 mod doorbell;
 mod driver;
 mod queue;
-#[cfg(test)]
+#[cfg(all(test, feature = "soft"))]
 pub(crate) mod stand_in;
-#[cfg(test)]
+#[cfg(all(test, feature = "soft"))]
 mod tests;
 
 pub(super) use adapter::Mlx5Adapter;

@@ -13,7 +13,7 @@
 //! use warpbell::rdma::served::{Fetched, ServedRing};
 //! use warpbell::rdma::{QueueRings, QueuePlan};
 //!
-//! let plan = QueuePlan { space: Space::cpu(), log_blocks: 7, collapsed: false, data: Place::Host };
+//! let plan = QueuePlan::new(Space::cpu(), Place::Host).log_blocks(7);
 //! let memory = Arc::new(QueueRings::new(plan, Place::Host)?);
 //! let mut ring = ServedRing::new(memory.clone(), 0x1234)?;
 //! // ... kernels get `memory.send_queue(0x1234, 0)` and post; a thread serves:

@@ -334,9 +334,9 @@ impl fmt::Debug for Network {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "soft"))]
 mod crowd_tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "soft"))]
 mod failure_tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "soft"))]
 mod tests;

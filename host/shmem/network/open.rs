@@ -2,14 +2,18 @@
 
 use crate::memory::Space;
 use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
+#[cfg(feature = "soft")]
 use crate::soft::nic::{SoftNic, SoftNicConfig};
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
+#[cfg(feature = "soft")]
+use std::net::Ipv6Addr;
 
 /// The adapters, best first.
 const ORDER: [rdma::Transport; 3] = [rdma::Transport::Mlx5, rdma::Transport::Verbs, rdma::Transport::Soft];
 
 /// Options of software NICs, as `SoftNicConfig::options` reads them.
+#[cfg(feature = "soft")]
 const SOFT_VARIABLE: &str = "WARPBELL_SOFT_NIC";
 
 /// What an adapter of a PE is opened with.
@@ -35,6 +39,13 @@ pub(in super::super) fn open(transport: rdma::Transport, opening: &Opening) -> R
     }
 }
 
+#[cfg(not(feature = "soft"))]
+fn soft(_: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
+    let reason = "this build has no software devices; build warpbell with feature `soft`".to_owned();
+    Err(RdmaError::Unavailable { transport: rdma::Transport::Soft, reason })
+}
+
+#[cfg(feature = "soft")]
 fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
     let transport = rdma::Transport::Soft;
     let Some(key) = opening.key else {
@@ -96,6 +107,14 @@ pub(in super::super) fn choose(all: &[Available]) -> Result<(rdma::Transport, Op
 mod tests {
     use super::*;
     use rdma::Transport::{Mlx5, Soft, Verbs};
+
+    #[cfg(not(feature = "soft"))]
+    #[test]
+    fn a_nic_that_is_not_built_names_its_feature() {
+        let opening = Opening { space: Space::cpu(), key: None, address: None, across: false, sharers: 1 };
+        let said = open(Soft, &opening).unwrap_err().to_string();
+        assert!(said.contains("no software devices") && said.contains("feature `soft`"), "{said}");
+    }
 
     fn has(answers: &[(rdma::Transport, bool)]) -> Available {
         Available::of(answers.iter().map(|(t, yes)| (*t, (!yes).then(|| format!("{t} adapter: no device")))))

@@ -3,8 +3,7 @@
 use super::fault::{Fault, FaultPlan};
 use crate::memory::Space;
 use crate::processors;
-use crate::soft::nvme::time;
-use crate::spec::{self, Keyword, NUMBER, SpecError, TIME, flag, number, value};
+use crate::spec::{self, Keyword, NUMBER, SpecError, TIME, flag, number, time, value};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! Faults on purpose: which work requests are hit, and by what. The same plan and the same requests give the same faults.
 
-use crate::soft::nvme::time;
+use crate::spec::time;
 use crate::wire::mlx5::{Failure, Opcode, Syndrome, VendorSyndrome};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -26,7 +26,7 @@
 //! let space = Space::cpu();
 //! let heap = space.allocate(Place::Host, 1 << 20)?;
 //! let registered = nic.register_region(&heap, Rights::ALL)?;
-//! let mut pair = nic.create(QueuePlan { space, log_blocks: 8, collapsed: false, data: Place::Host })?;
+//! let mut pair = nic.create(QueuePlan::new(space, Place::Host).log_blocks(8))?;
 //! let myself = pair.address();      // bytes for the other side; here it is connected with itself
 //! pair.connect(&myself)?;
 //! let for_kernels = pair.memory().send_queue(pair.number(), pair.flags());

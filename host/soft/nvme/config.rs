@@ -75,14 +75,6 @@ pub struct NamespaceConfig {
     pub(crate) final_path: Option<PathBuf>,
 }
 
-/// The place of a file, however it is spelled: absolute and without symbolic links. Also of a file that does not exist yet, in a
-/// folder that does.
-pub(crate) fn place(path: &Path) -> PathBuf {
-    let folder = || path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
-    let in_folder = || Some(folder()?.canonicalize().ok()?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
-}
-
 impl NamespaceConfig {
     /// A namespace of 512-byte blocks.
     pub fn new(backing: Backing) -> Self {
@@ -327,20 +319,6 @@ mod tests {
         assert_eq!(c.namespaces[0].backing, Backing::Memory { bytes: Some(8192) });
         c.set_bytes(1 << 20);
         assert_eq!(c.namespaces[0].backing, Backing::Memory { bytes: Some(8192) }, "a given size stays");
-    }
-
-    #[test]
-    fn a_place_does_not_depend_on_the_spelling() {
-        let folder = tempfile::tempdir().unwrap();
-        let real = folder.path().canonicalize().unwrap();
-        std::fs::write(real.join("x.img"), b"").unwrap();
-        std::os::unix::fs::symlink("x.img", real.join("link")).unwrap();
-        for spelled in ["x.img", "./x.img", "link", "../x/x.img"] {
-            let spelled = spelled.replace("/x/", &format!("/{}/", real.file_name().unwrap().display()));
-            assert_eq!(place(&folder.path().join(spelled)), real.join("x.img"));
-        }
-        assert_eq!(place(&folder.path().join("./new.img")), real.join("new.img"));
-        assert_eq!(place(Path::new("/no/such/folder/new.img")), Path::new("/no/such/folder/new.img"));
     }
 
     #[test]

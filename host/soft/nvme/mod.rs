@@ -42,13 +42,11 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use config::place;
 pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
 pub use fault::{
     Access, Corruption, FaultPlan, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite,
     Trigger,
 };
-pub(super) use spec::time;
 pub use statistics::{QueueStatistics, Statistics};
 
 use self::core::{Core, Doorbells, Mailbox, Registers, queue_bits};

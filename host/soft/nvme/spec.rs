@@ -4,26 +4,9 @@ use super::config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
 use super::fault::{
     Access, Corruption, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite, Trigger,
 };
-use crate::spec::{DeviceSpec, NO_NAMESPACE, Name, Scheme, SpecError, number, size};
+use crate::spec::{DeviceSpec, NO_NAMESPACE, Name, Scheme, SpecError, number, size, time};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
-
-/// A time with its unit: `20us`, `1.5s`; at most an hour.
-pub(in crate::soft) fn time(text: &str) -> Option<Duration> {
-    let unit = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ')?;
-    let value: f64 = text[..unit].parse().ok()?;
-    let scale = match &text[unit..] {
-        "ns" => 1e-9,
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        _ => return None,
-    };
-    // An hour is far beyond every time-out and keeps sums of times far from overflow.
-    let seconds = value * scale;
-    (0.0..=3600.0).contains(&seconds).then(|| Duration::from_nanos((seconds * 1e9).round() as u64))
-}
 
 fn range(text: &str) -> Option<RangeInclusive<u64>> {
     match text.split_once('-') {
@@ -209,6 +192,7 @@ mod tests {
     use super::super::fault::FaultPlan;
     use super::*;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn parse(spec: &str) -> Result<SoftConfig, SpecError> {
         SoftConfig::parse(spec)

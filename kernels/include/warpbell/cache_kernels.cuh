@@ -2,4 +2,4 @@
 // includes this file once if its host calls any of these.
 #pragma once
 
-#include "../../cache.cu"
+#include "../../storage/cache.cu"

@@ -124,7 +124,7 @@ impl Made {
     fn new(side: &Side<'_>, initiator: Initiator, memory: &Region, setting: &Setting) -> Result<Self, MeasureError> {
         if initiator != Initiator::Verbs {
             let (space, log_blocks) = (memory.space().clone(), log_blocks_of(setting));
-            let plan = QueuePlan { space, log_blocks, collapsed: false, data: memory.place() };
+            let plan = QueuePlan::new(space, memory.place()).log_blocks(log_blocks);
             return Ok(Self::Rings(side.adapter.create(plan)?));
         }
         let made = side.adapter.create_direct(setting.tx_depth)?;

@@ -1,10 +1,11 @@
 //! Blocks in a file or on a block device.
 
 use super::super::SoftError;
-use super::super::config::{FileIo, place};
+use super::super::config::FileIo;
 use super::cut::Watch;
 use super::{MAX_VECTORS, Ring, advance, check_size, size_text};
 use crate::pci::{Sysfs, lock_holder};
+use crate::spec::place;
 use crate::this_host::take;
 use crate::wire::nvme::{Status, status};
 use std::fs::{File, OpenOptions};

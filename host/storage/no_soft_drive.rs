@@ -1,0 +1,45 @@
+//! What stands in for the software controller in builds without feature `soft`: an error.
+
+use crate::nvme::Attachment;
+use crate::spec::{DeviceSpec, SpecError};
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A software controller, of which there is none.
+#[derive(Clone, Debug)]
+pub(super) enum SoftDrive {}
+
+impl SoftDrive {
+    pub(super) fn read(_: &DeviceSpec) -> Result<Self, SpecError> {
+        Err(SpecError::NotBuilt { devices: "software devices", feature: "soft" })
+    }
+
+    pub(super) fn share_processors(&mut self, _: usize) {
+        match *self {}
+    }
+
+    pub(super) fn needs_bytes(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn set_bytes(&mut self, _: u64) {
+        match *self {}
+    }
+
+    pub(super) fn is_memory(&self, _: usize) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn files(&mut self) -> Vec<Option<&mut PathBuf>> {
+        match *self {}
+    }
+
+    pub(super) fn set_final_path(&mut self, _: usize, _: PathBuf) {
+        match *self {}
+    }
+
+    pub(super) fn start(self) -> Result<(Attachment, Arc<dyn Any + Send + Sync>), String> {
+        match self {}
+    }
+}

@@ -1,0 +1,62 @@
+//! The software controller as a drive.
+
+use crate::nvme::Attachment;
+use crate::soft::nvme::{Backing, SoftConfig, SoftController};
+use crate::spec::{DeviceSpec, SpecError};
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A software controller that is not started yet.
+#[derive(Clone, Debug)]
+pub(super) struct SoftDrive(Box<SoftConfig>);
+
+impl SoftDrive {
+    pub(super) fn read(spec: &DeviceSpec) -> Result<Self, SpecError> {
+        Ok(Self(Box::new(spec.try_into()?)))
+    }
+
+    /// Leaves the controller, if its options say nothing of that, a part in `sharers` of the service threads that it would have alone.
+    pub(super) fn share_processors(&mut self, sharers: usize) {
+        let threads = self.0.service_threads().div_ceil(sharers.max(1));
+        self.0.threads.get_or_insert(threads);
+    }
+
+    pub(super) fn needs_bytes(&self) -> bool {
+        self.0.needs_bytes()
+    }
+
+    pub(super) fn set_bytes(&mut self, bytes: u64) {
+        self.0.set_bytes(bytes);
+    }
+
+    /// Returns true if the namespace at this place is memory of this process.
+    pub(super) fn is_memory(&self, index: usize) -> bool {
+        self.0.namespaces.get(index).is_some_and(|n| matches!(n.backing, Backing::Memory { .. }))
+    }
+
+    /// The file of each namespace, in their order.
+    pub(super) fn files(&mut self) -> Vec<Option<&mut PathBuf>> {
+        let files = self.0.namespaces.iter_mut().map(|n| match &mut n.backing {
+            Backing::File { path, .. } => Some(path),
+            _ => None,
+        });
+        files.collect()
+    }
+
+    /// Names the file that the one of the namespace at this place becomes in the end.
+    pub(super) fn set_final_path(&mut self, index: usize, path: PathBuf) {
+        self.0.namespaces[index].final_path = Some(path);
+    }
+
+    /// Starts the controller, and returns what keeps it running.
+    pub(super) fn start(self) -> Result<(Attachment, Arc<dyn Any + Send + Sync>), String> {
+        let controller = SoftController::start(*self.0).map_err(|e| e.to_string())?;
+        Ok((controller.attachment(), Arc::new(controller)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn threads(&self) -> Option<usize> {
+        self.0.threads
+    }
+}

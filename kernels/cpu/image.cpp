@@ -1,2 +1,0 @@
-// The shipped image, compiled as C++20 for the CPU engine.
-#include "../all.cu"
