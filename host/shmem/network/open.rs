@@ -2,6 +2,7 @@
 
 use crate::memory::Space;
 use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
+use crate::shmem::vote::failed;
 use crate::soft::nic::{SoftNic, SoftNicConfig};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv6Addr};
@@ -87,7 +88,7 @@ pub(in super::super) fn choose(all: &[Available]) -> Result<(rdma::Transport, Op
         if missing.is_empty() {
             return Ok((transport, (!notes.is_empty()).then(|| notes.join("; "))));
         }
-        notes.push(super::super::error::by_rank(missing.iter().map(|(rank, why)| (*rank, why.as_str()))));
+        notes.push(failed(&missing));
     }
     Err(notes.join("; "))
 }
