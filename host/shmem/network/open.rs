@@ -49,7 +49,8 @@ fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
     let mut config = SoftNicConfig::new(key);
     config.space = opening.space.clone();
     config.sharers = opening.sharers;
-    let mut config = config.options(&options).map_err(|e| unavailable(format!("{SOFT_VARIABLE}: {e}")))?;
+    let mut config =
+        config.options(&options).map_err(|e| unavailable(format!("{SOFT_VARIABLE}: software NIC: {e}")))?;
     if opening.across || !config.unix {
         // By any of this host's addresses, if nothing says which.
         config.listen = Some(opening.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
