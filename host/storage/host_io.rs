@@ -222,6 +222,19 @@ impl Volume {
         queue.set_recovery(policy);
         told(use_it(&mut queue, &namespace))
     }
+
+    /// Queues for kernels that went with a reset of their controller are created again, if nobody uses them now.
+    fn revive(&self, device: usize) {
+        if !self.0.engine.is_idle() {
+            return;
+        }
+        let mut set = self.0.sets[device].lock();
+        if set.is_stale()
+            && let Err(e) = set.reset()
+        {
+            tracing::warn!(device = self.0.names[device], error = %e, "queues for kernels were not created again");
+        }
+    }
 }
 
 /// Says in terms of the file system that a device over a file can take no more.

@@ -136,19 +136,6 @@ impl Volume {
         }
         Ok(sum)
     }
-
-    /// Queues for kernels that went with a reset of their controller are created again, if nobody uses them now.
-    pub(super) fn revive(&self, device: usize) {
-        if !self.0.engine.is_idle() {
-            return;
-        }
-        let mut set = self.0.sets[device].lock();
-        if set.is_stale()
-            && let Err(e) = set.reset()
-        {
-            tracing::warn!(device = self.0.names[device], error = %e, "queues for kernels were not created again");
-        }
-    }
 }
 
 impl Drive {
