@@ -2,6 +2,7 @@
 //!
 //! The text of an error states the fact and the cause. A program turns the remedies into its own options.
 
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -19,6 +20,22 @@ pub enum Remedy {
     Overwrite(PathBuf),
     /// The device may be used without an IOMMU once the risk is accepted by name (`unsafe-no-iommu` in a device specification).
     AcceptNoIommu,
+    /// A PCI function is bound to vfio-pci.
+    Bind {
+        /// The address, as in `0000:65:00.0`.
+        function: String,
+        /// True where only the host can tell whether the function is free: there the binding is rehearsed.
+        rehearse: bool,
+    },
+    /// A device is opened by this specification.
+    OpenAs {
+        /// Words before the specification.
+        before: &'static str,
+        /// The specification, as in `nvme:0000:65:00.0,api=cdev`.
+        device: String,
+        /// Words behind it.
+        after: &'static str,
+    },
 }
 
 impl Remedy {
@@ -35,7 +52,19 @@ impl fmt::Display for Remedy {
             Self::UseGpu => f.write_str("use a GPU engine"),
             Self::Overwrite(path) => write!(f, "permit that {} is overwritten", path.display()),
             Self::AcceptNoIommu => f.write_str("accept the risk by name (unsafe-no-iommu)"),
+            Self::Bind { function, rehearse: false } => write!(f, "bind {function} to vfio-pci"),
+            Self::Bind { function, rehearse: true } => {
+                write!(f, "on the host: find out whether {function} can be bound to vfio-pci")
+            }
+            Self::OpenAs { before, device, after } => write!(f, "{before}{device}{after}"),
         }
+    }
+}
+
+/// Serialises as the words of the library.
+impl Serialize for Remedy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

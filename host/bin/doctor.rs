@@ -2,6 +2,7 @@
 
 use crate::args::DoctorArgs;
 use crate::output::{Failure, say};
+use crate::remedy::in_options;
 use warpbell::doctor::{GpuFacts, examine};
 use warpbell::pci::Sysfs;
 
@@ -10,7 +11,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         Some(root) => (Sysfs::at(root), GpuFacts::none("a recorded tree")),
         None => (Sysfs::system(), GpuFacts::gather()),
     };
-    let report = examine(&sysfs, &facts, &args.require);
+    let report = examine(&sysfs, &facts, &args.require).with_remedies(in_options);
     match &args.json.json {
         Some(to) => crate::output::write_json("doctor", &report, to)?,
         None => say!("{report}")?,

@@ -31,11 +31,15 @@ fn carried<E: Remedies + 'static>(e: &(dyn Error + 'static)) -> Option<Vec<Remed
     e.downcast_ref::<E>().map(E::remedies)
 }
 
-fn in_options(remedy: &Remedy) -> String {
+/// Returns one remedy in the options of this program.
+pub fn in_options(remedy: &Remedy) -> String {
     match remedy {
         Remedy::UseGpu => "use --engine gpu".to_owned(),
         Remedy::Overwrite(path) => format!("say --yes-destroy {}", path.display()),
         Remedy::AcceptNoIommu => "take the risk by name (--unsafe-no-iommu)".to_owned(),
+        Remedy::Bind { function, rehearse: false } => format!("warpbell nvme bind {function}"),
+        Remedy::Bind { function, rehearse: true } => format!("on the host: warpbell nvme bind {function} --dry-run"),
+        Remedy::OpenAs { before, device, after } => format!("{before}--device {device}{after}"),
         other => other.to_string(),
     }
 }
@@ -53,5 +57,16 @@ mod tests {
         assert!(!e.to_string().contains("--"), "{e}");
         assert_eq!(of(&e).unwrap(), format!("choose another, or say --yes-destroy {}", file.path().display()));
         assert_eq!(of(&std::io::Error::other("not ours")), None);
+    }
+
+    #[test]
+    fn steps_of_the_doctor_are_commands_and_options() {
+        let bind = |rehearse| in_options(&Remedy::Bind { function: "0000:65:00.0".to_owned(), rehearse });
+        assert_eq!(bind(false), "warpbell nvme bind 0000:65:00.0");
+        assert_eq!(bind(true), "on the host: warpbell nvme bind 0000:65:00.0 --dry-run");
+        let device = "nvme:ADDRESS,unsafe-no-iommu".to_owned();
+        let open = Remedy::OpenAs { before: "only without an IOMMU: ", device, after: "" };
+        assert_eq!(in_options(&open), "only without an IOMMU: --device nvme:ADDRESS,unsafe-no-iommu");
+        assert_eq!(open.to_string(), "only without an IOMMU: nvme:ADDRESS,unsafe-no-iommu");
     }
 }

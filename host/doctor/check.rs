@@ -1,5 +1,6 @@
 //! One thing that was looked at, what was found, and what would mend it.
 
+use crate::remedy::Remedy;
 use serde::Serialize;
 use std::fmt;
 
@@ -73,7 +74,7 @@ pub struct Check {
     /// What was found. Begins with `unknown` where the kernel does not tell.
     pub detail: String,
     /// The command, the line of a file, or the setting that mends it; `None` where there is nothing to mend or no remedy.
-    pub fix: Option<String>,
+    pub fix: Option<Remedy>,
     /// Where it is explained.
     pub docs: String,
 }
@@ -91,18 +92,6 @@ impl Check {
         Self { area, subject: subject.into(), name, status, detail: detail.into(), fix: None, docs }
     }
 
-    /// With a remedy.
-    pub fn fix(mut self, fix: impl Into<String>) -> Self {
-        self.fix = Some(fix.into());
-        self
-    }
-
-    /// With a remedy, if there is one.
-    pub fn fix_if(mut self, fix: Option<impl Into<String>>) -> Self {
-        self.fix = fix.map(Into::into);
-        self
-    }
-
     /// `gpu 0 doorbell`, as messages name it.
     pub fn title(&self) -> String {
         [self.area.to_string().as_str(), &self.subject, self.name]
@@ -111,6 +100,29 @@ impl Check {
             .copied()
             .collect::<Vec<_>>()
             .join(" ")
+    }
+}
+
+/// A remedy, or a step in words as one; or none.
+pub(super) trait IntoFix {
+    fn into_fix(self) -> Option<Remedy>;
+}
+
+impl IntoFix for String {
+    fn into_fix(self) -> Option<Remedy> {
+        Some(Remedy::step(self))
+    }
+}
+
+impl IntoFix for Remedy {
+    fn into_fix(self) -> Option<Remedy> {
+        Some(self)
+    }
+}
+
+impl IntoFix for Option<Remedy> {
+    fn into_fix(self) -> Option<Remedy> {
+        self
     }
 }
 
@@ -126,20 +138,20 @@ impl<'a> Checks<'a> {
         Self { area, subject: subject.into(), all }
     }
 
-    fn add(&mut self, name: &'static str, status: Status, detail: impl Into<String>, fix: Option<String>) {
-        self.all.push(Check::new(self.area, self.subject.clone(), name, status, detail).fix_if(fix));
+    fn add(&mut self, name: &'static str, status: Status, detail: impl Into<String>, fix: Option<Remedy>) {
+        self.all.push(Check { fix, ..Check::new(self.area, self.subject.clone(), name, status, detail) });
     }
 
     pub(super) fn ok(&mut self, name: &'static str, detail: impl Into<String>) {
         self.add(name, Status::Ok, detail, None);
     }
 
-    pub(super) fn warn(&mut self, name: &'static str, detail: impl Into<String>, fix: impl Into<Option<String>>) {
-        self.add(name, Status::Warn, detail, fix.into());
+    pub(super) fn warn(&mut self, name: &'static str, detail: impl Into<String>, fix: impl IntoFix) {
+        self.add(name, Status::Warn, detail, fix.into_fix());
     }
 
-    pub(super) fn fail(&mut self, name: &'static str, detail: impl Into<String>, fix: impl Into<Option<String>>) {
-        self.add(name, Status::Fail, detail, fix.into());
+    pub(super) fn fail(&mut self, name: &'static str, detail: impl Into<String>, fix: impl IntoFix) {
+        self.add(name, Status::Fail, detail, fix.into_fix());
     }
 
     pub(super) fn skip(&mut self, name: &'static str, detail: impl Into<String>) {

@@ -7,6 +7,7 @@ use super::nvidia;
 use super::process::{Access, capability};
 use crate::cuda::WritesOrdering;
 use crate::pci::{Bdf, Found, Function, Sysfs, memory_bars, resizable_bars};
+use crate::remedy::Remedy;
 use crate::units::Bytes;
 
 /// PCI-SIG's number for NVIDIA.
@@ -157,7 +158,7 @@ fn peer_memory(machine: &Machine, gpu: &Gpu, c: &mut Checks<'_>) {
         }
         _ => {
             let closed = machine.nvidia.open == Some(false);
-            let fix = closed.then(|| "install the open kernel modules (nvidia-open) and reboot".to_owned());
+            let fix = closed.then(|| Remedy::step("install the open kernel modules (nvidia-open) and reboot"));
             c.warn("peer memory", format!("{detail}: rungs that take a dma-buf are closed"), fix);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::check::{Area, Check, Checks};
 use super::machine::{IommuState, Machine, Vendor};
-use super::nvme::Controller;
+use super::nvme::{Controller, libnvm_nodes};
 use super::process::{Access, Limit, capability};
 use crate::pci::Sysfs;
 use crate::rdma::RdmaDevice;
@@ -70,7 +70,7 @@ fn iommu(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller], c: &mut C
                 return c.skip("iommu", "off; there is no NVMe controller that would need it");
             }
             let libnvm =
-                if super::nvme::has_libnvm(sysfs) { ", which is how BaM's libnvm module wants it" } else { "" };
+                if libnvm_nodes(sysfs).is_empty() { "" } else { ", which is how BaM's libnvm module wants it" };
             c.fail("iommu", format!("off{libnvm}: VFIO has no address translation to work with"), fix);
         }
     }

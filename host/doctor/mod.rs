@@ -30,6 +30,7 @@ pub use pci::{NicPair, Pair};
 
 use crate::pci::Sysfs;
 use crate::rdma::{RdmaDevice, VerbsLibrary};
+use crate::remedy::Remedy;
 use machine::Machine;
 use serde::Serialize;
 use std::fmt;
@@ -82,8 +83,35 @@ pub struct Requirement {
     pub require: Require,
     /// Whether it is.
     pub possible: bool,
-    /// The check that says why not, its detail and its remedy.
-    pub because: Option<String>,
+    /// The check that says why not.
+    pub because: Option<Blocker>,
+}
+
+/// The check that keeps something from being possible. Prints, and serialises, as one sentence: detail, then remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// The check and what it found.
+    pub detail: String,
+    /// The remedy, where there is one.
+    pub fix: Option<Remedy>,
+    /// Other rungs that are closed too.
+    pub more_rungs: usize,
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)?;
+        if let Some(fix) = &self.fix {
+            write!(f, "; {fix}")?;
+        }
+        if self.more_rungs > 0 { write!(f, " (and {} more rungs)", self.more_rungs) } else { Ok(()) }
+    }
+}
+
+impl Serialize for Blocker {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// All that was found out. Prints as text for people; serialises with stable keys.
@@ -131,6 +159,17 @@ pub struct Report {
 impl Report {
     fn gpus(&self) -> &[Gpu] {
         &self.gpus
+    }
+
+    /// Returns the report with every remedy in these words: a program names its own options.
+    pub fn with_remedies(mut self, words: impl Fn(&Remedy) -> String) -> Self {
+        let checks = self.checks.iter_mut().map(|c| &mut c.fix);
+        let rungs = self.rungs.iter_mut().map(|r| &mut r.fix);
+        let requirements = self.requirements.iter_mut().flat_map(|r| &mut r.because).map(|b| &mut b.fix);
+        for fix in checks.chain(rungs).chain(requirements).flatten() {
+            *fix = Remedy::step(words(fix));
+        }
+        self
     }
 
     /// What was required and is not possible, with the check that says why; `None` when all is well.
@@ -203,17 +242,18 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
 }
 
 /// Why something is not possible; `None` when it is.
-fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<String> {
-    let words = |c: &Check| {
-        let fix = c.fix.as_ref().map(|f| format!("; {f}")).unwrap_or_default();
-        format!("{}: {}{fix}", c.title(), c.detail)
-    };
+fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<Blocker> {
+    let of_check =
+        |c: &Check| Blocker { detail: format!("{}: {}", c.title(), c.detail), fix: c.fix.clone(), more_rungs: 0 };
+    let plain = |detail: &str| Blocker { detail: detail.to_owned(), fix: None, more_rungs: 0 };
     let nvme = || {
         let locked = site.checks.iter().find(|c| c.name == "memlock" && c.status == Status::Fail);
         match (site.controllers.iter().any(Controller::is_drivable), locked) {
             (true, None) => None,
-            (true, Some(check)) => Some(words(check)),
-            (false, _) => Some(site.nvme_blocker().map_or("nvme: no controller can be driven".to_owned(), words)),
+            (true, Some(check)) => Some(of_check(check)),
+            (false, _) => {
+                Some(site.nvme_blocker().map_or_else(|| plain("nvme: no controller can be driven"), of_check))
+            }
         }
     };
     let gpu = || {
@@ -224,7 +264,7 @@ fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<S
             site.checks.iter().find(|c| c.area == Area::Gpu && c.status == status && names.contains(&c.name))
         };
         let found = of(Status::Fail, &["driver", "kernels"]).or_else(|| of(Status::Skip, &["kernels", "driver"]));
-        Some(found.map_or("gpu: none can be used".to_owned(), words))
+        Some(found.map_or_else(|| plain("gpu: none can be used"), of_check))
     };
     match require {
         Require::Gpu => gpu(),
@@ -235,8 +275,8 @@ fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<S
                 return None;
             }
             let first = direct.first()?;
-            let fix = first.fix.as_ref().map(|f| format!("; {f}")).unwrap_or_default();
-            Some(format!("path {}: {}{fix} (and {} more rungs)", first.name, first.reason, direct.len() - 1))
+            let detail = format!("path {}: {}", first.name, first.reason);
+            Some(Blocker { detail, fix: first.fix.clone(), more_rungs: direct.len() - 1 })
         }),
     }
 }

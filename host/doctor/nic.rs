@@ -9,6 +9,7 @@ use crate::rdma::{
     ClassOverride, LinkLayer, PhysicalState, Port, PortState, Priorities, RdmaDevice, TrafficClass, VerbsLibrary,
     mlx5_model,
 };
+use crate::remedy::Remedy;
 
 /// InfiniBand controllers (PCI Code and ID Assignment 1.16, 1.3: network controllers).
 const CLASS_INFINIBAND: u16 = 0x0207;
@@ -20,7 +21,7 @@ const JUMBO: u32 = 9000;
 /// The priority that guides to RoCE keep lossless.
 const USUAL_PRIORITY: u8 = 3;
 
-/// How a port is called, as `--device` would take it.
+/// Returns the name of a port, as people give it.
 pub(super) fn port_subject(device: &RdmaDevice, port: &Port) -> String {
     format!("{}:{}", device.name, port.number)
 }
@@ -242,9 +243,9 @@ fn gid(machine: &Machine, p: &Port, c: &mut Checks<'_>) {
     let Some(choice) = &p.gid else {
         let fix = match (p.link_layer, &machine.container) {
             (LinkLayer::Ethernet, Some(_)) => {
-                Some("start the container with --network host: identifiers belong to a network namespace".to_owned())
+                Some(Remedy::step("start the container with --network host: identifiers belong to a network namespace"))
             }
-            (LinkLayer::Ethernet, None) => Some(format!("ip link set {netdev} up, then {address}")),
+            (LinkLayer::Ethernet, None) => Some(Remedy::step(format!("ip link set {netdev} up, then {address}"))),
             _ => None,
         };
         return c.fail("gid", "its table has no identifier in use", fix);

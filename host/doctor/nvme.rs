@@ -5,10 +5,13 @@ use super::machine::{IommuState, Machine};
 use super::process::Access;
 use crate::memory::ladder::GDRDRV;
 use crate::pci::{Bdf, Function, GroupMember, InUse, IommuGroup, Link, Sysfs, in_use, is_vfio};
+use crate::remedy::Remedy;
 use serde::Serialize;
 
 /// Mass storage, non-volatile memory; programming interface NVM Express (PCI Code and ID Assignment 1.16, 1.2).
 const CLASS_NVME: u32 = 0x01_08_02;
+/// A controller that is used without an IOMMU, as a device specification.
+pub(super) const WITHOUT_IOMMU: &str = "nvme:ADDRESS,unsafe-no-iommu";
 
 /// A controller as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,11 +63,6 @@ fn as_text<S: serde::Serializer>(bdf: &Bdf, s: S) -> Result<S::Ok, S::Error> {
 /// A list, or null.
 fn as_list<S: serde::Serializer>(uses: &Result<Vec<String>, String>, s: S) -> Result<S::Ok, S::Error> {
     uses.as_ref().ok().serialize(s)
-}
-
-/// Whether BaM's module is loaded.
-pub(super) fn has_libnvm(sysfs: &Sysfs) -> bool {
-    !libnvm_nodes(sysfs).is_empty()
 }
 
 /// `/dev/libnvm0` and its like.
@@ -227,11 +225,11 @@ pub(super) fn check(sysfs: &Sysfs, machine: &Machine, controllers: &[Controller]
 
 fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     let bdf = controller.bdf;
-    let bind = format!("warpbell nvme bind {bdf}");
+    let bind = |rehearse| Remedy::Bind { function: bdf.to_string(), rehearse };
     match controller.driver.as_deref() {
         Some(d) if is_vfio(d) => c.ok("driver", d),
         Some(d) if controller.is_libnvm() => {
-            c.warn("driver", format!("{d}: BaM's module, which only BaM's own programs drive it through"), bind);
+            c.warn("driver", format!("{d}: BaM's module, which only BaM's own programs drive it through"), bind(false));
         }
         Some("nvme") if controller.uses.is_err() => {
             c.unknown("driver", format_args!("nvme; {}", controller.uses.as_ref().err().map_or("", String::as_str)));
@@ -240,22 +238,22 @@ fn driver(machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
             let gravest = controller.uses.as_ref().ok().and_then(|u| u.first()).map_or("", String::as_str);
             c.skip("driver", format!("nvme; it {gravest}"));
         }
-        Some("nvme") if machine.container.is_some() => c.warn(
-            "driver",
-            "nvme; this container cannot tell whether the host uses it",
-            format!("on the host: {bind} --dry-run"),
-        ),
-        Some("nvme") => c.warn("driver", "nvme; it is free: not mounted, no partitions, no file system", bind),
+        Some("nvme") if machine.container.is_some() => {
+            c.warn("driver", "nvme; this container cannot tell whether the host uses it", bind(true))
+        }
+        Some("nvme") => c.warn("driver", "nvme; it is free: not mounted, no partitions, no file system", bind(false)),
         Some(other) => c.skip("driver", format!("held by {other}")),
-        None => c.warn("driver", "no driver holds it", bind),
+        None => c.warn("driver", "no driver holds it", bind(false)),
     }
 }
 
 fn group(sysfs: &Sysfs, machine: &Machine, controller: &Controller, c: &mut Checks<'_>) {
     if controller.without_iommu {
-        let fix =
-            "switch an IOMMU on, see host iommu; only --device nvme:ADDRESS,unsafe-no-iommu would use it as it is"
-                .to_owned();
+        let fix = Remedy::OpenAs {
+            before: "switch an IOMMU on, see host iommu; only ",
+            device: WITHOUT_IOMMU.to_owned(),
+            after: " would use it as it is",
+        };
         return c.fail("group", "VFIO without an IOMMU: the controller could overwrite any memory", fix);
     }
     match (controller.iommu_group, machine.iommu) {

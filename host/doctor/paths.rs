@@ -1,15 +1,16 @@
 //! The rungs of the mapping ladder on this machine, the path that a volume would get, and why no better.
 
-use super::check::{Area, Check, Checks, Status};
+use super::check::{Area, Check, Checks, IntoFix, Status};
 use super::gpu_facts::{Gpu, GpuFacts};
 use super::machine::{IommuState, Machine};
-use super::nvme::{Controller, Reach, libnvm_nodes};
+use super::nvme::{Controller, Reach, WITHOUT_IOMMU, libnvm_nodes};
 use super::pci::{Pair, nearest};
 use super::process::Access;
 use crate::cuda::WritesOrdering;
 use crate::engine::EngineKind;
 use crate::memory::ladder::{GDRDRV, Rung as LadderRung};
 use crate::pci::Sysfs;
+use crate::remedy::Remedy;
 use crate::storage::{Doorbell, LandingPath, QueueMemory};
 use serde::Serialize;
 
@@ -39,7 +40,7 @@ pub struct Rung {
     /// Why.
     pub reason: String,
     /// What would open it.
-    pub fix: Option<String>,
+    pub fix: Option<Remedy>,
 }
 
 /// What was found out about a rung by trying its steps with GPU memory and without a controller.
@@ -58,7 +59,7 @@ pub struct Tried {
 /// The path that a volume on this machine would get, as far as can be told without opening one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoragePath {
-    /// `--device` for it.
+    /// The specification of its device.
     pub device: String,
     /// `vfio group`, `vfio cdev`, `soft`.
     pub by: &'static str,
@@ -78,12 +79,12 @@ pub struct StoragePath {
 struct Missing {
     state: State,
     reason: String,
-    fix: Option<String>,
+    fix: Option<Remedy>,
 }
 
 impl Missing {
-    fn closed(reason: impl Into<String>, fix: impl Into<Option<String>>) -> Self {
-        Self { state: State::Closed, reason: reason.into(), fix: fix.into() }
+    fn closed(reason: impl Into<String>, fix: impl IntoFix) -> Self {
+        Self { state: State::Closed, reason: reason.into(), fix: fix.into_fix() }
     }
 }
 
@@ -149,22 +150,23 @@ impl Site<'_> {
 
     /// A controller that this process reaches in one of these ways; the option that is needed because opening it would try
     /// another way first.
-    fn reached(&self, ways: &[Reach], words: &str) -> Result<Option<String>, Missing> {
+    fn reached(&self, ways: &[Reach], words: &str) -> Result<Option<Remedy>, Missing> {
         let of = |c: &&Controller| c.reach.iter().any(|r| ways.contains(r));
         if self.controllers.iter().filter(of).any(|c| c.reach.first().is_some_and(|r| ways.contains(r))) {
             return Ok(None);
         }
         if let Some(c) = self.controllers.iter().find(of) {
             let api = if ways.contains(&Reach::Group) { "group" } else { "cdev" };
-            return Ok(Some(format!("--device nvme:{},api={api}", c.bdf)));
+            let device = format!("nvme:{},api={api}", c.bdf);
+            return Ok(Some(Remedy::OpenAs { before: "", device, after: "" }));
         }
         let free = self.controllers.iter().find(|c| !c.is_vfio() && c.uses.as_ref().is_ok_and(Vec::is_empty));
-        let fix =
-            free.filter(|_| self.machine.iommu == IommuState::On).map(|c| format!("warpbell nvme bind {}", c.bdf));
+        let bind = |c: &Controller| Remedy::Bind { function: c.bdf.to_string(), rehearse: false };
+        let fix = free.filter(|_| self.machine.iommu == IommuState::On).map(bind);
         Err(Missing::closed(format!("no controller {words}"), fix))
     }
 
-    fn by_group(&self) -> Result<Option<String>, Missing> {
+    fn by_group(&self) -> Result<Option<Remedy>, Missing> {
         self.reached(&[Reach::Group], "can be driven through a VFIO group").or_else(|missing| {
             // One that can be driven without its group lacks nothing but that group's files.
             if let Some((c, group)) = self.controller().and_then(|c| Some((c, c.iommu_group?))) {
@@ -178,9 +180,10 @@ impl Site<'_> {
     }
 
     /// Modules that give bus addresses are of use where a controller uses them as they are.
-    fn untranslated(&self) -> Result<Option<String>, Missing> {
+    fn untranslated(&self) -> Result<Option<Remedy>, Missing> {
         let reason = "it gives bus addresses, and through VFIO the IOMMU translates what a controller uses";
-        Err(Missing::closed(reason, "only without an IOMMU: --device nvme:ADDRESS,unsafe-no-iommu".to_owned()))
+        let fix = Remedy::OpenAs { before: "only without an IOMMU: ", device: WITHOUT_IOMMU.to_owned(), after: "" };
+        Err(Missing::closed(reason, fix))
     }
 
     /// What trying the rung's steps with GPU memory showed, where that was done.
@@ -189,7 +192,8 @@ impl Site<'_> {
         Some(if tried.works {
             Ok(())
         } else {
-            Err(Missing::closed(tried.reason.clone(), Some(tried.next.clone()).filter(|n| !n.is_empty())))
+            let fix = (!tried.next.is_empty()).then(|| Remedy::step(tried.next.clone()));
+            Err(Missing::closed(tried.reason.clone(), fix))
         })
     }
 
@@ -198,7 +202,7 @@ impl Site<'_> {
         &self,
         name: &'static str,
         by_files: impl FnOnce() -> Result<(), Missing>,
-        controller: impl FnOnce() -> Result<Option<String>, Missing>,
+        controller: impl FnOnce() -> Result<Option<Remedy>, Missing>,
     ) -> Rung {
         let own = self.tried(name).unwrap_or_else(by_files);
         match own.and_then(|()| controller()) {

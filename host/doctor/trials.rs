@@ -4,6 +4,7 @@ use super::check::{Area, Check, Checks};
 use crate::cuda;
 use crate::memory::Space;
 use crate::rdma::{RdmaDevice, Trial, TrialStep, try_device};
+use crate::remedy::Remedy;
 
 /// Tries every device out that this process may open, with the memory of a GPU if there is one.
 pub(super) fn try_all(nics: &[RdmaDevice], gpu: Option<usize>) -> Vec<(String, Vec<Trial>)> {
@@ -40,35 +41,34 @@ fn title(step: TrialStep) -> &'static str {
 }
 
 /// The command, the line of a file, or the setting that mends it.
-fn mend(step: TrialStep, why: &str) -> Option<String> {
+fn mend(step: TrialStep, why: &str) -> Option<Remedy> {
     let has = |word: &str| why.contains(word);
-    Some(
-        match step {
-            TrialStep::Open if has("Permission denied") || has("not permitted") => {
-                "chmod 666 /dev/infiniband/uverbs*, or give a container --device /dev/infiniband"
-            }
-            TrialStep::Open if has("ib_uverbs") => "modprobe ib_uverbs, or give a container --device /dev/infiniband",
-            TrialStep::Open if has("ibverbs-providers") => {
-                "apt install libibverbs1 ibverbs-providers (dnf install libibverbs)"
-            }
-            TrialStep::HostMemory if has("locked") => {
-                "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
-            }
-            // ENOTSUPP, for which libc has no words.
-            TrialStep::GpuMemory if has("os error 524") => {
-                "options nvidia NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot: the GPU driver lets no device at that place of the PCI tree attach its dma-bufs"
-            }
-            TrialStep::GpuMemory => "modprobe nvidia_peermem, or install the open kernel modules of the GPU driver (nvidia-open)",
-            TrialStep::Devx if has("libmlx5") => "apt install ibverbs-providers (dnf install libibverbs)",
-            TrialStep::Devx => "start a container with --device /dev/infiniband --cap-add NET_RAW; see dmesg for mlx5_core",
-            TrialStep::Doorbell => {
-                "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then rebuild the initramfs and reboot; \
-                 until then a CPU thread rings"
-            }
-            TrialStep::Open | TrialStep::HostMemory => return None,
+    Some(Remedy::step(match step {
+        TrialStep::Open if has("Permission denied") || has("not permitted") => {
+            "chmod 666 /dev/infiniband/uverbs*, or give a container --device /dev/infiniband"
         }
-        .to_owned(),
-    )
+        TrialStep::Open if has("ib_uverbs") => "modprobe ib_uverbs, or give a container --device /dev/infiniband",
+        TrialStep::Open if has("ibverbs-providers") => {
+            "apt install libibverbs1 ibverbs-providers (dnf install libibverbs)"
+        }
+        TrialStep::HostMemory if has("locked") => {
+            "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
+        }
+        // ENOTSUPP, for which libc has no words.
+        TrialStep::GpuMemory if has("os error 524") => {
+            "options nvidia NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot: the GPU driver lets no device at that place of the PCI tree attach its dma-bufs"
+        }
+        TrialStep::GpuMemory => {
+            "modprobe nvidia_peermem, or install the open kernel modules of the GPU driver (nvidia-open)"
+        }
+        TrialStep::Devx if has("libmlx5") => "apt install ibverbs-providers (dnf install libibverbs)",
+        TrialStep::Devx => "start a container with --device /dev/infiniband --cap-add NET_RAW; see dmesg for mlx5_core",
+        TrialStep::Doorbell => {
+            "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then rebuild the initramfs and reboot; \
+                 until then a CPU thread rings"
+        }
+        TrialStep::Open | TrialStep::HostMemory => return None,
+    }))
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
         let mended = |step, why, status, word: &str| {
             let c = of(step, Err(why));
             assert_eq!((c.status, c.detail.as_str()), (status, why));
-            assert!(c.fix.as_deref().is_some_and(|f| f.contains(word)), "{c:?}");
+            assert!(c.fix.as_ref().is_some_and(|f| f.to_string().contains(word)), "{c:?}");
         };
         mended(TrialStep::Open, "opening mlx5_0: Permission denied (os error 13)", Status::Fail, "chmod 666");
         mended(TrialStep::Open, "the kernel has no RDMA: modprobe ib_uverbs", Status::Fail, "modprobe ib_uverbs");

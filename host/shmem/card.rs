@@ -2,8 +2,9 @@
 
 use super::bootstrap::Route;
 use super::heap::{HEAP_ALIGN, HeapKind};
-use super::network::{BOUNCE_BYTES, NetworkSettings, Transport};
-use super::{ShmemError, world};
+use super::network::{BOUNCE_BYTES, NetworkSettings};
+use super::team_slots::own_bytes;
+use super::{ShmemError, Transport, variable};
 use crate::cuda::{PhysicalMemory, Sharing};
 use crate::engine::{Engine, abi};
 use crate::this_host::{self, Machine};
@@ -41,8 +42,7 @@ impl HostId {
 
     /// This host, called so by the program, or by the environment, or by itself.
     pub(crate) fn called(name: Option<String>) -> Self {
-        let variable = || std::env::var(HOST_VARIABLE).ok().filter(|name| !name.trim().is_empty());
-        let called = name.or_else(variable);
+        let called = name.or_else(|| variable::text(HOST_VARIABLE));
         let machine = Machine::here();
         Self { boot: machine.boot().to_owned(), name: called.unwrap_or_else(this_host::name), net: machine.network() }
     }
@@ -201,7 +201,7 @@ impl HeapPlan {
         let unit = granularity.max(HEAP_ALIGN);
         let too_large =
             || ShmemError::Heap { bytes: asked, pes, reason: "more than 64 bits can address; ask for less".to_owned() };
-        let bytes = world::own_bytes(asked, pes)
+        let bytes = own_bytes(asked, pes)
             .checked_add(asked)
             .and_then(|b| b.checked_add(bounce))
             .and_then(|b| b.checked_next_multiple_of(super::book::ALIGN));
@@ -227,7 +227,7 @@ fn default_bytes(cards: &[Card]) -> Result<usize, ShmemError> {
         let is_same = |c: &&Card| c.gpu.as_ref().is_some_and(|g| g.uuid == gpu.uuid);
         let sharing = cards.iter().filter(is_same).count();
         let fits = (gpu.free / 4 * 3 / sharing) / HEAP_ALIGN * HEAP_ALIGN;
-        let with_own = |asked: usize| asked + world::own_bytes(asked, cards.len());
+        let with_own = |asked: usize| asked + own_bytes(asked, cards.len());
         let mut asked = fits.min(GPU_HEAP);
         while asked > 0 && with_own(asked) > fits {
             asked = asked.saturating_sub(HEAP_ALIGN);
@@ -255,19 +255,6 @@ pub(super) fn hosts(cards: &[Card]) -> Vec<(HostId, Vec<usize>)> {
         }
     }
     hosts
-}
-
-/// `3`, `0-3`, `0-3, 7`.
-pub(super) fn ranges(ranks: &[usize]) -> String {
-    let mut parts: Vec<(usize, usize)> = Vec::new();
-    for rank in ranks {
-        match parts.last_mut() {
-            Some((_, end)) if *end + 1 == *rank => *end = *rank,
-            _ => parts.push((*rank, *rank)),
-        }
-    }
-    let text = |(a, b): &(usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
-    parts.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -321,9 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_listed_shortly() {
-        assert_eq!(ranges(&[0, 1, 2, 3, 7, 9, 10]), "0-3, 7, 9-10");
-        assert_eq!(ranges(&[5]), "5");
+    fn hosts_are_listed_with_their_ranks() {
         let mut other = card();
         other.host.name = "elsewhere".to_owned();
         let all = [card(), other.clone(), card(), other];

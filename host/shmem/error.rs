@@ -1,7 +1,8 @@
 //! How worlds fail.
 
 use super::bootstrap::BootstrapError;
-use super::network::Transport;
+use super::transport::Transport;
+use super::vote::{by_rank, failed};
 use crate::engine::{EngineError, RunError};
 use crate::memory::MemoryError;
 
@@ -49,7 +50,7 @@ pub enum ShmemError {
         calls: Vec<String>,
     },
     /// A collective call failed on some ranks, and so on all.
-    #[error("{what} failed: {}", by_rank(.failures.iter().map(|(rank, reason)| (*rank, reason.as_str()))))]
+    #[error("{what} failed: {}", failed(.failures))]
     OnRanks {
         /// The call.
         what: String,
@@ -235,21 +236,5 @@ crate::remedy::pass_on!(ShmemError: Engine, Run, Memory);
 
 /// What each rank said, from rank 0 on.
 fn differences(said: &[String]) -> String {
-    by_rank(said.iter().map(String::as_str).enumerate())
-}
-
-/// What ranks said, each thing once: `ranks 0, 2-3: malloc; rank 1: free`.
-pub(super) fn by_rank<'a>(said: impl Iterator<Item = (usize, &'a str)>) -> String {
-    let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
-    for (rank, what) in said {
-        match groups.iter_mut().find(|(w, _)| *w == what) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => groups.push((what, vec![rank])),
-        }
-    }
-    let text = |(what, ranks): &(&str, Vec<usize>)| {
-        let s = if ranks.len() == 1 { "" } else { "s" };
-        format!("rank{s} {}: {what}", super::card::ranges(ranks))
-    };
-    groups.iter().map(text).collect::<Vec<_>>().join("; ")
+    by_rank(said.iter().enumerate())
 }

@@ -1,7 +1,8 @@
 //! How the PEs of a world reach each other, in words.
 
 use super::card::Card;
-use super::network::{Network, NetworkPlan, Transport};
+use super::network::{Network, NetworkPlan};
+use super::transport::Transport;
 use crate::rdma::{self, AdapterPath};
 use crate::units::Bytes;
 use serde::Serialize;

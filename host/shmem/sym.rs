@@ -49,21 +49,47 @@ impl<T> Clone for SymSlice<'_, T> {
 }
 impl<T> Copy for SymSlice<'_, T> {}
 
+impl World {
+    /// Zeroed memory for `count` elements on every PE. Collective; an error on one PE is an error on all.
+    ///
+    /// OpenSHMEM leaves open what is in new memory. Here it is always zero: what was never used is so already, and the rest is cleared.
+    pub fn malloc<T: Pod>(&self, count: usize) -> Result<Sym<T>, ShmemError> {
+        Sym::allocate(self, "malloc", count, align_of::<T>())
+    }
+
+    /// Zeroed memory, as of [`World::malloc`]. Collective.
+    pub fn calloc<T: Pod>(&self, count: usize) -> Result<Sym<T>, ShmemError> {
+        Sym::allocate(self, "calloc", count, align_of::<T>())
+    }
+
+    /// Zeroed memory, aligned to `align` bytes, a power of two up to 2 MiB. Collective.
+    pub fn align<T: Pod>(&self, count: usize, align: usize) -> Result<Sym<T>, ShmemError> {
+        Sym::allocate(self, "align", count, align)
+    }
+
+    /// Gives memory back at once, on all PEs. Collective.
+    ///
+    /// # Errors
+    /// [`ShmemError::InUse`] on all PEs if a kernel or a stream of one of them has a share of it: it then comes back by itself when those
+    /// have ended. [`ShmemError::Foreign`] for memory of another world, and what a collective call answers.
+    pub fn free<T>(&self, memory: Sym<T>) -> Result<(), ShmemError> {
+        if !memory.world().is_same(self) {
+            return Err(ShmemError::Foreign);
+        }
+        let (offset, len) = (memory.offset(), memory.len());
+        let call = format!("free of {len} elements at offset {offset} of the heap");
+        // Kernels in flight, and streams that were not waited for, have shares.
+        let all = self.meet(&call, &[u8::from(Arc::strong_count(&memory.block) > 1)])?;
+        let pes: Vec<usize> = (0..all.len()).filter(|pe| all[*pe] != [0]).collect();
+        if !pes.is_empty() {
+            return Err(ShmemError::InUse { pes, offset, len });
+        }
+        memory.block.freed.store(true, Ordering::Relaxed);
+        self.give_back(offset)
+    }
+}
+
 impl<T> Sym<T> {
-    pub(super) fn new(world: World, offset: usize, len: usize) -> Self {
-        Self { block: Arc::new(Block { world, offset, freed: AtomicBool::new(false) }), len, _type: PhantomData }
-    }
-
-    /// Returns true if kernels in flight, or streams that were not waited for, have shares of it.
-    pub(super) fn is_in_use(&self) -> bool {
-        Arc::strong_count(&self.block) > 1
-    }
-
-    /// Ends it without a word to the others: all PEs have given it back together.
-    pub(super) fn forget(self) {
-        self.block.freed.store(true, Ordering::Relaxed);
-    }
-
     /// Elements on each PE.
     pub fn len(&self) -> usize {
         self.len
@@ -101,6 +127,12 @@ impl<T> Sym<T> {
 }
 
 impl<T: Pod> Sym<T> {
+    fn allocate(world: &World, name: &str, count: usize, align: usize) -> Result<Self, ShmemError> {
+        let offset = world.take::<T>(name, count, align)?;
+        let block = Arc::new(Block { world: world.clone(), offset, freed: AtomicBool::new(false) });
+        Ok(Self { block, len: count, _type: PhantomData })
+    }
+
     /// Some of the elements, as an argument for a kernel or to read and write.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<SymSlice<'_, T>, ShmemError> {
         self.all().slice(range)

@@ -1,19 +1,20 @@
 //! A world as one PE sees it.
 
+use super::ShmemError;
 use super::book::{ALIGN, Book};
 use super::bootstrap::{Bootstrap, BootstrapError, LostRank};
-use super::builder::WorldBuilder;
 use super::card::HostId;
 use super::heap::{HEAP_ALIGN, Heap};
-use super::network::{Network, drained};
+use super::network::Network;
 use super::path::WorldPath;
-use super::team::{Areas, Teams};
-use super::{ShmemError, Sym};
+use super::team_slots::{Areas, Teams, own_bytes};
 use crate::args;
 use crate::engine::{Args, Engine, KernelArg, abi};
 use crate::memory::{Place, Region};
 use bytemuck::{Pod, Zeroable};
+use host_calls::one_warp;
 use parking_lot::{Mutex, MutexGuard};
+use recover::drained;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -75,20 +76,14 @@ impl Own {
         checked: bool,
         bounce: usize,
     ) -> Result<Self, ShmemError> {
-        let areas = Areas::plan(heap_bytes, pes);
-        let begin = areas.bytes().next_multiple_of(ALIGN);
+        let begin = own_bytes(heap_bytes, pes);
         let room = begin + bounce;
-        let teams = Teams::new(engine, heap.address(), 0, areas, (pe, pes))?;
+        let teams = Teams::new(engine, heap.address(), 0, Areas::plan(heap_bytes, pes), (pe, pes))?;
         // One word more, so that a heap of any length has whole words.
         let map = heap.bytes() / abi::HEAP_GRANULE / 8 + size_of::<u32>();
         let allocated = checked.then(|| engine.allocate(Place::Device, map)).transpose()?;
         Ok(Self { teams, room, bounce: Mutex::new(begin..room), allocated })
     }
-}
-
-/// Bytes of each heap that programs do not get, beside `heap_bytes` that they do.
-pub(super) fn own_bytes(heap_bytes: usize, pes: usize) -> usize {
-    Areas::plan(heap_bytes, pes).bytes().next_multiple_of(ALIGN)
 }
 
 /// What a rank says at a collective call, before what the call itself has to say.
@@ -101,11 +96,6 @@ struct Told {
 }
 
 impl World {
-    /// Settings of a world of which this process (or thread) is one PE, with kernels on `engine`.
-    pub fn builder(engine: &Engine) -> WorldBuilder {
-        WorldBuilder::new(engine)
-    }
-
     pub(super) fn new(
         engine: Engine,
         parts: Parts,
@@ -182,24 +172,8 @@ impl World {
         self.0.lost.get()
     }
 
-    /// Zeroed memory for `count` elements on every PE. Collective; an error on one PE is an error on all.
-    ///
-    /// OpenSHMEM leaves open what is in new memory. Here it is always zero: what was never used is so already, and the rest is cleared.
-    pub fn malloc<T: Pod>(&self, count: usize) -> Result<Sym<T>, ShmemError> {
-        self.allocate("malloc", count, align_of::<T>())
-    }
-
-    /// The same: memory is always zero. Collective.
-    pub fn calloc<T: Pod>(&self, count: usize) -> Result<Sym<T>, ShmemError> {
-        self.allocate("calloc", count, align_of::<T>())
-    }
-
-    /// The same, aligned to `align` bytes, a power of two up to 2 MiB. Collective.
-    pub fn align<T: Pod>(&self, count: usize, align: usize) -> Result<Sym<T>, ShmemError> {
-        self.allocate("align", count, align)
-    }
-
-    fn allocate<T: Pod>(&self, name: &str, count: usize, align: usize) -> Result<Sym<T>, ShmemError> {
+    /// Takes zeroed memory for `count` elements on every PE, and returns its offset in the heap. Collective.
+    pub(super) fn take<T: Pod>(&self, name: &str, count: usize, align: usize) -> Result<usize, ShmemError> {
         let call = format!("{name} of {count} elements of {} bytes aligned to {align}", size_of::<T>());
         self.meet(&call, &[])?;
         // From here all ranks do the same, so what fails by itself fails on all.
@@ -214,27 +188,7 @@ impl World {
             self.give_back(taken.offset)?;
             return Err(e);
         }
-        Ok(Sym::new(self.clone(), taken.offset, count))
-    }
-
-    /// Gives memory back at once, on all PEs. Collective.
-    ///
-    /// # Errors
-    /// [`ShmemError::InUse`] on all PEs if a kernel or a stream of one of them has a share of it: it then comes back by itself when those
-    /// have ended. [`ShmemError::Foreign`] for memory of another world, and what a collective call answers.
-    pub fn free<T>(&self, memory: Sym<T>) -> Result<(), ShmemError> {
-        if !Arc::ptr_eq(&memory.world().0, &self.0) {
-            return Err(ShmemError::Foreign);
-        }
-        let (offset, len) = (memory.offset(), memory.len());
-        let call = format!("free of {len} elements at offset {offset} of the heap");
-        let all = self.meet(&call, &[u8::from(memory.is_in_use())])?;
-        let pes: Vec<usize> = (0..all.len()).filter(|pe| all[*pe] != [0]).collect();
-        if !pes.is_empty() {
-            return Err(ShmemError::InUse { pes, offset, len });
-        }
-        memory.forget();
-        self.give_back(offset)
+        Ok(taken.offset)
     }
 
     /// Every PE's bytes, in the order of their numbers. Collective; each may give as many as it likes.
@@ -249,10 +203,8 @@ impl World {
 
     /// All PEs meet in a kernel, and what was put before has arrived.
     pub fn barrier_all(&self) -> Result<(), ShmemError> {
-        let threads = if self.engine().is_gpu() { 32 } else { self.engine().grid(1, 1).threads };
-        let grid = crate::engine::Grid { blocks: 1, threads };
         // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
-        unsafe { self.call(None, "wb_shmem_barrier", grid, args!(self)) }
+        unsafe { self.call(None, "wb_shmem_barrier", self.small_grid(), args!(self)) }
     }
 
     /// All ranks make the same call, and each gives bytes for all. `call` names the call and its arguments; ranks that say something
@@ -319,7 +271,8 @@ impl World {
         Ok(map.set_slice(words.start * size_of::<u32>(), &values)?)
     }
 
-    fn give_back(&self, offset: usize) -> Result<(), ShmemError> {
+    /// Gives memory back that all PEs give back together.
+    pub(super) fn give_back(&self, offset: usize) -> Result<(), ShmemError> {
         let bytes = {
             let mut book = self.book();
             let bytes = book.bytes_at(offset).unwrap_or(0);
@@ -382,12 +335,10 @@ impl Inner {
         if has_failed && (!self.engine.is_idle() || network.set_aside().is_err()) {
             return false;
         }
-        let warp = self.engine.warp_width();
-        let grid = crate::engine::Grid { blocks: 1, threads: warp };
         let mut args = Args::new();
         args.push_value(self.view(Some(network)));
         // SAFETY: it takes a world, whose memory lives until this has waited for it, or is never freed.
-        let run = unsafe { self.engine.launch("wb_shmem_quiet", grid, args) };
+        let run = unsafe { self.engine.launch("wb_shmem_quiet", one_warp(&self.engine), args) };
         run.is_ok_and(|run| drained(run, has_failed))
     }
 
@@ -460,6 +411,7 @@ impl KernelArg for World {
 }
 
 mod gpu_sharers;
-mod local;
+mod host_calls;
+mod recover;
 #[cfg(test)]
 mod tests;

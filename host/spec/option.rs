@@ -160,8 +160,8 @@ impl SpecOption {
     }
 
     /// Reads the value, or fails with the reason that `read` gives.
-    pub(crate) fn read_or<T>(&self, read: impl Fn(&str) -> Result<T, String>) -> Result<T, SpecError> {
-        read(&self.value.as_deref().unwrap_or_default().to_string_lossy()).map_err(|reason| self.refuse(reason))
+    pub(crate) fn read_or<T, E: fmt::Display>(&self, read: impl Fn(&str) -> Result<T, E>) -> Result<T, SpecError> {
+        read(&self.value.as_deref().unwrap_or_default().to_string_lossy()).map_err(|e| self.refuse(e.to_string()))
     }
 
     pub(crate) fn refuse(&self, reason: impl Into<String>) -> SpecError {

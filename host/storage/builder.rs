@@ -57,11 +57,12 @@ pub struct VolumeBuilder {
     host_command_bytes: usize,
 }
 
-impl VolumeBuilder {
-    pub(super) fn new(engine: &Engine, drives: Vec<Drive>) -> Self {
-        Self {
+impl Volume {
+    /// Begins a volume over these drives, striped if there are several.
+    pub fn on(engine: &Engine, drives: impl IntoIterator<Item = Drive>) -> VolumeBuilder {
+        VolumeBuilder {
             engine: engine.clone(),
-            drives,
+            drives: drives.into_iter().collect(),
             queues: None,
             depth: None,
             chunk: DEFAULT_CHUNK,
@@ -76,7 +77,9 @@ impl VolumeBuilder {
             host_command_bytes: HostQueueOptions::default().bytes_per_command,
         }
     }
+}
 
+impl VolumeBuilder {
     /// The most bytes of one command of the host.
     #[cfg(test)]
     pub(super) fn host_command_bytes(mut self, bytes: usize) -> Self {
@@ -184,9 +187,10 @@ impl VolumeBuilder {
         let landing = way.landing;
         let bounce = self.transfer.unwrap_or(DEFAULT_BOUNCE).max(block as usize);
         self.check_transfer(bounce)?;
+        let (count, depth) = self.choose_queues(landing, bounce as u64);
         let options = QueueOptions {
-            count: 0,
-            depth: 0,
+            count,
+            depth,
             memory: way.completions,
             submission_in_buffer: way.queues == QueueMemory::Cmb,
             doorbell,
@@ -196,9 +200,7 @@ impl VolumeBuilder {
             },
             first_ticket: 0,
         };
-        let (count, depth) = self.choose_queues(landing, bounce as u64);
         let host = HostSide::new(&self.drives, count, self.host_command_bytes)?;
-        let options = QueueOptions { count, depth, ..options };
         let mut sets = Vec::with_capacity(self.drives.len());
         for drive in &self.drives {
             let set = drive.controller().create_queues(self.engine.space(), options.clone());
@@ -210,11 +212,8 @@ impl VolumeBuilder {
     fn finish(self, host: HostSide, sets: Vec<QueueSet>, layout: Layout) -> Result<Volume, StorageError> {
         let Layout { stripe, block_shift, blocks, way, mut notes } = layout;
         // One queue set without kernels that ring makes the whole volume wait for a host thread.
-        let doorbell = match sets.iter().map(QueueSet::doorbell).find(|d| *d == Doorbell::Cpu) {
-            Some(forwarded) => forwarded,
-            None if self.engine.is_gpu() => Doorbell::Gpu,
-            None => Doorbell::CpuEngine,
-        };
+        let forwarded = sets.iter().map(QueueSet::doorbell).find(|d| *d == Doorbell::Cpu);
+        let doorbell = forwarded.unwrap_or_else(|| sets[0].doorbell());
         notes.extend(sets.iter().filter_map(|s| s.doorbell_note().map(|n| format!("doorbell cpu: {n}"))));
         if self.doorbell == DoorbellChoice::Cpu {
             notes.push("doorbell cpu: it was asked for".to_owned());
@@ -335,13 +334,13 @@ impl VolumeBuilder {
     }
 
     pub(super) fn no_path(&self, what: impl Into<String>, reason: impl Into<String>) -> StorageError {
-        StorageError::NoPath { what: what.into(), device: self.name(), reason: reason.into(), remedy: None }
+        StorageError::NoPath { what: what.into(), device: self.name(), reason: reason.into(), remedies: Vec::new() }
     }
 
     /// Refuses a path to GPU memory for kernels on CPU threads.
     pub(super) fn needs_gpu(&self, what: impl Into<String>, reason: &str) -> StorageError {
-        let (what, remedy) = (what.into(), Some(Remedy::UseGpu));
-        StorageError::NoPath { what, device: self.name(), reason: format!("the engine is cpu, {reason}"), remedy }
+        let (what, remedies) = (what.into(), vec![Remedy::UseGpu]);
+        StorageError::NoPath { what, device: self.name(), reason: format!("the engine is cpu, {reason}"), remedies }
     }
 
     fn choose_doorbell(&self) -> Result<DoorbellChoice, StorageError> {

@@ -305,7 +305,7 @@ impl Volume {
                 what: "checksums".to_owned(),
                 device: self.name().to_owned(),
                 reason,
-                remedy: None,
+                remedies: Vec::new(),
             });
         }
         self.flush()?;

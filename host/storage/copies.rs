@@ -199,7 +199,7 @@ impl Inner {
             return Ok(false);
         }
         tracing::warn!(device = self.names[device], reason, "a copy is left out");
-        self.integrity.drop_copy(device)?;
+        self.integrity.set_copy(device, false)?;
         self.shared.set(device_at(device) + offset_of!(abi::Device, max_blocks), 0u32)?;
         let mut reasons = self.copies.reasons.lock();
         reasons.resize(self.drives.len(), None);
@@ -216,7 +216,7 @@ impl Inner {
         if flag(offset_of!(abi::Device, missed))? != 0 || flag(offset_of!(abi::Device, gone))? != 0 {
             return Ok(());
         }
-        self.integrity.add_copy(device)?;
+        self.integrity.set_copy(device, true)?;
         self.shared.set(at + offset_of!(abi::Device, max_blocks), (self.max_transfer >> self.block_shift) as u32)?;
         if let Some(reason) = self.copies.reasons.lock().get_mut(device) {
             *reason = None;

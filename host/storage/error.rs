@@ -125,10 +125,10 @@ pub enum StorageError {
         what: String,
         /// Which device.
         device: String,
-        /// Why, and what to do where `remedy` does not say it.
+        /// Why, and what to do where `remedies` do not say it.
         reason: String,
-        /// What opens the path.
-        remedy: Option<Remedy>,
+        /// The ways to open the path.
+        remedies: Vec<Remedy>,
     },
     /// An option outside of what is possible.
     #[error("{0}")]
@@ -175,7 +175,7 @@ impl Remedies for StorageError {
     fn remedies(&self) -> Vec<Remedy> {
         match self {
             Self::NotOurs { path, .. } => vec![Remedy::step("choose another"), Remedy::Overwrite(path.clone())],
-            Self::NoPath { remedy, .. } => remedy.clone().into_iter().collect(),
+            Self::NoPath { remedies, .. } => remedies.clone(),
             Self::Nvme(e) => e.remedies(),
             Self::Vfio(e) => e.remedies(),
             Self::Dma(e) => e.remedies(),

@@ -214,13 +214,26 @@ impl Volume {
         if !self.0.engine.is_idle() {
             let reason = "kernels have all queue pairs of its controller; finish the run first, or use one queue less";
             let (what, device) = ("host access".to_owned(), self.name().to_owned());
-            return Err(StorageError::NoPath { what, device, reason: reason.to_owned(), remedy: None });
+            return Err(StorageError::NoPath { what, device, reason: reason.to_owned(), remedies: Vec::new() });
         }
         let mut set = self.0.sets[device].lock();
         let mut queue = HostQueue::on(&mut set, 0)?;
         queue.set_deadline(deadline);
         queue.set_recovery(policy);
         told(use_it(&mut queue, &namespace))
+    }
+
+    /// Queues for kernels that went with a reset of their controller are created again, if nobody uses them now.
+    fn revive(&self, device: usize) {
+        if !self.0.engine.is_idle() {
+            return;
+        }
+        let mut set = self.0.sets[device].lock();
+        if set.is_stale()
+            && let Err(e) = set.reset()
+        {
+            tracing::warn!(device = self.0.names[device], error = %e, "queues for kernels were not created again");
+        }
     }
 }
 

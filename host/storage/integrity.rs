@@ -82,16 +82,11 @@ impl Integrity {
         self.region.address()
     }
 
-    /// Takes a device out of those in use. Kernels do the same with one atomic operation, so this is for when none runs.
-    pub(super) fn drop_copy(&self, device: usize) -> Result<(), MemoryError> {
+    /// Takes a device in among those in use, or out. Kernels take one out by one atomic operation, so this is for when none runs.
+    pub(super) fn set_copy(&self, device: usize, used: bool) -> Result<(), MemoryError> {
         let at = offset_of!(abi::Integrity, copies);
-        self.region.set(at, self.region.get::<u32>(at)? & !(1 << device))
-    }
-
-    /// Takes a device in again. For when no kernel runs.
-    pub(super) fn add_copy(&self, device: usize) -> Result<(), MemoryError> {
-        let at = offset_of!(abi::Integrity, copies);
-        self.region.set(at, self.region.get::<u32>(at)? | 1 << device)
+        let others = self.region.get::<u32>(at)? & !(1 << device);
+        self.region.set(at, others | u32::from(used) << device)
     }
 
     /// Returns how many reads kernels entered for repair, and those that there was room for.

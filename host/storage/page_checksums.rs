@@ -169,7 +169,7 @@ impl Volume {
             what: "page checksums".to_owned(),
             device: self.name().to_owned(),
             reason: format!("their table takes {size}: {e}; open the volume without them"),
-            remedy: None,
+            remedies: Vec::new(),
         }
     }
 

@@ -115,7 +115,7 @@ impl Volume {
                     what: "recovery".to_owned(),
                     device: self.name().to_owned(),
                     reason,
-                    remedy: None,
+                    remedies: Vec::new(),
                 });
             }
             std::thread::sleep(LOOK_EVERY);
@@ -135,19 +135,6 @@ impl Volume {
             sum = Settled { emptied: sum.emptied + s.emptied, dirty: sum.dirty + s.dirty };
         }
         Ok(sum)
-    }
-
-    /// Queues for kernels that went with a reset of their controller are created again, if nobody uses them now.
-    pub(super) fn revive(&self, device: usize) {
-        if !self.0.engine.is_idle() {
-            return;
-        }
-        let mut set = self.0.sets[device].lock();
-        if set.is_stale()
-            && let Err(e) = set.reset()
-        {
-            tracing::warn!(device = self.0.names[device], error = %e, "queues for kernels were not created again");
-        }
     }
 }
 

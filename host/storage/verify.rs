@@ -107,7 +107,7 @@ impl Volume {
                 what: "verification".to_owned(),
                 device: self.name().to_owned(),
                 reason,
-                remedy: None,
+                remedies: Vec::new(),
             });
         }
         // A write meanwhile could be undone.

@@ -9,7 +9,7 @@ use super::path::Path;
 use super::stats::{Counters, Stats};
 use super::stripe::Stripe;
 use super::window::Windows;
-use super::{StorageError, builder::VolumeBuilder, host_io::HostSide};
+use super::{StorageError, host_io::HostSide};
 use crate::engine::{Args, Engine, KernelArg, abi};
 use crate::memory::Region;
 use crate::nvme::QueueSet;
@@ -65,11 +65,6 @@ impl KernelArg for Volume {
 }
 
 impl Volume {
-    /// Begins a volume over these drives, striped if there are several.
-    pub fn on(engine: &Engine, drives: impl IntoIterator<Item = Drive>) -> VolumeBuilder {
-        VolumeBuilder::new(engine, drives.into_iter().collect())
-    }
-
     /// The address of `wb_volume` as kernels see it.
     pub fn address(&self) -> u64 {
         self.0.shared.address()

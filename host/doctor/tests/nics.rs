@@ -372,17 +372,17 @@ fn a_class_that_no_lossless_priority_takes_is_found() {
     let class = of(&wrong, "traffic class");
     assert_eq!(class.status, Warn, "{class:?}");
     assert_eq!(class.detail, "106 (DSCP 26) is forced: priority 3, which is not lossless here; priority 5 is");
-    assert!(class.fix.as_ref().unwrap().starts_with("echo 238 > "), "{class:?}");
+    assert!(class.fix.as_ref().unwrap().to_string().starts_with("echo 238 > "), "{class:?}");
     assert_eq!(of(&wrong, "pfc").detail, "priority 5 is lossless");
     let right = of(&bridged("Global tclass=236\n", 1 << 5, &map), "traffic class");
     assert_eq!((right.status, right.detail.as_str()), (Fine, "236 (DSCP 59) is forced: priority 5"));
 
     let lossy = bridged("Global tclass=106\n", 0, &[]);
     assert_eq!((of(&lossy, "pfc").status, of(&lossy, "traffic class").status), (Warn, Fine));
-    assert!(of(&lossy, "pfc").fix.unwrap().contains("--pfc 0,0,0,1,0,0,0,0"));
+    assert!(of(&lossy, "pfc").fix.unwrap().to_string().contains("--pfc 0,0,0,1,0,0,0,0"));
     // An administrator may well have made the lowest priority lossless.
     assert_eq!(of(&bridged("Global tclass=0\n", 1, &[]), "traffic class").status, Fine);
     // The remedy leads into a priority that is lossless.
-    let fix = of(&bridged("", 1 << 4, &[]), "traffic class").fix.unwrap();
+    let fix = of(&bridged("", 1 << 4, &[]), "traffic class").fix.unwrap().to_string();
     assert!(fix.starts_with("echo 138 > "), "{fix}");
 }

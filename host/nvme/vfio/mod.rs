@@ -24,6 +24,7 @@ pub use error::VfioError;
 pub use event::EventFd;
 
 use super::{Attachment, DmaSpace};
+use crate::data_path::choices;
 use crate::memory::IommuMap;
 use crate::memory::ladder::GDRDRV;
 use crate::pci::{Bdf, IommuGroup, Sysfs};
@@ -35,44 +36,20 @@ use group::{Container, Type1Map};
 use physical::PhysicalDma;
 use port::VfioPort;
 use std::any::Any;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-/// Which of VFIO's interfaces to use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum VfioApi {
+choices! {
+    /// Which of VFIO's interfaces to use.
+    #[derive(Default)]
+    VfioApi:
     /// The group where gdrdrv's device file can be opened, since only its type1 maps what gdrdrv maps; otherwise the device file
     /// where the kernel has one. The other of the two where the first does not open.
     #[default]
-    Auto,
+    Auto = "auto",
     /// The group, with type1.
-    Group,
+    Group = "group",
     /// The device file, with iommufd.
-    Cdev,
-}
-
-impl FromStr for VfioApi {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "group" => Ok(Self::Group),
-            "cdev" => Ok(Self::Cdev),
-            _ => Err("it is auto, group or cdev".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for VfioApi {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Group => "group",
-            Self::Cdev => "cdev",
-        })
-    }
+    Cdev = "cdev"
 }
 
 /// Which controller, and how.

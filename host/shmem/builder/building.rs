@@ -1,17 +1,17 @@
 //! The steps by which a world comes to be.
 
 use super::heaps::Group;
-use super::ranks::{Ranks, failed};
+use super::ranks::Ranks;
 use super::reach;
 use crate::engine::{Engine, abi};
 use crate::rdma::Adapter;
-use crate::shmem::ShmemError;
 use crate::shmem::bootstrap::{self, Bootstrap, Environment, Route, Secret};
 use crate::shmem::card::{self, Card, HeapPlan, HostId};
 use crate::shmem::heap::{Door, Heap, HeapKind, Links};
-use crate::shmem::network::{self, Available, Network, NetworkPlan, NetworkSettings, Opening, Prepared, Transport};
+use crate::shmem::network::{self, Available, Network, NetworkPlan, NetworkSettings, Opening, Prepared};
 use crate::shmem::path::{Handover, Link, NetworkPath, WorldPath};
 use crate::shmem::world::{Own, Parts};
+use crate::shmem::{ShmemError, Transport};
 use bytemuck::Zeroable;
 use std::net::IpAddr;
 
@@ -63,7 +63,7 @@ impl Building<'_> {
             }),
             Err(e) => Err(e.clone()),
         };
-        let cards = self.ranks.vote(&card)?.map_err(|f| self.no_heap(heap_bytes, failed(&f)))?;
+        let cards = self.ranks.vote(&card)?.map_err(|e| self.no_heap(heap_bytes, e))?;
         let door = door.map_err(|e| self.no_heap(heap_bytes, e))?;
         let plan = HeapPlan::of(&cards)?;
 
@@ -141,7 +141,7 @@ impl Building<'_> {
         let mine: Result<Available, String> = Ok(Available::of(opened.iter().map(why)));
         let pes = cards.len();
         let none = |reason: String| ShmemError::Transport { transport: asked, pes, reason };
-        let all = self.ranks.vote(&mine)?.map_err(|f| none(failed(&f)))?;
+        let all = self.ranks.vote(&mine)?.map_err(none)?;
         let (chosen, note) = network::choose(&all).map_err(none)?;
         let found = opened.into_iter().find(|(t, _)| *t == chosen).and_then(|(_, o)| o.ok());
         let adapter = found.ok_or_else(|| none(format!("rank {me} has no {chosen} adapter")))?;
@@ -187,7 +187,7 @@ impl Building<'_> {
         // SAFETY: wherever a network and its heap are dropped, here, in `finish` and with the world, the network goes first.
         let mut prepared = unsafe { Prepared::new(adapter, heap.range(), self.engine, size, pes) };
         let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
-        let offers = self.ranks.vote(&mine)?.map_err(|f| none(failed(&f)))?;
+        let offers = self.ranks.vote(&mine)?.map_err(none)?;
         let own = abi::Network {
             control: self.engine.control_address(),
             local: heap.address(),
@@ -202,9 +202,7 @@ impl Building<'_> {
             Ok(prepared) => prepared.connect(me, &offers, &near, own),
             Err(e) => Err(e.to_string()),
         };
-        let all = self.ranks.vote(&tables.as_ref().map(drop).map_err(String::clone))?;
-        all.map_err(|f| none(failed(&f)))?;
-        let tables = tables.map_err(&none)?;
+        let tables = self.ranks.agree(tables)?.map_err(none)?;
         Ok(prepared.map_err(|e| none(e.to_string()))?.connected(tables))
     }
 
@@ -219,9 +217,7 @@ impl Building<'_> {
     ) -> Result<Parts, ShmemError> {
         let place = (self.ranks.me(), cards.len());
         let own = Own::new(self.engine, &made.heap, plan.asked, place, self.checked, plan.bounce);
-        let own = own.map_err(|e| e.to_string());
-        let all = self.ranks.vote(&own.as_ref().map(drop).map_err(String::clone))?;
-        all.map_err(|f| self.no_heap(Some(plan.asked), failed(&f)))?;
+        let own = self.ranks.agree(own.map_err(|e| e.to_string()))?;
         let own = own.map_err(|e| self.no_heap(Some(plan.asked), e))?;
         let path = self.path(&made, network.as_ref(), cards, plan, note, group);
         let hosts = cards.iter().map(|c| c.host.clone()).collect();

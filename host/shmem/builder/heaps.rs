@@ -1,7 +1,6 @@
 //! Heaps of the PEs that are within reach of each other, mapped side by side.
 
 use super::building::{Building, Made};
-use super::ranks::failed;
 use super::reach::{self, all, host_atomics, one_gpu, peer, source};
 use crate::cuda::Sharing;
 use crate::shmem::ShmemError;
@@ -25,14 +24,13 @@ impl Group {
         Self { members, pes }
     }
 
-    /// Whether all PEs are in it.
-    pub(super) fn is_all(&self) -> bool {
-        self.members.len() == self.pes
-    }
-
     /// For each PE whether it is in it; nothing where all are.
     pub(super) fn near(&self) -> Vec<bool> {
-        if self.is_all() { Vec::new() } else { (0..self.pes).map(|pe| self.members.contains(&pe)).collect() }
+        if self.members.len() == self.pes {
+            Vec::new()
+        } else {
+            (0..self.pes).map(|pe| self.members.contains(&pe)).collect()
+        }
     }
 
     /// Their cards.
@@ -73,7 +71,7 @@ impl Building<'_> {
         };
         let handles = match self.ranks.vote(&mine)? {
             Ok(handles) => handles,
-            Err(failures) => return Ok(Err(failed(&failures))),
+            Err(reason) => return Ok(Err(reason)),
         };
         let mapped = prepared.and_then(|(mut memory, atomics)| {
             let from = |pe: usize| match group.members.contains(&pe) {
@@ -93,15 +91,9 @@ impl Building<'_> {
         });
         let mine = mapped.as_ref().map(|(.., links)| *links).map_err(String::clone);
         // What was made is kept until all have mapped it.
-        match (self.ranks.vote(&mine)?, mapped) {
-            (Ok(links), Ok((memory, heap, _))) => {
-                drop(memory);
-                let handover = if across { Handover::Fabric } else { Handover::VirtualMemory };
-                Ok(Ok(Made { heap, links: all(&links), handover }))
-            }
-            (Err(failures), _) => Ok(Err(failed(&failures))),
-            (Ok(_), Err(e)) => Ok(Err(e)),
-        }
+        let links = self.ranks.vote(&mine)?;
+        let handover = if across { Handover::Fabric } else { Handover::VirtualMemory };
+        Ok(links.and_then(|links| mapped.map(|(_, heap, _)| Made { heap, links: all(&links), handover })))
     }
 
     /// Heaps in host memory, or why not. Collective.
@@ -124,11 +116,11 @@ impl Building<'_> {
             let made = (me == first && !alone).then(|| heap::file(length)).transpose();
             made.map_err(|e| format!("no shared memory of {}: {e}", Bytes(length as u64)))
         });
-        if let Err(failures) = self.ranks.vote(&file.as_ref().map(drop).map_err(String::clone))? {
-            return Ok(Err(failed(&failures)));
-        }
+        let own = match self.ranks.agree(file)? {
+            Ok(own) => own,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let map = || -> Result<(Heap, Links), String> {
-            let own = file?;
             let memory = match (&own, alone) {
                 (_, true) => HostMemory::placed(None, total, &parts),
                 (Some(file), _) => {
@@ -151,13 +143,8 @@ impl Building<'_> {
         };
         let mapped = map();
         let mine = mapped.as_ref().map(|(_, links)| *links).map_err(String::clone);
-        match (self.ranks.vote(&mine)?, mapped) {
-            (Ok(links), Ok((heap, _))) => {
-                let handover = if alone { Handover::OneMapping } else { Handover::MemoryFile };
-                Ok(Ok(Made { heap, links: all(&links), handover }))
-            }
-            (Err(failures), _) => Ok(Err(failed(&failures))),
-            (Ok(_), Err(e)) => Ok(Err(e)),
-        }
+        let links = self.ranks.vote(&mine)?;
+        let handover = if alone { Handover::OneMapping } else { Handover::MemoryFile };
+        Ok(links.and_then(|links| mapped.map(|(heap, _)| Made { heap, links: all(&links), handover })))
     }
 }

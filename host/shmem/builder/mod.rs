@@ -5,16 +5,18 @@
 
 mod building;
 mod heaps;
+mod local;
 mod ranks;
 mod reach;
 
 use super::bootstrap::{self, Bootstrap, LocalBootstrap};
 use super::heap::HeapKind;
-use super::network::{self, NetworkSettings, Transport};
-use super::{ShmemError, World};
+use super::network::{self, NetworkSettings};
+use super::variable::or_read;
+use super::{ShmemError, Transport, World};
 use crate::engine::Engine;
 use crate::rdma::Adapter;
-use crate::units::Bytes;
+use crate::units::{Bytes, UnitError};
 use building::{Asked, Building};
 use ranks::Ranks;
 use std::time::Duration;
@@ -43,9 +45,10 @@ pub struct WorldBuilder {
     host: Option<String>,
 }
 
-impl WorldBuilder {
-    pub(super) fn new(engine: &Engine) -> Self {
-        Self {
+impl World {
+    /// Settings of a world of which this process (or thread) is one PE, with kernels on `engine`.
+    pub fn builder(engine: &Engine) -> WorldBuilder {
+        WorldBuilder {
             engine: engine.clone(),
             bootstrap: None,
             heap_bytes: None,
@@ -58,7 +61,9 @@ impl WorldBuilder {
             host: None,
         }
     }
+}
 
+impl WorldBuilder {
     /// Bytes of each PE's heap, the same on every rank. Without it: `WARPBELL_SYMMETRIC_SIZE` (`64M`, `1G`), else 1 GiB on GPUs, less
     /// if less is free, and 64 MiB on CPU engines.
     pub fn heap_bytes(mut self, bytes: usize) -> Self {
@@ -134,21 +139,11 @@ impl WorldBuilder {
 
     /// Builds the world. Collective.
     pub fn build(self) -> Result<World, ShmemError> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
-        let heap_bytes = match (self.heap_bytes, variable(SIZE_VARIABLE)) {
-            (Some(bytes), _) => Some(bytes),
-            (None, Some(text)) => Some(size(&text)?),
-            (None, None) => None,
-        };
-        let kind = match (self.heap, variable(KIND_VARIABLE)) {
-            (Some(kind), _) => kind,
-            (None, Some(text)) => text.parse().map_err(|e| setting(KIND_VARIABLE, e))?,
-            (None, None) => HeapKind::Auto,
-        };
-        let transport = match (&self.adapter, self.transport) {
-            (Some(adapter), _) => adapter.path().transport.into(),
-            (None, Some(transport)) => transport,
-            (None, None) => transport_of_env()?,
+        let heap_bytes = or_read(self.heap_bytes, SIZE_VARIABLE, size)?;
+        let kind = or_read(self.heap, KIND_VARIABLE, str::parse)?.unwrap_or_default();
+        let transport = match &self.adapter {
+            Some(adapter) => adapter.path().transport.into(),
+            None => or_read(self.transport, TRANSPORT_VARIABLE, str::parse)?.unwrap_or_default(),
         };
         let network = self.network.or_from_env()?;
         let address = network::address_of_setting()?;
@@ -175,21 +170,9 @@ impl WorldBuilder {
     }
 }
 
-/// What `WARPBELL_TRANSPORT` asks for.
-pub(super) fn transport_of_env() -> Result<Transport, ShmemError> {
-    match std::env::var(TRANSPORT_VARIABLE).ok().filter(|t| !t.trim().is_empty()) {
-        Some(text) => text.parse().map_err(|e| setting(TRANSPORT_VARIABLE, e)),
-        None => Ok(Transport::Auto),
-    }
-}
-
-fn size(text: &str) -> Result<usize, ShmemError> {
-    let bytes: Bytes = text.parse().map_err(|e| setting(SIZE_VARIABLE, e))?;
-    usize::try_from(bytes.0).map_err(|e| setting(SIZE_VARIABLE, e))
-}
-
-fn setting(name: &'static str, e: impl std::fmt::Display) -> ShmemError {
-    ShmemError::Setting { name, reason: e.to_string() }
+fn size(text: &str) -> Result<usize, String> {
+    let bytes: Bytes = text.parse().map_err(|e: UnitError| e.to_string())?;
+    usize::try_from(bytes.0).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

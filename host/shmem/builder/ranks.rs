@@ -2,6 +2,7 @@
 
 use super::super::ShmemError;
 use super::super::bootstrap::Bootstrap;
+use super::super::vote::{ballot, count, failed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -13,37 +14,24 @@ pub(super) struct Ranks<'a> {
     pub(super) within: Duration,
 }
 
-/// What each rank answered, or the ranks that failed and why.
-pub(super) type Vote<T> = Result<Vec<T>, Vec<(usize, String)>>;
-
 impl Ranks<'_> {
     pub(super) fn me(&self) -> usize {
         self.bootstrap.rank()
     }
 
-    /// Tells everybody how this rank fared, and hears it of all: an answer from each, or who failed.
+    /// Tells everybody how this rank fared, and hears it of all: an answer from each, or who failed and why.
     pub(super) fn vote<T: Serialize + DeserializeOwned>(
         &self,
         mine: &Result<T, String>,
-    ) -> Result<Vote<T>, ShmemError> {
-        let bytes = serde_json::to_vec(mine).unwrap_or_default();
-        let all = self.bootstrap.allgather(&bytes, self.within)?;
-        let read = |bytes: &Vec<u8>| {
-            let heard: Result<Result<T, String>, _> = serde_json::from_slice(bytes);
-            heard.unwrap_or_else(|_| Err("it does not build a world, or is of another version".to_owned()))
-        };
-        let (mut answers, mut failures) = (Vec::with_capacity(all.len()), Vec::new());
-        for (rank, answer) in all.iter().map(read).enumerate() {
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(reason) => failures.push((rank, reason)),
-            }
-        }
-        Ok(if failures.is_empty() { Ok(answers) } else { Err(failures) })
+    ) -> Result<Result<Vec<T>, String>, ShmemError> {
+        let all = self.bootstrap.allgather(&ballot(mine), self.within)?;
+        let unreadable = |_| "it does not build a world, or is of another version".to_owned();
+        Ok(count(&all, unreadable).map_err(|failures| failed(&failures)))
     }
-}
 
-/// Who failed, in one line: each reason once, with the ranks that gave it.
-pub(super) fn failed(failures: &[(usize, String)]) -> String {
-    super::super::error::by_rank(failures.iter().map(|(rank, reason)| (*rank, reason.as_str())))
+    /// Returns what this rank has if no rank has failed, or who failed and why.
+    pub(super) fn agree<T>(&self, mine: Result<T, String>) -> Result<Result<T, String>, ShmemError> {
+        let told = mine.as_ref().map(drop).map_err(String::clone);
+        Ok(self.vote(&told)?.and(mine))
+    }
 }

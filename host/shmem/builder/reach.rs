@@ -4,6 +4,7 @@ use super::heaps::Group;
 use crate::cuda::{self, DeviceInfo, FABRIC_HANDLE_BYTES};
 use crate::shmem::card::{self, Card};
 use crate::shmem::heap::{Links, Peer, Source};
+use crate::shmem::vote::ranges;
 
 /// What holds for the links of all ranks.
 pub(super) fn all(links: &[Links]) -> Links {
@@ -31,8 +32,7 @@ pub(super) fn one_host(cards: &[Card]) -> Result<(), String> {
     if hosts.len() == 1 {
         return Ok(());
     }
-    let names: Vec<String> =
-        hosts.iter().map(|(host, ranks)| format!("rank {} on {host}", card::ranges(ranks))).collect();
+    let names: Vec<String> = hosts.iter().map(|(host, ranks)| format!("rank {} on {host}", ranges(ranks))).collect();
     Err(format!(
         "loads and stores do not reach PEs on other hosts or in other network namespaces ({}): start all ranks on one host, \
          use GPUs of one NVLink domain, or another transport (WARPBELL_TRANSPORT=auto)",

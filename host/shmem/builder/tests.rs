@@ -9,6 +9,7 @@ use crate::memory::Place;
 use crate::shmem::bootstrap::LocalBootstrap;
 use crate::shmem::card::Card;
 use crate::shmem::heap::Source;
+use crate::shmem::variable::value;
 
 fn settings(world: LocalBootstrap) -> WorldBuilder {
     World::builder(&Engine::cpu().unwrap()).bootstrap(Box::new(world)).timeout(Duration::from_secs(30))
@@ -104,6 +105,6 @@ fn hosts_out_of_reach_are_named() {
 #[test]
 fn settings_of_the_environment_are_read() {
     assert_eq!(size("64M").unwrap(), 64 << 20);
-    let e = size("much").unwrap_err().to_string();
+    let e = value(SIZE_VARIABLE, "much", size).unwrap_err().to_string();
     assert!(e.contains("WARPBELL_SYMMETRIC_SIZE") && e.contains("much"), "{e}");
 }

@@ -1,10 +1,10 @@
 //! Every call of the host against a model, on worlds of CPU threads.
 
 use super::*;
-use crate::engine::RunError;
+use crate::engine::{RunError, abi};
 use crate::memory::Place;
 use crate::shmem::testing::on_all;
-use crate::shmem::{Sym, Team};
+use crate::shmem::{ShmemError, Sym, Team, World};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -81,14 +81,6 @@ macro_rules! every_float {
 }
 
 #[test]
-fn blocks_have_channels_and_small_parts_fit_the_scratch() {
-    assert_eq!((gpu_blocks(0), gpu_blocks(1), gpu_blocks(SMALL_PART), gpu_blocks(SMALL_PART + 1)), (1, 1, 1, 2));
-    assert_eq!(gpu_blocks(usize::MAX), abi::CHANNELS as u32);
-    const { assert!(SMALL_PART <= abi::SCRATCH_BYTES / 2 && LARGE_PART > abi::SCRATCH_BYTES / 2) };
-    const { assert!(SMALL_BYTES / SMALL_PART <= abi::CHANNELS) };
-}
-
-#[test]
 fn reductions_of_every_type() {
     on_all(3, |world| {
         let team = world.team_world();
@@ -102,7 +94,7 @@ fn reductions_of_every_type() {
 /// Lengths on either side of what the scratch of one channel takes, and one that several blocks share.
 fn lengths(world: &World, element: usize) -> [usize; 6] {
     let limit = abi::SCRATCH_BYTES / 2 / element;
-    let shared = CPU_PART / element + 13;
+    let shared = (1 << 20) / element + 13;
     assert!(world.call_grid(shared * element).blocks > 1);
     [0, 1, limit - 1, limit, limit + 1, shared]
 }

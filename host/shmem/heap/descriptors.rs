@@ -119,7 +119,7 @@ impl Door {
         if wrong != 0 {
             return Err("it does not know the token".to_owned());
         }
-        let rank = rank.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+        let rank = rank.try_into().map(u64::from_le_bytes).map_err(|_| "it gives no rank")?;
         left.iter().copied().find(|r| *r as u64 == rank).ok_or_else(|| format!("rank {rank} is not expected"))
     }
 }

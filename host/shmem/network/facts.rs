@@ -1,9 +1,9 @@
 //! Which transports this machine has.
 
-use super::Transport;
 use super::open::{Opening, candidates, open};
 use crate::memory::Space;
 use crate::rdma::AdapterPath;
+use crate::shmem::Transport;
 use crate::shmem::bootstrap::random_key;
 use serde::Serialize;
 

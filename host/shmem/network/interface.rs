@@ -2,6 +2,7 @@
 
 use super::super::ShmemError;
 use super::super::bootstrap::Route;
+use super::super::variable;
 use crate::this_host::{InterfaceAddress, interface_addresses};
 use std::net::IpAddr;
 
@@ -10,7 +11,7 @@ const VARIABLE: &str = "WARPBELL_INTERFACE";
 
 /// The address that `WARPBELL_INTERFACE` names: its own, or that of the interface with this name.
 pub(in super::super) fn address_of_setting() -> Result<Option<IpAddr>, ShmemError> {
-    let Some(text) = std::env::var(VARIABLE).ok().filter(|t| !t.trim().is_empty()) else { return Ok(None) };
+    let Some(text) = variable::text(VARIABLE) else { return Ok(None) };
     let wrong = |reason: String| ShmemError::Setting { name: VARIABLE, reason };
     let all = interface_addresses().map_err(|e| wrong(format!("the interfaces of this host cannot be read: {e}")))?;
     named(text.trim(), &all).map(Some).map_err(wrong)

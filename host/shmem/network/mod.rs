@@ -8,23 +8,20 @@
 mod exchange;
 mod facts;
 mod faults;
-mod host_calls;
 mod interface;
 mod open;
 mod recover;
 mod settings;
 mod tables;
-mod transport;
 mod watch;
 
 pub(super) use exchange::Offer;
 pub use facts::{TransportFacts, transports};
 pub(super) use interface::{address_of_setting, reached_at};
 pub(super) use open::{Available, Opening, candidates, choose, open};
-pub(super) use recover::drained;
 pub use recover::{Recovered, Recovery};
+pub(super) use recover::{Report, Reset, anew};
 pub use settings::{NetworkPlan, NetworkSettings};
-pub use transport::{NoSuchTransport, Transport};
 
 use crate::engine::{Engine, abi};
 use crate::memory::{Region, Space};
@@ -87,7 +84,7 @@ struct Shared {
 }
 
 /// Number `.1` of the queue pairs to PE `.0`.
-type Which = (usize, usize);
+pub(super) type Which = (usize, usize);
 
 struct Parts {
     plan: NetworkPlan,

@@ -2,6 +2,7 @@
 
 use crate::memory::Space;
 use crate::rdma::{self, Adapter, DeviceChoice, RdmaError};
+use crate::shmem::vote::failed;
 #[cfg(feature = "soft")]
 use crate::soft::nic::{SoftNic, SoftNicConfig};
 use serde::{Deserialize, Serialize};
@@ -59,7 +60,8 @@ fn soft(opening: &Opening) -> Result<Box<dyn Adapter>, RdmaError> {
     let mut config = SoftNicConfig::new(key);
     config.space = opening.space.clone();
     config.sharers = opening.sharers;
-    let mut config = config.options(&options).map_err(|e| unavailable(format!("{SOFT_VARIABLE}: {e}")))?;
+    let mut config =
+        config.options(&options).map_err(|e| unavailable(format!("{SOFT_VARIABLE}: software NIC: {e}")))?;
     if opening.across || !config.unix {
         // By any of this host's addresses, if nothing says which.
         config.listen = Some(opening.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
@@ -98,7 +100,7 @@ pub(in super::super) fn choose(all: &[Available]) -> Result<(rdma::Transport, Op
         if missing.is_empty() {
             return Ok((transport, (!notes.is_empty()).then(|| notes.join("; "))));
         }
-        notes.push(super::super::error::by_rank(missing.iter().map(|(rank, why)| (*rank, why.as_str()))));
+        notes.push(failed(&missing));
     }
     Err(notes.join("; "))
 }

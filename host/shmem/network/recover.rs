@@ -1,24 +1,16 @@
-//! Mending a world's connections: queue pairs that have failed are reset and connected again, at both ends.
+//! Steps by which a network recovers: queue pairs that have failed are set aside, reset and connected again, at both ends.
 
 use super::tables::fresh;
 use super::{Network, Parts, Which};
-use crate::engine::{Grid, Run, RunError, abi};
+use crate::engine::abi;
 use crate::rdma::QueueAddress;
-use crate::shmem::{ShmemError, World};
+use crate::shmem::ShmemError;
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
-/// How long what was sent on connections that work gets to arrive in a world with connections that have failed.
-const DRAIN: Duration = Duration::from_secs(2);
-
-/// The name of the call, for people.
-const CALL: &str = "recover";
-
-/// What [`World::recover`] did on this PE.
+/// What [`World::recover`](crate::shmem::World::recover) did on this PE.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Recovery {
@@ -55,92 +47,14 @@ impl fmt::Display for Recovery {
 
 /// What one PE knows of its queue pairs: those that have to be made anew, and why.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Report(Vec<(Which, String)>);
+pub(in crate::shmem) struct Report(Vec<(Which, String)>);
 
 /// Where the queue pairs are to be found that a PE has reset.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Reset(Vec<(Which, QueueAddress)>);
-
-impl World {
-    /// Mends the connections of a world over adapters. Collective: all PEs meet, wait a moment for what is under way on connections that
-    /// work, then reset the queue pairs that have failed at either end and connect them again. The words by which teams synchronise
-    /// begin anew on all PEs. Afterwards all calls work, until the next failure, which is noticed again.
-    ///
-    /// What was under way on a failed connection when it failed has arrived or has not, or in part; heaps are as they are. No kernel
-    /// that uses the world may be running or be in a stream on any PE. In a world whose PEs all reach each other by loads and stores
-    /// there is nothing to mend.
-    ///
-    /// # Errors
-    /// [`ShmemError::Busy`] while kernels run. Ranks that are gone, that do not come within [`World::timeout`], or whose connections cannot
-    /// be made are named, on all PEs; what failed before still counts as failed then, and the call may be made again.
-    pub fn recover(&self) -> Result<Recovery, ShmemError> {
-        let mine = match self.engine().is_idle() {
-            true => self.settle().map_err(|e| e.to_string()),
-            false => Err(ShmemError::Busy { what: CALL }.to_string()),
-        };
-        let reports: Vec<Report> = self.agree("the beginning of", &mine)?;
-        let anew = anew(self.my_pe(), &reports);
-
-        let reset = match self.network() {
-            None => Ok(Reset::default()),
-            Some(network) => self.begin_anew().and_then(|()| network.reset(anew.keys().copied())),
-        };
-        let resets: Vec<Reset> = self.agree("resetting queue pairs in", &reset)?;
-
-        let connected = self.network().map_or(Ok(()), |n| n.connect_again(self.my_pe(), anew.keys().copied(), &resets));
-        self.agree("connecting queue pairs in", &connected)?;
-        if let Some(network) = self.network() {
-            network.recovered(anew.keys().copied())?;
-        }
-        // Nobody posts to one who does not know yet that it may.
-        self.meet(&format!("the end of {CALL}"), &[])?;
-        Ok(Recovery::of(anew))
-    }
-
-    /// Whether all went well on all PEs: what each has to say. `step` is for people.
-    fn agree<T: Serialize + DeserializeOwned>(
-        &self,
-        step: &str,
-        mine: &Result<T, String>,
-    ) -> Result<Vec<T>, ShmemError> {
-        let all = self.meet(&format!("{step} {CALL}"), &serde_json::to_vec(mine).unwrap_or_default())?;
-        let (mut answers, mut failures) = (Vec::with_capacity(all.len()), Vec::new());
-        for (rank, bytes) in all.iter().enumerate() {
-            let heard: Result<Result<T, String>, _> = serde_json::from_slice(bytes);
-            match heard.unwrap_or_else(|e| Err(format!("it says something that cannot be read ({e})"))) {
-                Ok(answer) => answers.push(answer),
-                Err(reason) => failures.push((rank, reason)),
-            }
-        }
-        if failures.is_empty() { Ok(answers) } else { Err(ShmemError::OnRanks { what: CALL.to_owned(), failures }) }
-    }
-
-    /// Waits for what is under way where connections work, and says which do not.
-    fn settle(&self) -> Result<Report, ShmemError> {
-        let Some(network) = self.network() else { return Ok(Report::default()) };
-        let known = network.set_aside()?;
-        let grid = Grid { blocks: 1, threads: self.engine().warp_width() };
-        // SAFETY: it takes a world, which the arguments keep.
-        let run = unsafe { self.engine().launch("wb_shmem_quiet", grid, crate::args!(self)) }?;
-        match run.finish_within(DRAIN) {
-            // What did not end is found by looking.
-            Ok(_) | Err(RunError::Operations { .. } | RunError::TimedOut { .. }) => Ok(network.unfinished(known)?),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// The words of this PE's teams as they were when the teams were made. Nobody writes to them between two meetings.
-    fn begin_anew(&self) -> Result<(), String> {
-        let teams = self.teams();
-        let clear = |(slot, room): (usize, std::ops::Range<usize>)| {
-            self.heap().clear(room.start, room.len()).and_then(|()| teams.reset(slot))
-        };
-        teams.in_use().into_iter().try_for_each(clear).map_err(|e| e.to_string())
-    }
-}
+pub(in crate::shmem) struct Reset(Vec<(Which, QueueAddress)>);
 
 /// The queue pairs that PE `me` makes anew, each with what either end knows of it.
-fn anew(me: usize, reports: &[Report]) -> BTreeMap<Which, Vec<String>> {
+pub(in crate::shmem) fn anew(me: usize, reports: &[Report]) -> BTreeMap<Which, Vec<String>> {
     let mut all: BTreeMap<Which, Vec<String>> = BTreeMap::new();
     for (rank, Report(failed)) in reports.iter().enumerate() {
         for ((pe, index), why) in failed {
@@ -156,7 +70,7 @@ fn anew(me: usize, reports: &[Report]) -> BTreeMap<Which, Vec<String>> {
 }
 
 impl Recovery {
-    fn of(anew: BTreeMap<Which, Vec<String>>) -> Self {
+    pub(in crate::shmem) fn of(anew: BTreeMap<Which, Vec<String>>) -> Self {
         let mut pes: Vec<Recovered> = Vec::new();
         for ((pe, _), why) in anew {
             match pes.last_mut().filter(|r| r.pe == pe) {
@@ -193,7 +107,7 @@ impl Parts {
 impl Network {
     /// Has kernels pass over the queue pairs that have failed when they wait for everything that was sent: nothing more comes of
     /// those. Which they are, and why. No kernel may be running.
-    pub(in super::super) fn set_aside(&self) -> Result<BTreeMap<Which, String>, ShmemError> {
+    pub(in crate::shmem) fn set_aside(&self) -> Result<BTreeMap<Which, String>, ShmemError> {
         let mut known = BTreeMap::new();
         if let Some(parts) = self.shared.parts().as_ref() {
             for which in parts.all() {
@@ -208,7 +122,7 @@ impl Network {
 
     /// The queue pairs to be made anew: those that are known, and those on which something is still under way. Kernels cannot use them
     /// from here on.
-    fn unfinished(&self, mut known: BTreeMap<Which, String>) -> Result<Report, ShmemError> {
+    pub(in crate::shmem) fn unfinished(&self, mut known: BTreeMap<Which, String>) -> Result<Report, ShmemError> {
         if let Some(parts) = self.shared.parts().as_ref() {
             for which in parts.all() {
                 let queue = parts.tables.queue(self.plan, which)?;
@@ -224,7 +138,7 @@ impl Network {
     }
 
     /// Resets queue pairs. Where the other ends find them.
-    fn reset(&self, anew: impl Iterator<Item = Which>) -> Result<Reset, String> {
+    pub(in crate::shmem) fn reset(&self, anew: impl Iterator<Item = Which>) -> Result<Reset, String> {
         let mut parts = self.shared.parts();
         let Some(parts) = parts.as_mut() else { return Ok(Reset::default()) };
         let mut all = Vec::new();
@@ -243,7 +157,12 @@ impl Network {
     }
 
     /// Connects queue pairs with those that the others have reset. Ends with the first that cannot be: the others wait.
-    fn connect_again(&self, me: usize, anew: impl Iterator<Item = Which>, resets: &[Reset]) -> Result<(), String> {
+    pub(in crate::shmem) fn connect_again(
+        &self,
+        me: usize,
+        anew: impl Iterator<Item = Which>,
+        resets: &[Reset],
+    ) -> Result<(), String> {
         let mut parts = self.shared.parts();
         let Some(parts) = parts.as_mut() else { return Ok(()) };
         for (pe, index) in anew {
@@ -256,7 +175,7 @@ impl Network {
     }
 
     /// Lets kernels use the queue pairs again, and forgets the failures.
-    fn recovered(&self, anew: impl Iterator<Item = Which>) -> Result<(), ShmemError> {
+    pub(in crate::shmem) fn recovered(&self, anew: impl Iterator<Item = Which>) -> Result<(), ShmemError> {
         let mut parts = self.shared.parts();
         let Some(parts) = parts.as_mut() else { return Ok(()) };
         for which in anew {
@@ -268,15 +187,6 @@ impl Network {
         parts.alerted.clear();
         self.shared.faults.clear();
         Ok(())
-    }
-}
-
-/// Waits for what a kernel does that waits for everything which was sent: at most `DRAIN` where connections have failed. Whether all
-/// has arrived.
-pub(in super::super) fn drained(run: Run, has_failed: bool) -> bool {
-    match has_failed {
-        true => run.finish_within(DRAIN).is_ok(),
-        false => run.finish().is_ok(),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::memory::Place as Memory;
 use crate::rdma::{DeviceChoice, QueueChoice, QueueRings, Transport as Adapters, stand_in};
 use crate::shmem::bootstrap::{Bootstrap, LocalBootstrap};
 use crate::shmem::calls::{Cmp, SignalOp, Sum};
-use crate::shmem::{World, WorldBuilder};
+use crate::shmem::{Transport, World, WorldBuilder};
 use crate::soft::nic::{SoftNic, SoftNicConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,11 +1,6 @@
 //! Teams: some of a world's PEs, numbered anew (OpenSHMEM 1.5, 9.4).
 
-mod areas;
-mod slots;
 mod split;
-
-pub(super) use areas::Areas;
-pub(super) use slots::Teams;
 
 use super::{ShmemError, World};
 use crate::engine::{Args, KernelArg, abi};

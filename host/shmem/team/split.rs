@@ -1,10 +1,10 @@
 //! How a team is made out of another: its members tell each other what they want and which slots they have free, and take the
 //! first that is free on all of them.
 
-use super::areas::NOTE_WORDS;
 use super::{ShmemError, Team};
 use crate::args;
 use crate::engine::abi;
+use crate::shmem::team_slots::NOTE_WORDS;
 use bytemuck::Zeroable;
 
 /// First member, distance, and number of members.

@@ -125,12 +125,8 @@ impl SoftNicConfig {
     /// Keys and values are those of a device specification ([`DeviceSpec`](crate::spec::DeviceSpec)); spaces around options do not count.
     ///
     /// # Errors
-    /// A sentence that names the key, and what would do.
-    pub fn options(self, text: &str) -> Result<Self, String> {
-        self.read(text).map_err(|e| format!("software NIC: {e}"))
-    }
-
-    fn read(mut self, text: &str) -> Result<Self, SpecError> {
+    /// [`SpecError::UnknownOption`], or [`SpecError::BadOption`] for a value that is missing, too many, or none of those that there are.
+    pub fn options(mut self, text: &str) -> Result<Self, SpecError> {
         let fields =
             spec::fields(text.as_bytes()).into_iter().map(|f| f.trim_ascii().to_vec()).filter(|f| !f.is_empty());
         for option in spec::read_all(fields, OPTIONS)? {
@@ -189,7 +185,7 @@ mod tests {
         assert_eq!(c.complaint(), None);
         assert!(!format!("{c:?}").contains("[1"), "the key is not shown");
         for (text, word) in [
-            ("speed=9", "software NIC: there is no option `speed`; there are connect=, fault=, "),
+            ("speed=9", "there is no option `speed`; there are connect=, fault=, "),
             ("threads", "`threads`: it needs a value: a whole number"),
             ("threads=many", "`threads=many`: expected a whole number"),
             ("retry=soon", "`retry=soon`: expected a time such as"),
@@ -197,7 +193,7 @@ mod tests {
             ("poison=1", "`poison=1`: it takes no value"),
             ("fault=explode", "`fault=explode`: `explode` is no fault: use syndrome"),
         ] {
-            let e = SoftNicConfig::new([0; 32]).options(text).unwrap_err();
+            let e = SoftNicConfig::new([0; 32]).options(text).unwrap_err().to_string();
             assert!(e.contains(word), "{text}: {e}");
         }
         let bad = |text: &str| SoftNicConfig::new([0; 32]).options(text).unwrap().complaint().unwrap();

@@ -94,6 +94,17 @@ pub struct FaultPlan {
     pub faults: Vec<Fault>,
 }
 
+/// Actions without a value.
+const PLAIN: [(&str, Action); 7] = [
+    ("lose", Action::Lose),
+    ("drop", Action::Drop),
+    ("drop-answer", Action::DropAnswer),
+    ("flip", Action::Flip),
+    ("flip-answer", Action::FlipAnswer),
+    ("cut", Action::Cut),
+    ("die", Action::Die),
+];
+
 const OPCODES: &[(&str, Opcode)] = &[
     ("write", Opcode::Write),
     ("write-imm", Opcode::WriteImm),
@@ -108,92 +119,132 @@ const OPCODES: &[(&str, Opcode)] = &[
     ("dump", Opcode::Dump),
 ];
 
-fn number(text: &str) -> Result<u64, String> {
+/// Error of reading a fault from a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FaultError {
+    /// An action that does not exist.
+    #[error(
+        "`{action}` is no fault: use syndrome, storm, lose, delay, drop, drop-answer, flip, flip-answer, cut or die"
+    )]
+    UnknownAction {
+        /// As it was written.
+        action: String,
+    },
+    /// A selector that does not exist, or that has no value.
+    #[error("`{selector}` selects nothing: use {known}")]
+    UnknownSelector {
+        /// As it was written.
+        selector: String,
+        /// The form of a selector, or those that there are.
+        known: &'static str,
+    },
+    /// An operation that does not exist.
+    #[error("`{operation}` is no operation")]
+    UnknownOperation {
+        /// As it was written.
+        operation: String,
+    },
+    /// An action that needs a value and has none.
+    #[error("`{action}` needs a value, as in `{action}:...`")]
+    NoValue {
+        /// The action.
+        action: String,
+    },
+    /// An action that has a value and takes none.
+    #[error("`{action}` takes no value")]
+    NeedlessValue {
+        /// The action.
+        action: String,
+    },
+    /// A value of an action or of a selector that does not fit.
+    #[error("`{value}`: {rule}")]
+    BadValue {
+        /// As it was written.
+        value: String,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
+}
+
+/// Refuses a value by the rule that it breaks.
+fn bad(value: &str, rule: &'static str) -> FaultError {
+    FaultError::BadValue { value: value.to_owned(), rule }
+}
+
+/// Reads a number that fits `T`, else fails with the rule.
+fn number<T: TryFrom<u64>>(text: &str, rule: &'static str) -> Result<T, FaultError> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("`{text}` is not a number"))
+    let number = parsed.map_err(|_| bad(text, "it is not a number"))?;
+    number.try_into().map_err(|_| bad(text, rule))
 }
 
-fn byte(text: &str) -> Result<u8, String> {
-    let n = number(text)?;
-    n.try_into().map_err(|_| format!("{n} is not one byte"))
+fn byte(text: &str) -> Result<u8, FaultError> {
+    number(text, "it is not one byte")
 }
 
-fn positive(text: &str) -> Result<u64, String> {
-    match number(text)? {
-        0 => Err(format!("`{text}`: counting begins at 1")),
-        n => Ok(n),
-    }
+fn positive(text: &str) -> Result<u64, FaultError> {
+    const RULE: &str = "counting begins at 1";
+    number(text, RULE).and_then(|n| if n == 0 { Err(bad(text, RULE)) } else { Ok(n) })
 }
 
 impl FromStr for Action {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = FaultError;
+    fn from_str(text: &str) -> Result<Self, FaultError> {
         let (name, value) = text.split_once(':').map_or((text, None), |(n, v)| (n, Some(v)));
-        let needs = || value.ok_or_else(|| format!("`{name}` needs a value, as in `{name}:...`"));
-        let action = match name {
+        let action = || name.to_owned();
+        let needed = || value.ok_or_else(|| FaultError::NoValue { action: action() });
+        let plain = match name {
             "syndrome" => {
-                let (s, v) = needs()?.split_once('/').map_or((needs()?, "0"), |both| both);
+                let (s, v) = needed()?.split_once('/').map_or((needed()?, "0"), |both| both);
                 return Ok(Self::Syndrome(Syndrome(byte(s)?), VendorSyndrome(byte(v)?)));
             }
-            "storm" => {
-                return number(needs()?)?.try_into().map(Self::Storm).map_err(|_| "too large a storm".to_owned());
-            }
+            "storm" => return number(needed()?, "too large a storm").map(Self::Storm),
             "delay" => {
-                let (from, to) = needs()?.split_once('-').map_or((needs()?, needs()?), |both| both);
-                let time = |t: &str| time(t).ok_or_else(|| format!("`{t}` is not a time, such as 20us, 5ms or 1s"));
+                let (from, to) = needed()?.split_once('-').map_or((needed()?, needed()?), |both| both);
+                let time = |t: &str| time(t).ok_or_else(|| bad(t, "it is not a time, such as 20us, 5ms or 1s"));
                 let (from, to) = (time(from)?, time(to)?);
                 if to < from {
-                    return Err(format!("`{text}`: the second time is the longer one"));
+                    return Err(bad(text, "the second time is the longer one"));
                 }
                 return Ok(Self::Delay(from, to));
             }
-            "lose" => Self::Lose,
-            "drop" => Self::Drop,
-            "drop-answer" => Self::DropAnswer,
-            "flip" => Self::Flip,
-            "flip-answer" => Self::FlipAnswer,
-            "cut" => Self::Cut,
-            "die" => Self::Die,
             _ => {
-                return Err(format!(
-                    "`{name}` is no fault: use syndrome, storm, lose, delay, drop, drop-answer, flip, flip-answer, cut or die"
-                ));
+                PLAIN.iter().find(|(n, _)| *n == name).ok_or_else(|| FaultError::UnknownAction { action: action() })?.1
             }
         };
-        if value.is_some() { Err(format!("`{name}` takes no value")) } else { Ok(action) }
+        if value.is_some() { Err(FaultError::NeedlessValue { action: action() }) } else { Ok(plain) }
     }
 }
 
 impl FromStr for Fault {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = FaultError;
+    fn from_str(text: &str) -> Result<Self, FaultError> {
         let (action, rest) = text.split_once('@').map_or((text, None), |(a, r)| (a, Some(r)));
         let mut selector = Selector::default();
         for part in rest.into_iter().flat_map(|r| r.split('+')) {
-            let (name, value) =
-                part.split_once(':').ok_or_else(|| format!("`{part}` selects nothing: use NAME:VALUE"))?;
+            let unknown = |selector: &str, known| FaultError::UnknownSelector { selector: selector.to_owned(), known };
+            let (name, value) = part.split_once(':').ok_or_else(|| unknown(part, "NAME:VALUE"))?;
             match name {
                 "nth" => selector.which = Which::Nth(positive(value)?),
                 "every" => selector.which = Which::Every(positive(value)?),
                 "percent" => {
-                    let percent: f64 = value.parse().map_err(|_| format!("`{value}` is not a number"))?;
+                    let percent: f64 = value.parse().map_err(|_| bad(value, "it is not a number"))?;
                     if !(0.0..=100.0).contains(&percent) {
-                        return Err(format!("{value} is not between 0 and 100"));
+                        return Err(bad(value, "it is not between 0 and 100"));
                     }
                     selector.which = Which::Percent(percent);
                 }
-                "queue" => {
-                    let n = number(value)?;
-                    selector.queue = Some(n.try_into().map_err(|_| format!("there is no queue {n}"))?);
-                }
+                "queue" => selector.queue = Some(number(value, "there is no such queue")?),
                 "op" => {
                     let found = OPCODES.iter().find(|(n, _)| *n == value);
-                    selector.opcode = Some(found.ok_or_else(|| format!("`{value}` is no operation"))?.1);
+                    let unknown = || FaultError::UnknownOperation { operation: value.to_owned() };
+                    selector.opcode = Some(found.ok_or_else(unknown)?.1);
                 }
-                _ => return Err(format!("`{name}` selects nothing: use nth, every, percent, queue or op")),
+                _ => return Err(unknown(name, "nth, every, percent, queue or op")),
             }
         }
         Ok(Self { action: action.parse()?, selector })
@@ -206,15 +257,9 @@ impl fmt::Display for Fault {
             Action::Syndrome(s, VendorSyndrome(0)) => write!(f, "syndrome:{:#04x}", s.0)?,
             Action::Syndrome(s, v) => write!(f, "syndrome:{:#04x}/{:#04x}", s.0, v.0)?,
             Action::Storm(n) => write!(f, "storm:{n}")?,
-            Action::Lose => f.write_str("lose")?,
             Action::Delay(a, b) if a == b => write!(f, "delay:{}", Time(a))?,
             Action::Delay(a, b) => write!(f, "delay:{}-{}", Time(a), Time(b))?,
-            Action::Drop => f.write_str("drop")?,
-            Action::DropAnswer => f.write_str("drop-answer")?,
-            Action::Flip => f.write_str("flip")?,
-            Action::FlipAnswer => f.write_str("flip-answer")?,
-            Action::Cut => f.write_str("cut")?,
-            Action::Die => f.write_str("die")?,
+            plain => f.write_str(PLAIN.iter().find(|(_, a)| *a == plain).map_or("", |(name, _)| name))?,
         }
         let mut sign = '@';
         let mut part =
@@ -360,7 +405,7 @@ mod tests {
             ("cut@op:fly", "no operation"),
             ("cut@percent:101", "between"),
         ] {
-            let e = text.parse::<Fault>().unwrap_err();
+            let e = text.parse::<Fault>().unwrap_err().to_string();
             assert!(e.contains(word), "{text}: {e}");
         }
     }

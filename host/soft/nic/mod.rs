@@ -53,7 +53,7 @@ mod wire;
 
 pub use self::core::NicStatistics;
 pub use config::{SoftNicConfig, Timeouts};
-pub use fault::{Action, Fault, FaultPlan, Selector, Which};
+pub use fault::{Action, Fault, FaultError, FaultPlan, Selector, Which};
 pub use frame::{Answer, Command, Frame, MAX_DATA};
 pub use pair::{Received, SoftQueuePair};
 

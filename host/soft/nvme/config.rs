@@ -1,6 +1,7 @@
 //! What the software controller is made of.
 
 use super::fault::FaultPlan;
+use crate::data_path::choices;
 use crate::spec::{DeviceSpec, Scheme, SpecError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,17 +21,18 @@ pub enum FileIo {
     Mmap,
 }
 
-/// Whether data goes around the CPU's cache on its way to the pages of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Streaming {
+choices! {
+    /// Stores that go around the CPU's cache when data goes to the pages of a command.
+    #[derive(Default)]
+    #[non_exhaustive]
+    Streaming:
     /// For pages that a GPU reads.
     #[default]
-    Auto,
+    Auto = "auto",
     /// Always, where the processor can.
-    Always,
+    Always = "always",
     /// Never.
-    Never,
+    Never = "never"
 }
 
 impl Streaming {

@@ -1,6 +1,6 @@
 //! The textual form of a configuration: what follows `soft:` on a command line.
 
-use super::config::{Backing, FileIo, NamespaceConfig, SoftConfig, Streaming};
+use super::config::{Backing, FileIo, NamespaceConfig, SoftConfig};
 use super::fault::{
     Access, Corruption, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite, Trigger,
 };
@@ -134,14 +134,7 @@ impl TryFrom<&DeviceSpec> for SoftConfig {
                 "transfer" => config.max_transfer_bytes = option.read(|t| size(t)?.try_into().ok())?,
                 "stride" => config.doorbell_stride = option.read(number)?,
                 "ready-timeout" => config.ready_timeout = option.read(time)?,
-                "streaming" => {
-                    config.streaming = option.read(|t| match t {
-                        "auto" => Some(Streaming::Auto),
-                        "always" => Some(Streaming::Always),
-                        "never" => Some(Streaming::Never),
-                        _ => None,
-                    })?;
-                }
+                "streaming" => config.streaming = option.read(|t| t.parse().ok())?,
                 "media-error" => faults.media_errors.push(option.read(media_error)?),
                 "latency" => faults.latency = option.read(latency)?,
                 "lose-completion" => faults.lose_completion = Some(option.read(selector)?),

@@ -102,7 +102,7 @@ impl AdapterChoice {
         let mut config = SoftNicConfig::new(ranks.key(PURPOSE).ok_or_else(no_key)?);
         config.space = space.clone();
         config.sharers = 2;
-        let mut config = config.options(&self.soft).map_err(unavailable)?;
+        let mut config = config.options(&self.soft).map_err(|e| unavailable(format!("software NIC: {e}")))?;
         if self.across {
             // By any of this host's addresses, if nothing says which.
             let own = ranks.route().own;

@@ -1,13 +1,16 @@
 //! Worlds whose PEs are all in this process.
 
-use super::super::book::ALIGN;
-use super::super::bootstrap::{Bootstrap, DEFAULT_TIMEOUT, LocalBootstrap};
-use super::super::card::{CPU_HEAP, HostId};
-use super::super::heap::{HEAP_ALIGN, Heap, HostMemory};
-use super::super::network::Transport;
-use super::super::path::{Handover, Link, WorldPath};
-use super::{Own, Parts, ShmemError, World, own_bytes};
+use super::TRANSPORT_VARIABLE;
 use crate::engine::Engine;
+use crate::shmem::book::ALIGN;
+use crate::shmem::bootstrap::{Bootstrap, DEFAULT_TIMEOUT, LocalBootstrap};
+use crate::shmem::card::{CPU_HEAP, HostId};
+use crate::shmem::heap::{HEAP_ALIGN, Heap, HostMemory};
+use crate::shmem::path::{Handover, Link, WorldPath};
+use crate::shmem::team_slots::own_bytes;
+use crate::shmem::variable::or_read;
+use crate::shmem::world::{Own, Parts};
+use crate::shmem::{ShmemError, Transport, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,10 +36,10 @@ impl World {
     /// ([`crate::cuda::Context::kernels_side_by_side`]). The transport is that of `WARPBELL_TRANSPORT`.
     ///
     /// # Errors
-    /// [`ShmemError::Crowded`] for more of them on one GPU, and what [`WorldBuilder::build`](super::super::WorldBuilder::build) fails with.
+    /// [`ShmemError::Crowded`] for more of them on one GPU, and what [`WorldBuilder::build`](super::WorldBuilder::build) fails with.
     pub fn local_on(engines: Vec<Engine>, heap_bytes: usize) -> Result<Vec<Self>, ShmemError> {
-        let transport = super::super::builder::transport_of_env()?;
-        Self::local_on_over(engines, heap_bytes, transport)
+        let transport = or_read(None, TRANSPORT_VARIABLE, str::parse)?;
+        Self::local_on_over(engines, heap_bytes, transport.unwrap_or_default())
     }
 
     /// The same with this transport between the PEs.

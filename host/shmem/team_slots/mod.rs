@@ -1,15 +1,24 @@
-//! Which of the slots for teams this PE uses.
+//! Slots for teams in the symmetric heap: where their words are, and which of them this PE uses.
 
-use super::super::ShmemError;
-use super::areas::Areas;
+mod areas;
+
+pub(super) use areas::{Areas, NOTE_WORDS};
+
+use super::ShmemError;
+use super::book::ALIGN;
 use crate::engine::{Engine, abi};
 use crate::memory::{Place, Region};
 use bytemuck::Zeroable;
 use parking_lot::{Mutex, MutexGuard};
 
+/// Returns the bytes of each heap that programs do not get, beside `heap_bytes` that they do.
+pub(super) fn own_bytes(heap_bytes: usize, pes: usize) -> usize {
+    Areas::plan(heap_bytes, pes).bytes().next_multiple_of(ALIGN)
+}
+
 /// The slots of one PE.
 #[derive(Debug)]
-pub(in crate::shmem) struct Teams {
+pub(super) struct Teams {
     areas: Areas,
     /// The address of the room in this PE's heap, and its offset.
     address: u64,
@@ -27,7 +36,7 @@ const ROUNDS_BYTES: usize = abi::CHANNELS * size_of::<abi::TeamRounds>();
 
 impl Teams {
     /// The slots of PE `pe` of `pes`, in zeroed room at `offset` of the heap that begins at `heap`.
-    pub(in crate::shmem) fn new(
+    pub(super) fn new(
         engine: &Engine,
         heap: u64,
         offset: usize,
@@ -44,7 +53,7 @@ impl Teams {
     }
 
     /// The team of all, as kernels get it.
-    pub(in crate::shmem) fn of_all(&self) -> abi::Team {
+    pub(super) fn of_all(&self) -> abi::Team {
         self.all
     }
 
@@ -73,7 +82,7 @@ impl Teams {
     }
 
     /// One word for the kernel of a host call to leave its answer in, for one call at a time.
-    pub(in crate::shmem) fn answer(&self) -> MutexGuard<'_, Region> {
+    pub(super) fn answer(&self) -> MutexGuard<'_, Region> {
         self.answer.lock()
     }
 
@@ -83,7 +92,7 @@ impl Teams {
     }
 
     /// The slots of the teams that this PE is in, and where their words are in the heap.
-    pub(in crate::shmem) fn in_use(&self) -> Vec<(usize, std::ops::Range<usize>)> {
+    pub(super) fn in_use(&self) -> Vec<(usize, std::ops::Range<usize>)> {
         let used = *self.used();
         let mine = (0..self.areas.slots()).filter(|slot| used >> slot & 1 == 1);
         mine.map(|slot| (slot, self.room(slot))).collect()
@@ -101,7 +110,7 @@ impl Teams {
     }
 
     /// Zeroes the counters of a slot.
-    pub(in crate::shmem) fn reset(&self, slot: usize) -> Result<(), ShmemError> {
+    pub(super) fn reset(&self, slot: usize) -> Result<(), ShmemError> {
         Ok(self.rounds.fill(slot * ROUNDS_BYTES, ROUNDS_BYTES, 0)?)
     }
 

@@ -8,7 +8,7 @@ use crate::engine::abi;
 /// What a slot is aligned to: a line of a GPU's L2.
 const LINE: usize = 128;
 /// What each member tells the others when they make a team; it fits the smallest scratch.
-pub(super) const NOTE_WORDS: usize = 4;
+pub(in crate::shmem) const NOTE_WORDS: usize = 4;
 const _: () = assert!(NOTE_WORDS * size_of::<u64>() <= abi::SCRATCH_LEAST_BYTES / 2);
 /// The team of all may take one part in this many of the heap for its scratch, and the other teams as much together.
 const SHARE: usize = 16;

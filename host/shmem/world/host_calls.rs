@@ -1,0 +1,129 @@
+//! Host calls are small kernels, also those that move bytes to and from PEs that loads and stores do not reach: these go through
+//! bytes of this PE's own heap that are set aside for them.
+
+use super::{ShmemError, World};
+use crate::args;
+use crate::engine::{Args, Engine, EngineError, EngineKind, Grid, RunError, Stream, abi};
+
+/// Threads of a block on a GPU: what the kernels are compiled for (kernels/shmem/part.cuh).
+const GPU_THREADS: u32 = 512;
+/// Up to this many bytes each block's part is small enough for the scratch of its channel.
+const SMALL_BYTES: usize = 256 << 10;
+/// Bytes for each block of a GPU up to there, and beyond.
+const SMALL_PART: usize = 4 << 10;
+const LARGE_PART: usize = 16 << 10;
+/// Bytes for each block on CPU threads, and the most blocks. PEs of a world may have different numbers of threads, but must agree.
+const CPU_PART: usize = 1 << 20;
+const CPU_BLOCKS: usize = 4;
+
+/// One block of one warp.
+pub(super) fn one_warp(engine: &Engine) -> Grid {
+    Grid { blocks: 1, threads: engine.warp_width() }
+}
+
+impl World {
+    /// Makes a call now, or puts it into a stream.
+    ///
+    /// # Safety
+    /// The arguments are those that this kernel of `kernels/shmem` takes, and what they name lies within the memory that they stand for.
+    pub(in crate::shmem) unsafe fn call(
+        &self,
+        on: Option<&Stream>,
+        kernel: &str,
+        grid: Grid,
+        args: Args,
+    ) -> Result<(), ShmemError> {
+        match on {
+            Some(stream) if !stream.engine().is_same(self.engine()) => return Err(EngineError::ForeignStream.into()),
+            // SAFETY: the caller's promise; the arguments keep what they stand for.
+            Some(stream) => unsafe { stream.launch(kernel, grid, args) }?,
+            None => {
+                // SAFETY: as above.
+                let run = unsafe { self.engine().launch(kernel, grid, args) }?;
+                run.finish().map_err(|e| self.explained(e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The grid of a call that moves so many bytes: the same on every PE.
+    pub(in crate::shmem) fn call_grid(&self, bytes: usize) -> Grid {
+        let warp = self.engine().warp_width();
+        match self.engine().kind() {
+            EngineKind::Gpu => Grid { blocks: gpu_blocks(bytes), threads: GPU_THREADS },
+            EngineKind::Cpu => Grid { blocks: bytes.div_ceil(CPU_PART).clamp(1, CPU_BLOCKS) as u32, threads: warp },
+        }
+    }
+
+    /// The grid of a call that moves next to nothing.
+    pub(in crate::shmem) fn small_grid(&self) -> Grid {
+        one_warp(self.engine())
+    }
+
+    /// Copies bytes out of the heap of `pe`, a PE of the world, however it is reached.
+    pub(in crate::shmem) fn read_heap(&self, pe: usize, offset: usize, out: &mut [u8]) -> Result<(), ShmemError> {
+        if self.heap().reaches(pe) {
+            return self.heap().read(pe, offset, out);
+        }
+        let (room, heap, me) = (self.bounce(), self.heap().address(), self.my_pe());
+        let mut at = heap + offset as u64;
+        for part in out.chunks_mut(room.len().max(1)) {
+            let here = heap + room.start as u64;
+            let args = args!(self, here, at, part.len() as u64, pe as u32);
+            // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+            unsafe { self.call(None, "wb_shmem_get", self.call_grid(part.len()), args) }?;
+            self.heap().read(me, room.start, part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into the heap of `pe`, a PE of the world, however it is reached; they are there when it returns.
+    pub(in crate::shmem) fn write_heap(&self, pe: usize, offset: usize, data: &[u8]) -> Result<(), ShmemError> {
+        if self.heap().reaches(pe) {
+            return self.heap().write(pe, offset, data);
+        }
+        let (room, heap, me) = (self.bounce(), self.heap().address(), self.my_pe());
+        let mut at = heap + offset as u64;
+        for part in data.chunks(room.len().max(1)) {
+            self.heap().write(me, room.start, part)?;
+            let here = heap + room.start as u64;
+            let args = args!(self, at, here, part.len() as u64, pe as u32);
+            // SAFETY: the kernel's own arguments, checked above; they keep what they stand for.
+            unsafe { self.call(None, "wb_shmem_put", self.call_grid(part.len()), args) }?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Each connection of this PE that has failed, and why: what to look at when a kernel ended with a network error.
+    pub fn network_failures(&self) -> Vec<String> {
+        self.network().map(|n| n.failures()).unwrap_or_default()
+    }
+
+    /// A call's error, with what is known of connections that failed.
+    pub(in crate::shmem) fn explained(&self, source: RunError) -> ShmemError {
+        match self.network_failures() {
+            none if none.is_empty() => source.into(),
+            failures => ShmemError::Network { failures, source },
+        }
+    }
+}
+
+fn gpu_blocks(bytes: usize) -> u32 {
+    let part = if bytes <= SMALL_BYTES { SMALL_PART } else { LARGE_PART };
+    bytes.div_ceil(part).clamp(1, abi::CHANNELS) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_have_channels_and_small_parts_fit_the_scratch() {
+        assert_eq!((gpu_blocks(0), gpu_blocks(1), gpu_blocks(SMALL_PART), gpu_blocks(SMALL_PART + 1)), (1, 1, 1, 2));
+        assert_eq!(gpu_blocks(usize::MAX), abi::CHANNELS as u32);
+        const { assert!(SMALL_PART <= abi::SCRATCH_BYTES / 2 && LARGE_PART > abi::SCRATCH_BYTES / 2) };
+        const { assert!(SMALL_BYTES / SMALL_PART <= abi::CHANNELS) };
+    }
+}
