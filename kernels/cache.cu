@@ -99,10 +99,10 @@ class flusher {
     if (!mine) return;
     const uint32_t at = frames::entry(c_, set_, way_);
     if (word == WB_DONE) {
-      order::fetch_and<order::acq_rel>(frames::tag(c_, at), ~uint64_t{WB_TAG_WRITING});
+      tags::end_write(frames::tag(c_, at), true);
     } else {
       frames::mark(c_, at, WB_TAG_DIRTY | WB_TAG_FAILED);
-      order::fetch_and<order::acq_rel>(frames::tag(c_, at), ~uint64_t{WB_TAG_WRITING});
+      tags::end_write(frames::tag(c_, at), true);
       done_ = true;
     }
   }

@@ -29,6 +29,9 @@ const fn ring(old: &'static str, new: &'static str) -> Edit {
 const fn nvme(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "nvme.cuh", old, new }
 }
+const fn tags(old: &'static str, new: &'static str) -> Edit {
+    Edit { header: "tags.cuh", old, new }
+}
 const fn frames(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "frames.cuh", old, new }
 }
@@ -313,7 +316,7 @@ pub const CACHE: &[Mutation] = &[
         name: "takes a failed read for a good one",
         scene: "one frame, a failure",
         found: "a pinned page has the bytes of another one",
-        edits: &[nvme(
+        edits: &[tags(
             "order::exchange<order::acq_rel>(tag, page | (good ? read",
             "order::exchange<order::acq_rel>(tag, page | (good || MUTATED(\"takes a failed read for a good one\") ? read",
         )],

@@ -9,8 +9,8 @@
 //                                     or DIRTY came meanwhile
 //   FILLING         VALID|REFERENCED  whoever finishes the read             exchange, in the volume
 //   FILLING|UNCHECKED  UNCHECKED|REFERENCED  the same, of pages with checksums
-//   FILLING         FAILED            the same, when the read failed        the error is raised by the settling
-//   UNCHECKED       FILLING           who has a pin and then compares the page with its checksums, and settles it as a read    CAS
+//   FILLING         FAILED            the same, when the read failed        who finishes it raises the error
+//   UNCHECKED       FILLING           who has a pin and then compares the page with its checksums, and ends its read    CAS
 //   FAILED          FILLING           with copies or checksums: who has the set lock and a pin, and then reads the page by itself    CAS
 //   VALID|DIRTY     VALID|WRITING     the set lock's holder, pins == 0      CAS, version + 1; DIRTY again when pins > 0
 //   VALID|WRITING   VALID (|DIRTY|FAILED)  whoever finishes the write       AND or CAS, in the volume
@@ -43,6 +43,7 @@
 #include <warpbell/frames.cuh>
 #include <warpbell/order.cuh>
 #include <warpbell/status.h>
+#include <warpbell/tags.cuh>
 #include <warpbell/volume.cuh>
 #include <warpbell/warp.cuh>
 
@@ -151,17 +152,17 @@ WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64
   unlock(c, set);
 }
 
-// Compares the pages of the lanes that have taken one so with their checksums, and settles their tags. Collective.
+// Compares the pages of the lanes that have taken one so with their checksums, which ends their reads. Collective.
 WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, errand e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
   const bool good = checksums::match(volume(c), mask, mine, page << c.page_shift, address(c, set, way), 1u << c.page_shift);
-  if (mine) queue_ref::settle(tag(c, entry(c, set, way)), nvme::op_read << WB_RECORD_OPCODE_SHIFT, good);
+  if (mine) tags::end_read(tag(c, entry(c, set, way)), good);
 }
 
-// Reads pages for the lanes that have taken one so, a whole read with all copies, and settles their tags. Collective.
+// Reads pages for the lanes that have taken one so, a whole read with all copies, which ends the first one's. Collective.
 WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
@@ -189,7 +190,7 @@ WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
   }
   if (!mine) return;
   if (!s) v.fail(s);
-  queue_ref::settle(tag(c, entry(c, set, way)), nvme::op_read << WB_RECORD_OPCODE_SHIFT, static_cast<bool>(s));
+  tags::end_read(tag(c, entry(c, set, way)), static_cast<bool>(s));
 }
 
 // The leader's part of a turn: find the page, or a frame for it, and see how far it is.
@@ -275,7 +276,7 @@ WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
   const volume_ref v = volume(c);
   if (!v.leave_out(t.device())) return false;
   // If not, it has been finished, or given up, by somebody else.
-  if (v.queue(t).abandon(t.ticket())) queue_ref::settle(tag(c, at), nvme::op_read << WB_RECORD_OPCODE_SHIFT, false);
+  if (v.queue(t).abandon(t.ticket())) tags::end_read(tag(c, at), false);
   return true;
 }
 

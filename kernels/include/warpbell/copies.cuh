@@ -1,8 +1,6 @@
-// Replicated volumes when something fails, and the mark that goes before the first change of stored arrays: the parts of volume.cuh
-// that a run seldom or never comes to.
+// Replicated volumes when something fails, and the mark that goes before the first change of stored arrays: the parts of volume_ref
+// that a run seldom or never comes to. volume.cuh includes this file at its end.
 #pragma once
-
-#include <warpbell/volume.cuh>
 
 namespace warpbell {
 

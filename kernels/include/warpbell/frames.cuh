@@ -1,42 +1,13 @@
-// The frames of a page cache: their tags, pins and locks, and the choice of one for a page. What may happen to a tag is in cache.cuh.
+// The frames of a page cache: their pins and locks, and the choice of one for a page. What may happen to a tag is in cache.cuh.
 #pragma once
 
 #include <warpbell/abi.h>
 #include <warpbell/order.cuh>
+#include <warpbell/tags.cuh>
 #include <warpbell/volume.cuh>
 #include <warpbell/warp.cuh>
 
 namespace warpbell {
-
-namespace tags {
-
-constexpr uint64_t state_mask = (1ull << WB_TAG_VERSION_SHIFT) - 1;
-constexpr uint64_t version_mask = (1ull << WB_TAG_PAGE_SHIFT) - 1 - state_mask;
-// What stays while a frame keeps its page: REFERENCED, DIRTY, WRITING and FAILED come and go.
-constexpr uint64_t identity = ~state_mask | WB_TAG_VALID;
-
-// The frame holds the page's bytes.
-WB_FN bool holds(uint64_t t, uint64_t page) { return (t & WB_TAG_VALID) != 0 && t >> WB_TAG_PAGE_SHIFT == page; }
-// The frame is the page's: it holds it, or will.
-WB_FN bool names(uint64_t t, uint64_t page) {
-  return (t & (WB_TAG_VALID | WB_TAG_FILLING | WB_TAG_UNCHECKED)) != 0 && t >> WB_TAG_PAGE_SHIFT == page;
-}
-// Still the same content as when `before` was read.
-WB_FN bool same(uint64_t before, uint64_t now) { return ((before ^ now) & identity) == 0; }
-// The tag with the next version and another state.
-WB_FN uint64_t advance(uint64_t t, uint64_t state) {
-  uint64_t version = (t + (1ull << WB_TAG_VERSION_SHIFT)) & version_mask;
-  return (t & ~(version_mask | state_mask)) | version | state;
-}
-// The tag for another page, of the same version.
-WB_FN uint64_t rename(uint64_t t, uint64_t page, uint64_t state) {
-  return page << WB_TAG_PAGE_SHIFT | (t & version_mask) | state;
-}
-// What `fill` holds until the command's token is known, and the bit that says that it is.
-WB_FN uint64_t pending(uint64_t t) { return t >> WB_TAG_VERSION_SHIFT; }
-constexpr uint64_t token_known = 1ull << 63;
-
-}  // namespace tags
 
 // Where things are. These take the cache's constants by reference: a kernel parameter, a copy in registers, or memory.
 namespace frames {

@@ -6,17 +6,18 @@
 // words and rings the head doorbell once. Nobody serves the queue but those who wait on it.
 //
 // Finishing. A completed command is finished by the thread that owns it, or by any other: `record` says where its data goes
-// and which cache tag to settle, and a claim in the slot word lets exactly one do it. So a thread may hold finished tokens for
+// and what to tell whom, and a claim in the slot word lets exactly one do it. So a thread may hold finished tokens for
 // ever without blocking the ring: whoever needs the slot finishes the command for it. A token whose slot word has moved on was
 // finished by somebody else.
 //
 // A failed command of a plain token must reach its owner, so others leave it alone for half a deadline; only then is it
-// entered in the error log, the run fails, and the slot goes on. (A cache command is finished by anybody whatever its status:
-// the tag carries the outcome.)
+// entered in the error log, the run fails, and the slot goes on. (A command with a context is finished by anybody whatever its
+// status: the completion policy is told of the outcome.)
 #pragma once
 
 #include <warpbell/copy.cuh>
 #include <warpbell/ring.cuh>
+#include <warpbell/tags.cuh>
 
 namespace warpbell {
 
@@ -58,11 +59,14 @@ WB_FN command write_zeroes(uint32_t nsid, uint64_t lba, uint32_t blocks) {
 WB_FN command flush(uint32_t nsid) { return command{{{op_flush, nsid, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}}; }
 
 // What others need to finish the command; see wb_record. `blocks` is 0 for a flush.
-WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t tag,
+WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t context,
                        bool is_private, bool has_copies = false) {
-  return wb_record{buffer, tag, lba, bytes,
+  return wb_record{buffer, context, lba, bytes,
                    op << WB_RECORD_OPCODE_SHIFT | (is_private ? WB_RECORD_PRIVATE : 0u) | (has_copies ? WB_RECORD_COPIES : 0u) | blocks};
 }
+
+// The command of a record reads.
+WB_FN bool is_read(uint32_t opcode_blocks) { return opcode_blocks >> WB_RECORD_OPCODE_SHIFT == op_read; }
 
 // PRP entries for `bytes` of device-contiguous memory at `iova` (a multiple of 4). Past two pages the second entry is the
 // address of a list, `list_iova`; when `list` is not 0 the list is written there, otherwise it is there already.
@@ -92,10 +96,13 @@ constexpr uint32_t cid_shift = 16;
 }  // namespace nvme
 
 // A queue pair, by value. "Collective" functions take a mask, and every lane in it makes the call.
-class queue_ref : public ring_ref {
+//
+// `Completion` is a policy for commands with a context, a number other than 0 in their record (`wb_record::tag`). The thread that finishes such a
+// command calls `Completion::complete(context, is_read, good)` once: when the data is there, and before the slot is free.
+template <class Completion> class basic_queue_ref : public ring_ref {
  public:
   // `device` is the queue's device in its volume (0 without one): it goes into tokens and the error log.
-  WB_FN explicit queue_ref(wb_queue* queue, const wb_control* control, uint32_t device = 0)
+  WB_FN explicit basic_queue_ref(wb_queue* queue, const wb_control* control, uint32_t device = 0)
       : ring_ref(queue), control_(control), device_(device) {}
 
   // --- submission ----------------------------------------------------------------------------------------------------
@@ -203,7 +210,7 @@ class queue_ref : public ring_ref {
     held = false;
     for (;;) {
       for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
-        const queue_ref group = shared(mask, warp::first(untried));
+        const basic_queue_ref group = shared(mask, warp::first(untried));
         const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
         const bool got =
             group.try_submit(mask, members, ticket, doorbells, [&](bool mine, uint32_t t) { write(group, mine, t); });
@@ -260,7 +267,7 @@ class queue_ref : public ring_ref {
     return state != 0 && state != slot::claimed;
   }
 
-  // Waits for the tickets of the lanes with `mine`, finishes their commands (data in its buffer, tag settled, slot free) and
+  // Waits for the tickets of the lanes with `mine`, finishes their commands (data in its buffer, policy called, slot free) and
   // answers how each ended. Collective; lanes may be on different queues. A command that ran out of time keeps its slot until
   // its completion comes after all: a device that lands data directly may write the buffer until then.
   WB_FN status wait(warp::mask_t mask, bool mine, uint32_t ticket) const {
@@ -343,13 +350,13 @@ class queue_ref : public ring_ref {
     if (warp::any(mask, to != 0)) copy_together<in_flight>(mask, to != 0, to, from, bytes);
   }
 
-  // The second half, by the lane that has the claim: settles the tag and frees the slot. A failed cache command fails the run, unless
-  // another device holds the blocks: then who waits for the page reads it there. A failed command without an owner fails the run too.
+  // The second half, by the lane that has the claim: calls the policy and frees the slot. A failed command with a context fails the
+  // run, unless another device holds the blocks: then who waits for the data reads it there. A failed command without an owner fails it too.
   WB_FN void free_claimed(uint32_t ticket, uint32_t w, bool orphan) const {
-    const uint64_t tag = order::load<order::relaxed>(&record(ticket)->tag);
+    const uint64_t context = order::load<order::relaxed>(&record(ticket)->tag);
     const bool failed = (w & slot::failed) != 0;
-    if (failed && (tag != 0 ? !has_copies(ticket) : orphan)) raise_command(*this, ticket);
-    if (tag) settle(reinterpret_cast<uint64_t*>(tag), order::load<order::relaxed>(&record(ticket)->opcode_blocks), !failed);
+    if (failed && (context != 0 ? !has_copies(ticket) : orphan)) raise_command(*this, ticket);
+    if (context) Completion::complete(context, nvme::is_read(order::load<order::relaxed>(&record(ticket)->opcode_blocks)), !failed);
     order::store<order::release>(word(ticket), next_word(ticket));
   }
 
@@ -368,7 +375,7 @@ class queue_ref : public ring_ref {
   }
 
   // The end of a wait that took too long: claims the command if it has completed after all (true; `w` is its word), otherwise
-  // gives it up. Its completion, should it come, then frees the slot. A cache command is not given up but left for others.
+  // gives it up. Its completion, should it come, then frees the slot. A command with a context is not given up but left for others.
   WB_FN_COLD bool last_look(uint32_t ticket, verdict v, uint32_t& w, status& s, uint64_t& again) const {
     const uint32_t in_flight = own_word(ticket);
     for (;;) {
@@ -412,32 +419,12 @@ class queue_ref : public ring_ref {
   WB_FN uint64_t bounce(uint32_t ticket) const { return q->bounce + uint64_t{index(ticket)} * q->bounce_bytes; }
   WB_FN bool aborted() const { return order::load<order::relaxed>(control_->abort) != 0; }
 
-  // A cache command has ended: see WB_TAG_* in abi.h. A frame being filled belongs to its command alone; one being written
-  // back is in use.
-  WB_FN static void settle(uint64_t* tag, uint32_t opcode_blocks, bool good) {
-    constexpr uint64_t states = (uint64_t{1} << WB_TAG_VERSION_SHIFT) - 1;
-    if (opcode_blocks >> WB_RECORD_OPCODE_SHIFT == nvme::op_read) {
-      const uint64_t was = order::load<order::relaxed>(tag), page = was & ~states;
-      const uint64_t read = (was & WB_TAG_UNCHECKED ? WB_TAG_UNCHECKED : WB_TAG_VALID) | WB_TAG_REFERENCED;
-      // A read-modify-write, as who pins the frame meanwhile looks at the tag with one.
-      order::exchange<order::acq_rel>(tag, page | (good ? read : uint64_t{WB_TAG_FAILED}));
-    } else if (good) {
-      order::fetch_and<order::acq_rel>(tag, ~uint64_t{WB_TAG_WRITING});
-    } else {
-      uint64_t seen = order::load<order::relaxed>(tag), now;
-      do {
-        now = seen;
-        seen = order::compare_exchange<order::acq_rel>(tag, now, (now | WB_TAG_DIRTY | WB_TAG_FAILED) & ~uint64_t{WB_TAG_WRITING});
-      } while (seen != now);
-    }
-  }
-
   WB_FN uint32_t device() const { return device_; }
   WB_FN const wb_control* control() const { return control_; }
   // Another lane's queue, the same in all lanes.
-  WB_FN queue_ref shared(warp::mask_t mask, uint32_t lane) const {
-    return queue_ref(reinterpret_cast<wb_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_,
-                     warp::shuffle(mask, device_, lane));
+  WB_FN basic_queue_ref shared(warp::mask_t mask, uint32_t lane) const {
+    return basic_queue_ref(reinterpret_cast<wb_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_,
+                           warp::shuffle(mask, device_, lane));
   }
   // Polls the queue of one of the lanes with `mine`.
   WB_FN void poll_one(warp::mask_t mask, bool mine) const {
@@ -504,7 +491,7 @@ class queue_ref : public ring_ref {
     return head - old_head;
   }
 
-  static WB_FN_COLD uint32_t relieve_on(queue_ref r, warp::mask_t mask, bool orphans) {
+  static WB_FN_COLD uint32_t relieve_on(basic_queue_ref r, warp::mask_t mask, bool orphans) {
     const uint32_t rank = warp::rank(mask);
     uint32_t ticket = warp::shuffle(mask, order::load<order::relaxed>(&r.q->frontier), warp::leader(mask)) + rank - r.q->depth;
     bool claimed = false;
@@ -523,7 +510,7 @@ class queue_ref : public ring_ref {
   }
 
   // Enters a failed command that this thread has claimed in the error log, and fails the run.
-  static WB_FN_COLD void raise_command(queue_ref r, uint32_t ticket) {
+  static WB_FN_COLD void raise_command(basic_queue_ref r, uint32_t ticket) {
     const wb_record* from = r.record(ticket);
     const uint32_t what = order::load<order::relaxed>(&from->opcode_blocks);
     raise_error(r.control_, wb_error{order::load<order::relaxed>(r.outcome(ticket)), r.device_, r.q->index, r.index(ticket),
@@ -548,5 +535,8 @@ class queue_ref : public ring_ref {
     }
   }
 };
+
+// The queue pair of volumes: a context is the address of the tag of the frame that the command fills or writes back.
+using queue_ref = basic_queue_ref<tags::completion>;
 
 }  // namespace warpbell

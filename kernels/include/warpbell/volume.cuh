@@ -30,6 +30,7 @@
 #pragma once
 
 #include <warpbell/nvme.cuh>
+#include <warpbell/tags.cuh>
 
 namespace warpbell {
 
@@ -427,7 +428,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
       waits = false;
     }
     if (to_all && waits) {
-      if (tag) queue_ref::settle(reinterpret_cast<uint64_t*>(tag), op << WB_RECORD_OPCODE_SHIFT, true);
+      if (tag) tags::completion::complete(tag, false, true);
       t = token::resolved(WB_DONE);
       waits = false;
     }
@@ -459,7 +460,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
       const bool goes_on = s.kind() != WB_TIMED_OUT || drop(at.device);
       if (goes_on && tag) {
         // Who waits for the page reads it.
-        if (!is_settled) queue_ref::settle(reinterpret_cast<uint64_t*>(tag), s.opcode_blocks, false);
+        if (!is_settled) tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
         return token::resolved(s.word);
       }
       if (goes_on) return token::resolved(transfer(self(), true, op, block, n, buffer).word);
@@ -467,7 +468,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
     t = token::resolved(s.word);
     if (tag) {
       fail(s);
-      queue_ref::settle(reinterpret_cast<uint64_t*>(tag), s.opcode_blocks, false);
+      tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
     }
   }
   return t;
@@ -572,4 +573,5 @@ WB_FN status volume_ref::flush(warp::mask_t mask) const {
 
 }  // namespace warpbell
 
+// The rest of the class.
 #include <warpbell/copies.cuh>
