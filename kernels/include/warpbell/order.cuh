@@ -5,8 +5,8 @@
 //   order::fetch_add<order::relaxed, order::world>(p, v)
 //   order::fence<order::release, order::system>()
 //
-// One thread makes each call. The tables below list what exists; order/gpu.cuh makes PTX of them, order/cpu.cuh atomics of the compiler. On
-// the CPU engine the ordering always sits on the access itself, never only on a fence, because ThreadSanitizer does not model fences.
+// One thread makes each call. The tables below list what exists; order/gpu.cuh makes PTX of them, order/cpu.cuh atomics of the compiler.
+// On the CPU engine the ordering always sits on the access itself, never only on a fence: ThreadSanitizer does not model fences.
 #pragma once
 
 #include <stddef.h>
@@ -16,18 +16,19 @@
 namespace warpbell {
 namespace order {
 
-// Memory orders, as in libcu++, and one more: `before_stores` is an acquire for stores behind it that cannot be made without its result. A GPU
-// guesses no stores, so there the access is relaxed: an acquire would empty the L1.
+// Memory orders of libcu++, and `before_stores`: an acquire for later stores that cannot be made without the access's result. A GPU
+// guesses no stores, so there such an access is relaxed: an acquire would empty the L1.
 enum memory_order { relaxed, before_stores, acquire, release, acq_rel, seq_cst };
 
-// Scopes. `device`: all threads of this GPU, or of this process on the CPU engine. `system`: also the host, and devices on the bus. `world`:
-// also other PEs. A GPU takes the last two for one; on the CPU engine every access to `world` acquires and releases, whatever its order says.
+// Scopes. `device`: all threads of this GPU, or of this process on the CPU engine. `system`: also the host, and devices on the bus.
+// `world`: also other PEs. PTX is the same for the last two. On the CPU engine every access with scope `world` acquires or releases, or
+// both, even if its order is `relaxed`.
 enum thread_scope { device, system, world };
 
-// The accesses that exist, as X(operation, order, scope, order of the CPU engine). tests/device/order_ptx.cu has a kernel for each.
+// Tables of the accesses that exist: X(operation, order, scope, order of the CPU engine). tests/device/order_ptx.cu has a kernel for each.
 //
-// Loads and stores are strong accesses of values of 1, 2, 4, 8 or 16 bytes, which others may be writing: never torn up to 8 bytes (of 16, a CPU
-// may see half old, half new), never served from a stale L1 line.
+// Loads and stores of 1, 2, 4, 8 or 16 bytes, which others may be writing. None is served from a stale L1 line. Up to 8 bytes are never
+// torn; of 16, a CPU may see half old, half new.
 #define WB_ORDER_LOADS(X)           \
   X(load, relaxed, device, RELAXED) \
   X(load, acquire, device, ACQUIRE) \
@@ -69,9 +70,9 @@ enum thread_scope { device, system, world };
   X(add, relaxed, device, RELAXED) \
   X(add, release, device, RELEASE) \
   X(add, relaxed, world, ACQ_REL)
-// An acquire fence waits for loads only; one that releases too also waits for stores to arrive, which takes several times as long. A store after a
-// release fence tells of the loads and stores in front of it; the L1 is left alone. No load after `seq_cst` is served before the stores in front
-// of it are visible to all. On the CPU engine `acq_rel` in scope `system` does that, too.
+// Fences. `acquire` waits for loads only; one that releases too waits for stores to arrive, which takes several times as long. A store after
+// `release` tells of the loads and stores in front of the fence; the L1 is left alone. No load after `seq_cst` is served before all see the
+// stores in front of it; on the CPU engine `acq_rel` on `system` does that, too.
 #define WB_ORDER_FENCES(X)           \
   X(fence, acquire, device, ACQUIRE) \
   X(fence, acquire, system, ACQUIRE) \
@@ -141,7 +142,7 @@ WB_ORDER_FALLBACK(store_both)
 namespace warpbell {
 namespace order {
 
-// The same bytes as another type.
+// Returns the bytes of a value as another type.
 template <class To, class From> WB_FN To bits(const From& v) {
   static_assert(sizeof(To) == sizeof(From), "the same bytes");
   union {
@@ -151,6 +152,7 @@ template <class To, class From> WB_FN To bits(const From& v) {
   return u.to;
 }
 
+// Loads a value of 1, 2, 4, 8 or 16 bytes.
 template <memory_order O, thread_scope S = device, class T> WB_FN T load(const T* p) {
   using word = typename detail::word<sizeof(T)>::type;
   return bits<T>(detail::load(detail::access<O, S>{}, reinterpret_cast<const word*>(p)));
@@ -173,7 +175,7 @@ WB_ORDER_UPDATE(fetch_min)  // of unsigned integers
 WB_ORDER_UPDATE(exchange)
 #undef WB_ORDER_UPDATE
 
-// Adds an integer, or a float or double (relaxed, on this device), of 4 or 8 bytes.
+// Adds an integer of 4 or 8 bytes, or in relaxed order on this device a float or double. Returns the value before.
 template <memory_order O, thread_scope S = device, class T> WB_FN T fetch_add(T* p, T v) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "order::fetch_add takes 4 or 8 bytes");
   if constexpr (T(0.5) != T(0)) {
@@ -196,16 +198,16 @@ template <memory_order O, thread_scope S = device, class T> WB_FN T compare_exch
 }
 template <memory_order O, thread_scope S = device> WB_FN void fence() { detail::fence(detail::access<O, S>{}); }
 
-// Two words beside each other, aligned to 16 bytes, in one access: who sees one of them sees the other. `release` on `device`.
+// Stores two words beside each other, aligned to 16 bytes, in one access: who sees one sees the other. `release` on `device`.
 template <memory_order O, thread_scope S = device> WB_FN void store_both(uint64_t* p, uint64_t first, uint64_t second) {
   detail::store_both(detail::access<O, S>{}, p, first, second);
 }
-// 16 bytes in one access: a completion entry's phase and identifier must come from the same read. `relaxed` or `acquire` on `system`.
+// Loads 16 bytes in one access, `relaxed` or `acquire` on `system`: a completion entry's phase and identifier must come from one read.
 template <memory_order O, thread_scope S> WB_FN quad load_quad(const void* p) { return detail::load_quad(detail::access<O, S>{}, p); }
-// The same as a store, `relaxed` on `system`.
+// Stores 16 bytes in one access: `relaxed` on `system`.
 template <memory_order O, thread_scope S> WB_FN void store_quad(void* p, quad q) { detail::store_quad(detail::access<O, S>{}, p, q); }
 
-// A store to a device register.
+// Stores to a device register.
 template <class Word> WB_FN void mmio_store(Word* reg, Word v) { detail::mmio(reg, v); }
 
 // A pause inside a wait.
@@ -218,7 +220,7 @@ WB_FN void keep() { asm volatile("" ::: "memory"); }
 // may answer until the next acquire.
 WB_FN uint32_t load_lasting(const uint32_t* p) { return detail::load_plain(p); }
 
-// A load that a `fence<acquire>` makes an acquire of, later, together with others.
+// Loads a word in relaxed order. A later `fence<acquire>` makes an acquire of this load and others.
 template <class T> WB_FN T load_before_fence(const T* p) {
 #if defined(__SANITIZE_THREAD__)
   return load<acquire>(p);
@@ -227,13 +229,13 @@ template <class T> WB_FN T load_before_fence(const T* p) {
 #endif
 }
 
-// Whether a checked read (`load_checked`) is an acquire load, or a relaxed load and a fence. Both are right; which one is
-// cheaper is a property of the GPU.
+// 1: a checked read (`load_checked`) is a relaxed load and a fence; 0: an acquire load. Both are right; which one is cheaper is a
+// property of the GPU.
 #if !defined(WB_CHECKED_READ_FENCES)
 #define WB_CHECKED_READ_FENCES 0
 #endif
 
-// A read that is worth something only if a version word, loaded after it, is still what it was before it.
+// Loads a value that counts only if a version word, loaded after it, is still what it was before it.
 template <class T> WB_FN T load_checked(const T* p) {
 #if WB_CHECKED_READ_FENCES
   T v = load<relaxed>(p);
