@@ -10,6 +10,6 @@ WB_KERNEL void array_sum(WB_PARAM warpbell::array_ref<uint32_t> numbers, uint64_
     const uint64_t last = a.size() - first < run ? a.size() : first + run;
     a.for_each_chunk(first, last, [&](uint32_t n) { mine += n; });
   }
-  warpbell::order::fetch_add_relaxed(sum, mine);
+  warpbell::order::fetch_add<warpbell::order::relaxed>(sum, mine);
 }
 WB_EXPORT(array_sum)

@@ -30,6 +30,6 @@ WB_KERNEL void async_read(WB_PARAM warpbell::volume_ref vol, uint32_t* tiles, ui
     }
     ask(turn + ahead);
   }
-  order::fetch_add_relaxed(sum, total);
+  order::fetch_add<order::relaxed>(sum, total);
 }
 WB_EXPORT(async_read)

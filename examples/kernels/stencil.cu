@@ -17,9 +17,9 @@ using namespace warpbell;
 WB_FN void blocks_meet(const world_ref& w, uint32_t* arrived, uint32_t turn) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    order::fetch_add(arrived, 1u);
+    order::fetch_add<order::acq_rel>(arrived, 1u);
     patience p(w.control());
-    while (order::load_acquire(arrived) < turn * gridDim.x) {
+    while (order::load<order::acquire>(arrived) < turn * gridDim.x) {
       if (verdict v = p.spent(); v != verdict::go_on) {
         w.fail(WB_CALL_WAIT, status_word(v), arrived, sizeof *arrived, w.my_pe());
         break;

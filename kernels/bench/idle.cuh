@@ -24,7 +24,7 @@ class idle_turns {
       return false;
     }
     uint32_t ends = 0;
-    if (warp::is_leader(warp::full())) ends = order::load_relaxed_sys(stop_) != 0 || now_ns() - started_ > limit_ns_;
+    if (warp::is_leader(warp::full())) ends = order::load<order::relaxed, order::system>(stop_) != 0 || now_ns() - started_ > limit_ns_;
     return warp::shuffle(warp::full(), ends, 0) != 0;
   }
 

@@ -60,7 +60,7 @@ struct job {
   WB_FN bool over(uint64_t start, uint64_t now, uint64_t turn) const {
     bool end = now - start >= p.runtime_ns;
     if (turn % 64 == 0 && warp::lane() == 0) {
-      end |= order::load_relaxed_sys(vol.control()->stop) != 0;
+      end |= order::load<order::relaxed, order::system>(vol.control()->stop) != 0;
     }
     return warp::any(warp::full(), end);
   }
@@ -77,7 +77,7 @@ struct job {
       uint64_t* to = reinterpret_cast<uint64_t*>(warp::shuffle(all, reinterpret_cast<uint64_t>(data), warp::first(left)));
       const uint64_t block = warp::shuffle(all, unit, warp::first(left)) * p.blocks;
       for (uint32_t w = warp::lane(); w < p.blocks * words; w += warp::width) {
-        order::store_relaxed(to + w, word(block + w / words, w % words));
+        order::store<order::relaxed>(to + w, word(block + w / words, w % words));
       }
     }
     warp::sync(all);
@@ -92,11 +92,11 @@ struct job {
       const uint64_t u = warp::shuffle(all, unit, warp::first(left));
       bool wrong = false;
       for (uint32_t w = warp::lane(); w < p.blocks * words; w += warp::width) {
-        wrong |= order::load_relaxed(from + w) != word(u * p.blocks + w / words, w % words);
+        wrong |= order::load<order::relaxed>(from + w) != word(u * p.blocks + w / words, w % words);
       }
       if (warp::any(all, wrong) && warp::lane() == 0) {
-        order::add_relaxed(totals() + 2, uint64_t{1});
-        order::store_relaxed(totals() + 3, u + 1);
+        order::add<order::relaxed>(totals() + 2, uint64_t{1});
+        order::store<order::relaxed>(totals() + 3, u + 1);
       }
     }
   }
@@ -104,7 +104,7 @@ struct job {
   WB_FN void count(uint64_t began, bool is_read, bool mine) const {
     if (!mine) return;
     uint64_t* h = p.histogram + (is_read ? 0 : WB_NVME_BENCH_BUCKETS);
-    order::add_relaxed(h + bucket(now_ns() - began), uint64_t{1});
+    order::add<order::relaxed>(h + bucket(now_ns() - began), uint64_t{1});
   }
 
   // Whether any lane's operation failed; those whose did enter it in the error log.
@@ -171,8 +171,8 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PAR
     if (is_read && p.verify) j.check(unit, data, mine);
     (is_read ? reads : writes) += mine;
   }
-  order::add_relaxed(j.totals(), reads);
-  order::add_relaxed(j.totals() + 1, writes);
+  order::add<order::relaxed>(j.totals(), reads);
+  order::add<order::relaxed>(j.totals() + 1, writes);
 }
 WB_EXPORT(wb_nvme_bench_one)
 
@@ -217,7 +217,7 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PA
     (a.is_read ? reads : writes) += mine;
     ++oldest;
   }
-  order::add_relaxed(j.totals(), reads);
-  order::add_relaxed(j.totals() + 1, writes);
+  order::add<order::relaxed>(j.totals(), reads);
+  order::add<order::relaxed>(j.totals() + 1, writes);
 }
 WB_EXPORT(wb_nvme_bench_many)

@@ -29,7 +29,7 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
   constexpr uint32_t each = 4;
   const warp::mask_t all = warp::full();
   uint64_t rung = 0;
-  if (warp::is_leader(all)) rung = order::load_acquire_sys(q->doorbell);
+  if (warp::is_leader(all)) rung = order::load<order::acquire, order::system>(q->doorbell);
   rung = warp::shuffle(all, rung, 0);
   // A doorbell that was never rung is 0, which is also what the index begins with.
   const uint32_t there = ((mlx5::swap_bytes(static_cast<uint32_t>(rung)) >> 8) - at.next) & mlx5::index_mask;
@@ -43,8 +43,8 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
     control[j] = target[j] = order::quad{0, 0, 0, 0};
     if (i >= n) continue;
     const char* block = reinterpret_cast<const char*>(q->ring) + uint64_t{(at.next + i) & mask} * mlx5::block_bytes;
-    control[j] = order::load_quad_sys(block);
-    target[j] = order::load_quad_sys(block + mlx5::segment_bytes);
+    control[j] = order::load_quad<order::relaxed, order::system>(block);
+    target[j] = order::load_quad<order::relaxed, order::system>(block + mlx5::segment_bytes);
   }
 #pragma unroll
   for (uint32_t j = 0; j < each; ++j) {
@@ -64,9 +64,9 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
       const uint32_t owner = collapsed ? 0 : entry >> q->log_completions & 1u;
       // Of a collapsed queue only the last one of these is wanted.
       if (!collapsed || warp::lane() == warp::last(asking)) {
-        order::store_quad(reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at,
-                          order::quad{0, 0, q->queue_word << 8 | mlx5::op_write,
-                                      mlx5::swap_bytes(index << 16) | owner << 24});
+        char* to = reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at;
+        const order::quad tail{0, 0, q->queue_word << 8 | mlx5::op_write, mlx5::swap_bytes(index << 16) | owner << 24};
+        order::store_quad<order::relaxed, order::system>(to, tail);
       }
     }
     at.completed += warp::popcount(asking);
@@ -100,10 +100,10 @@ WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint
   bench::adapter_at at = {0, 0, 0};
   for (bench::idle_turns idle(stop, limit_ns); !idle.over(bench::take_entries(&queues[mine], at, saw));) {
   }
-  order::add_relaxed(&results[mine].entries, saw.entries);
-  order::add_relaxed(&results[mine].sum, saw.sum);
-  order::add_relaxed(&results[mine].wrong, saw.wrong);
-  order::add_relaxed(&results[mine].doorbells, saw.doorbells);
+  order::add<order::relaxed>(&results[mine].entries, saw.entries);
+  order::add<order::relaxed>(&results[mine].sum, saw.sum);
+  order::add<order::relaxed>(&results[mine].wrong, saw.wrong);
+  order::add<order::relaxed>(&results[mine].doorbells, saw.doorbells);
 #endif
 }
 WB_EXPORT(wb_bench_ideal_adapter)

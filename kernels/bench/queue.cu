@@ -16,8 +16,8 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_served& to) {
   const uint32_t last = q->depth - 1;
   uint32_t tail = 0, head = 0;
   if (warp::is_leader(all)) {
-    tail = order::load_acquire_sys(q->sq_doorbell);
-    head = order::load_acquire_sys(q->cq_doorbell);
+    tail = order::load<order::acquire, order::system>(q->sq_doorbell);
+    head = order::load<order::acquire, order::system>(q->cq_doorbell);
   }
   tail = warp::shuffle(all, tail, 0);
   head = warp::shuffle(all, head, 0);
@@ -29,11 +29,12 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_served& to) {
   if (warp::lane() < n) {
     const uint32_t position = at + warp::lane(), slot = position & last;
     const char* entry = static_cast<const char*>(q->sq) + uint64_t{slot} * nvme::sqe_bytes;
-    const order::quad first = order::load_quad_sys(entry), third = order::load_quad_sys(entry + 2 * sizeof(order::quad));
+    const order::quad first = order::load_quad<order::relaxed, order::system>(entry);
+    const order::quad third = order::load_quad<order::relaxed, order::system>(entry + 2 * sizeof(order::quad));
     to.sum += third.z | uint64_t{third.w} << 32;
     to.wrong += first.x != (nvme::op_read | slot << nvme::cid_shift);
     const uint32_t phase = (position >> q->log2_depth & 1u) ^ 1u;
-    order::store_quad(static_cast<char*>(q->cq) + uint64_t{slot} * nvme::cqe_bytes,
+    order::store_quad<order::relaxed, order::system>(static_cast<char*>(q->cq) + uint64_t{slot} * nvme::cqe_bytes,
                       {0, 0, (at + n) & last, slot | phase << nvme::cqe_phase_shift});
     ++to.commands;
   }
@@ -68,22 +69,22 @@ WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32
     // Further queues keep their counts in memory.
     for (uint32_t i = first + step; i < count; i += step) {
       wb_queue_served other = {0, 0, 0, 0};
-      const uint32_t k = bench::serve(&queues[i], order::load_relaxed(&progress[i]), other);
+      const uint32_t k = bench::serve(&queues[i], order::load<order::relaxed>(&progress[i]), other);
       if (k == 0) continue;
       n += k;
       warp::sync(all);
-      if (warp::is_leader(all)) order::fetch_add_relaxed(&progress[i], k);
-      order::add_relaxed(&results[i].commands, other.commands);
-      order::add_relaxed(&results[i].sum, other.sum);
-      order::add_relaxed(&results[i].wrong, other.wrong);
-      order::add_relaxed(&results[i].doorbells, other.doorbells);
+      if (warp::is_leader(all)) order::fetch_add<order::relaxed>(&progress[i], k);
+      order::add<order::relaxed>(&results[i].commands, other.commands);
+      order::add<order::relaxed>(&results[i].sum, other.sum);
+      order::add<order::relaxed>(&results[i].wrong, other.wrong);
+      order::add<order::relaxed>(&results[i].doorbells, other.doorbells);
       warp::sync(all);
     }
   } while (!idle.over(n));
-  order::add_relaxed(&results[first].commands, mine.commands);
-  order::add_relaxed(&results[first].sum, mine.sum);
-  order::add_relaxed(&results[first].wrong, mine.wrong);
-  order::add_relaxed(&results[first].doorbells, mine.doorbells);
+  order::add<order::relaxed>(&results[first].commands, mine.commands);
+  order::add<order::relaxed>(&results[first].sum, mine.sum);
+  order::add<order::relaxed>(&results[first].wrong, mine.wrong);
+  order::add<order::relaxed>(&results[first].doorbells, mine.doorbells);
 #endif
 }
 WB_EXPORT(wb_bench_ideal_controller)

@@ -13,7 +13,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
   const lane_of l{s, pair};
   const mlx5::send_queue_ref q = l.queue();
   // Nothing is in flight: blocks are counted from here.
-  const uint32_t base = order::load_acquire(&q.q->completed);
+  const uint32_t base = order::load<order::acquire>(&q.q->completed);
   const uint64_t started = now_ns();
   uint64_t posted = 0, done = 0, ended = started;
   uint64_t goal = s.duration_ns != 0 ? ~uint64_t{0} : s.iterations;
@@ -39,7 +39,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
     q.poll(all);
     uint32_t complete = 0, over = 0;
     if (warp::is_leader(all)) {
-      complete = order::load_acquire(&q.q->completed);
+      complete = order::load<order::acquire>(&q.q->completed);
       over = is_over(s, started);
     }
     complete = warp::shuffle(all, complete, 0) - base;
@@ -55,7 +55,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
       continue;
     }
     uint32_t failed = 0;
-    if (warp::is_leader(all)) failed = order::load_acquire(&q.q->failed);
+    if (warp::is_leader(all)) failed = order::load<order::acquire>(&q.q->failed);
     word = warp::shuffle(all, failed, 0);
     if (word != WB_DONE) break;
     if (const verdict v = p.spent(all); v != verdict::go_on) {
@@ -109,7 +109,7 @@ WB_FN void there_and_back(const side& s) {
   auto receive = [&](uint64_t i) {
     patience p(q.control());
     for (;;) {
-      const uint8_t sign = order::load_remote(comes);
+      const uint8_t sign = order::load<order::relaxed, order::world>(comes);
       if (sign == sign_of(i)) return;
       if (s.duration_ns != 0 && sign == last_call) {
         last = true;
@@ -122,7 +122,7 @@ WB_FN void there_and_back(const side& s) {
     }
   };
   auto send = [&](uint64_t i) {
-    order::store_remote(sends, last ? last_call : sign_of(i));
+    order::store<order::relaxed, order::world>(sends, last ? last_call : sign_of(i));
     if (s.posted) *l.posted(i) = now_ns();
     const mlx5::request r = post(l, q, 0, warp::active(), true);
     word = q.wait(r).word;

@@ -13,7 +13,7 @@ namespace graph {
 // The root above v, without changing anything.
 template <class Id> WB_FN Id root_of(const Id* label, Id v) {
   for (;;) {
-    const Id up = order::load_relaxed(&label[v]);
+    const Id up = order::load<order::relaxed>(&label[v]);
     if (up == v) return v;
     v = up;
   }
@@ -21,14 +21,14 @@ template <class Id> WB_FN Id root_of(const Id* label, Id v) {
 
 // Joins the trees of two vertices.
 template <class Id> WB_FN void link(Id* label, Id u, Id v) {
-  Id a = order::load_relaxed(&label[u]), b = order::load_relaxed(&label[v]);
+  Id a = order::load<order::relaxed>(&label[u]), b = order::load<order::relaxed>(&label[v]);
   while (a != b) {
     const Id high = a > b ? a : b, low = a > b ? b : a;
-    const Id up = order::load_relaxed(&label[high]);
+    const Id up = order::load<order::relaxed>(&label[high]);
     if (up == low) return;
-    if (up == high && order::compare_exchange_relaxed(&label[high], high, low) == high) return;
-    a = order::load_relaxed(&label[order::load_relaxed(&label[high])]);
-    b = order::load_relaxed(&label[low]);
+    if (up == high && order::compare_exchange<order::relaxed>(&label[high], high, low) == high) return;
+    a = order::load<order::relaxed>(&label[order::load<order::relaxed>(&label[high])]);
+    b = order::load<order::relaxed>(&label[low]);
   }
 }
 
@@ -84,7 +84,7 @@ template <class Id> WB_FN void components_compress(const wb_components& p) {
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
     const Id root = root_of(label, static_cast<Id>(v));
     roots += root == static_cast<Id>(v);
-    order::store_relaxed(&label[v], root);
+    order::store<order::relaxed>(&label[v], root);
   }
   add_count(tally, WB_COMPONENTS_ROOTS, roots);
   publish(tally, p.report);

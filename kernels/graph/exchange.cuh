@@ -38,9 +38,9 @@ class meetings {
     ++round_;
     __syncthreads();
     if (threadIdx.x == 0) {
-      order::fetch_add(arrived_, uint64_t{1});
+      order::fetch_add<order::acq_rel>(arrived_, uint64_t{1});
       patience p(world_.control());
-      while (order::load_acquire(arrived_) < round_ * gridDim.x) {
+      while (order::load<order::acquire>(arrived_) < round_ * gridDim.x) {
         if (verdict v = p.spent(); v != verdict::go_on) {
           raise_error(world_.control(),
                       wb_error{status_word(v), world_.my_pe(), world_.my_pe(), 0, WB_CALL_BARRIER, sizeof(uint64_t), 0});
@@ -102,8 +102,8 @@ WB_FN void put_parcels(const world_ref& world, uint32_t* put, ParcelFor parcel_f
   __syncthreads();
   if (threadIdx.x != 0) return;
   world.fence();
-  if (order::fetch_add(put, 1u) + 1 != helpers) return;
-  order::store_relaxed(put, 0u);
+  if (order::fetch_add<order::acq_rel>(put, 1u) + 1 != helpers) return;
+  order::store<order::relaxed>(put, 0u);
   tell();
 }
 
@@ -118,7 +118,9 @@ WB_FN void wake_links(const world_ref& world, uint32_t* area, uint64_t words) {
   for (uint32_t pe = 0; pe < world.n_pes(); ++pe) {
     uint32_t* there = pe == world.my_pe() ? nullptr : world.ptr(area, pe);
     if (!there) continue;
-    for (uint64_t w = warp::thread_index() * apart; w < end; w += warp::thread_total() * apart) order::store_remote(there + w, 0u);
+    for (uint64_t w = warp::thread_index() * apart; w < end; w += warp::thread_total() * apart) {
+      order::store<order::relaxed, order::world>(there + w, 0u);
+    }
   }
 }
 

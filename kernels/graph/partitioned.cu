@@ -50,12 +50,12 @@ template <class Id> class partition {
   WB_FN void take(Id v, Id from) {
     lists.reach(v, from);
     lists.enqueue(v, counts);
-    if (p_.resume) order::fetch_or_relaxed(&fresh()[v / 32], 1u << (v % 32));
+    if (p_.resume) order::fetch_or<order::relaxed>(&fresh()[v / 32], 1u << (v % 32));
     // The length of the list of news is this PE's sum of vertices found.
     const warp::mask_t here = warp::active();
     uint64_t at = 0;
     if (warp::is_leader(here)) {
-      at = order::fetch_add_relaxed(&lists.tally->sum[WB_BFS_FOUND], static_cast<uint64_t>(warp::count(here)));
+      at = order::fetch_add<order::relaxed>(&lists.tally->sum[WB_BFS_FOUND], static_cast<uint64_t>(warp::count(here)));
     }
     at = warp::shuffle(here, at, warp::leader(here)) + warp::rank(here);
     if (at < p_.list_limit) static_cast<Id*>(p_.list)[at] = slot(v);
@@ -73,7 +73,7 @@ template <class Id> class partition {
     // Lanes that are here together and have the same owner take their places with one atomic.
     const warp::mask_t same = warp::match(warp::active(), owner);
     uint64_t at = 0;
-    if (warp::is_leader(same)) at = order::fetch_add_relaxed(outbox_count() + owner, static_cast<uint64_t>(warp::count(same)));
+    if (warp::is_leader(same)) at = order::fetch_add<order::relaxed>(outbox_count() + owner, static_cast<uint64_t>(warp::count(same)));
     at = warp::shuffle(same, at, warp::leader(same)) + warp::rank(same);
     outbox(owner)[at] = claim<Id>{static_cast<Id>(n - owner * p_.span), slot(v)};
     return true;
@@ -86,18 +86,18 @@ template <class Id> class partition {
     claim<Id>* inbox = static_cast<claim<Id>*>(p_.inbox);
     auto parcel_for = [&](uint32_t pe) {
       return parcel{reinterpret_cast<uint32_t*>(inbox + world_.my_pe() * p_.span),
-                    reinterpret_cast<const uint32_t*>(outbox(pe)), order::load_relaxed(outbox_count() + pe) * words};
+                    reinterpret_cast<const uint32_t*>(outbox(pe)), order::load<order::relaxed>(outbox_count() + pe) * words};
     };
     put_parcels(world_, &counters()->claims_put, parcel_for, [&]() {
       uint64_t bytes = 0;
       world_.fence();
       for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
         if (pe == world_.my_pe()) continue;
-        const uint64_t n = order::load_relaxed(outbox_count() + pe);
+        const uint64_t n = order::load<order::relaxed>(outbox_count() + pe);
         world_.signal_op(signal + world_.my_pe(), p_.claim_turn << claim_turn_shift | n, signal::set, pe);
         bytes += n * sizeof(claim<Id>) + sizeof(uint64_t);
       }
-      order::add_relaxed(&counters()->put_bytes, bytes);
+      order::add<order::relaxed>(&counters()->put_bytes, bytes);
     });
     const uint64_t least = p_.claim_turn << claim_turn_shift;
     await_all(world_, signal, least);
@@ -108,7 +108,7 @@ template <class Id> class partition {
     };
     for_each_peer(world_, claimed, [&](uint32_t pe, uint64_t n) {
       for (uint64_t i = warp::thread_index(); i < n; i += warp::thread_total()) {
-        const claim<Id> c = order::load_remote(inbox + pe * p_.span + i);
+        const claim<Id> c = order::load<order::relaxed, order::world>(inbox + pe * p_.span + i);
         if (c.vertex < p_.vertices && lists.see(base_ + c.vertex)) take(c.vertex, c.parent);
       }
     });
@@ -117,7 +117,7 @@ template <class Id> class partition {
   // Tells everybody what is new: a list while that is short, else what this PE has seen of its own. After a meeting, with all
   // counts added up.
   WB_FN void exchange_news() {
-    const uint64_t found = order::load_relaxed(&lists.tally->sum[WB_BFS_FOUND]);
+    const uint64_t found = order::load<order::relaxed>(&lists.tally->sum[WB_BFS_FOUND]);
     if (found > p_.list_limit) return exchange_bitmap(own_seen());
     tell(static_cast<const uint32_t*>(p_.list), found * (sizeof(Id) / sizeof(uint32_t)), found);
   }
@@ -137,8 +137,8 @@ template <class Id> class partition {
       wb_partition_header mine{};
       const bool failed = world_.has_failed();
       mine.message = failed ? WB_PARTITION_FAILED : message;
-      for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load_relaxed(&lists.tally->sum[i]);
-      mine.put_bytes = order::load_relaxed(&counters()->put_bytes) +
+      for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load<order::relaxed>(&lists.tally->sum[i]);
+      mine.put_bytes = order::load<order::relaxed>(&counters()->put_bytes) +
                        (size - 1) * (words * sizeof(uint32_t) + sizeof mine + sizeof(uint64_t));
       for (uint32_t pe = 0; pe < size; ++pe) out_of_line(put_header)(&world_, header + me, &mine, pe);
       world_.fence();
@@ -148,7 +148,7 @@ template <class Id> class partition {
     });
     await_all(world_, signal, p_.turn);
     auto told = [&](uint32_t pe) {
-      const uint64_t m = order::load_remote(&header[pe].message);
+      const uint64_t m = order::load<order::relaxed, order::world>(&header[pe].message);
       return m & WB_PARTITION_FAILED ? 0 : m;
     };
     for_each_peer(world_, told, [&](uint32_t pe, uint64_t m) {
@@ -158,8 +158,8 @@ template <class Id> class partition {
         mix(lists.seen + pe * part_words(), in, n <= part_words() ? n : 0);
       } else {
         for (uint64_t i = warp::thread_index(); i < n && i < p_.list_limit; i += warp::thread_total()) {
-          const Id s = order::load_remote(reinterpret_cast<const Id*>(in) + i);
-          if (s < slots()) order::fetch_or_relaxed(&lists.seen[s / 32], 1u << (s % 32));
+          const Id s = order::load<order::relaxed, order::world>(reinterpret_cast<const Id*>(in) + i);
+          if (s < slots()) order::fetch_or<order::relaxed>(&lists.seen[s / 32], 1u << (s % 32));
         }
       }
     });
@@ -170,13 +170,13 @@ template <class Id> class partition {
     using order::quad;
     const uint64_t quads = words / 4;
     for (uint64_t i = warp::thread_index(); i < quads; i += warp::thread_total()) {
-      const quad add = order::load_remote(reinterpret_cast<const quad*>(from) + i);
+      const quad add = order::load<order::relaxed, order::world>(reinterpret_cast<const quad*>(from) + i);
       quad* at = reinterpret_cast<quad*>(to) + i;
-      const quad old = order::load_data(at);
-      order::store_data(at, quad{old.x | add.x, old.y | add.y, old.z | add.z, old.w | add.w});
+      const quad old = order::load<order::relaxed>(at);
+      order::store<order::relaxed>(at, quad{old.x | add.x, old.y | add.y, old.z | add.z, old.w | add.w});
     }
     for (uint64_t i = quads * 4 + warp::thread_index(); i < words; i += warp::thread_total()) {
-      order::store_relaxed(to + i, order::load_relaxed(to + i) | order::load_remote(from + i));
+      order::store<order::relaxed>(to + i, order::load<order::relaxed>(to + i) | order::load<order::relaxed, order::world>(from + i));
     }
   }
 
@@ -191,26 +191,26 @@ template <class Id> class partition {
   WB_FN void finish() {
     __syncthreads();
     if (threadIdx.x != 0) return;
-    if (order::fetch_add(&counters()->blocks_done, 1u) + 1 != gridDim.x) return;
+    if (order::fetch_add<order::acq_rel>(&counters()->blocks_done, 1u) + 1 != gridDim.x) return;
     const wb_partition_header* header = p_.header + half() * world_.n_pes();
     wb_partition_report sums{};
     for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
       const wb_partition_header* h = header + pe;
-      if ((order::load_remote(&h->message) & WB_PARTITION_FAILED) && !sums.failed) sums.failed = pe + 1;
-      for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) sums.sum[i] += order::load_remote(&h->sum[i]);
-      sums.put_bytes += order::load_remote(&h->put_bytes);
+      if ((order::load<order::relaxed, order::world>(&h->message) & WB_PARTITION_FAILED) && !sums.failed) sums.failed = pe + 1;
+      for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) sums.sum[i] += order::load<order::relaxed, order::world>(&h->sum[i]);
+      sums.put_bytes += order::load<order::relaxed, order::world>(&h->put_bytes);
     }
-    sums.own_items = order::load_relaxed(&lists.tally->sum[WB_BFS_ITEMS]);
+    sums.own_items = order::load<order::relaxed>(&lists.tally->sum[WB_BFS_ITEMS]);
     wb_partition_report* report = p_.report;
-    for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store_relaxed_sys(&report->sum[i], sums.sum[i]);
-    order::store_relaxed_sys(&report->put_bytes, sums.put_bytes);
-    order::store_relaxed_sys(&report->own_items, sums.own_items);
-    order::store_relaxed_sys(&report->failed, sums.failed);
-    for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store_relaxed(&lists.tally->sum[i], uint64_t{0});
-    for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) order::store_relaxed(outbox_count() + pe, uint64_t{0});
-    order::store_relaxed(&counters()->arrived, uint64_t{0});
-    order::store_relaxed(&counters()->put_bytes, uint64_t{0});
-    order::store_relaxed(&counters()->blocks_done, 0u);
+    for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store<order::relaxed, order::system>(&report->sum[i], sums.sum[i]);
+    order::store<order::relaxed, order::system>(&report->put_bytes, sums.put_bytes);
+    order::store<order::relaxed, order::system>(&report->own_items, sums.own_items);
+    order::store<order::relaxed, order::system>(&report->failed, sums.failed);
+    for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store<order::relaxed>(&lists.tally->sum[i], uint64_t{0});
+    for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) order::store<order::relaxed>(outbox_count() + pe, uint64_t{0});
+    order::store<order::relaxed>(&counters()->arrived, uint64_t{0});
+    order::store<order::relaxed>(&counters()->put_bytes, uint64_t{0});
+    order::store<order::relaxed>(&counters()->blocks_done, 0u);
   }
 
  private:

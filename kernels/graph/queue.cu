@@ -12,7 +12,7 @@ template <class Id> WB_FN void queue_mark(const wb_queue_order& p) {
   uint32_t* bitmap = p.bitmap;
   for (uint64_t i = warp::thread_index(); i < p.items; i += warp::thread_total()) {
     const item<Id> it = queue[i];
-    if (it.piece == 0) order::fetch_or_relaxed(&bitmap[it.vertex / 32], 1u << (it.vertex % 32));
+    if (it.piece == 0) order::fetch_or<order::relaxed>(&bitmap[it.vertex / 32], 1u << (it.vertex % 32));
   }
 }
 

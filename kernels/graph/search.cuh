@@ -51,7 +51,7 @@ template <class Id> struct bfs_lists {
   WB_FN bool see(uint64_t n) const {
     uint32_t* word = &seen[n / 32];
     const uint32_t bit = 1u << (n % 32);
-    return !(order::load_relaxed(word) & bit) && !(order::fetch_or_relaxed(word, bit) & bit);
+    return !(order::load<order::relaxed>(word) & bit) && !(order::fetch_or<order::relaxed>(word, bit) & bit);
   }
 
   // A lead that was seen.

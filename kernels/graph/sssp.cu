@@ -43,7 +43,7 @@ template <class Id, class Word> struct sssp_view {
   WB_FN void push_far(Id* queue, uint64_t held, Id v) const {
     const warp::mask_t here = warp::active();
     uint64_t at = 0;
-    if (warp::is_leader(here)) at = order::fetch_add_relaxed(&tally->sum[WB_SSSP_FAR], static_cast<uint64_t>(warp::count(here)));
+    if (warp::is_leader(here)) at = order::fetch_add<order::relaxed>(&tally->sum[WB_SSSP_FAR], static_cast<uint64_t>(warp::count(here)));
     queue[held + warp::shuffle(here, at, warp::leader(here)) + warp::rank(here)] = v;
   }
 
@@ -55,7 +55,7 @@ template <class Id, class Word> struct sssp_view {
       const uint64_t other = warp::shuffle(warp::full(), least, warp::lane() ^ d);
       if (other < least) least = other;
     }
-    if (least != ~uint64_t{0} && warp::lane() == 0) order::fetch_min_relaxed(&tally->least, least);
+    if (least != ~uint64_t{0} && warp::lane() == 0) order::fetch_min<order::relaxed>(&tally->least, least);
     publish(tally, p.report);
   }
 
@@ -106,21 +106,21 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
     if (warp::lane() < turn && k < p.near_items) {
       const item<Id> it = queue[k];
       r = run_of(it, g.offset);
-      base = order::load_relaxed(&g.distance[it.vertex]);
+      base = order::load<order::relaxed>(&g.distance[it.vertex]);
     }
     scanned += r.count;
     for_each_edge(edges, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {
       if (!leads_somewhere(edges, e.id, p.vertices, bad)) return;
       const Word through = lengthen(d, e.weight);
-      if (through >= order::load_relaxed(&g.distance[e.id])) return;
-      if (through >= order::fetch_min_relaxed(&g.distance[e.id], through)) return;
+      if (through >= order::load<order::relaxed>(&g.distance[e.id])) return;
+      if (through >= order::fetch_min<order::relaxed>(&g.distance[e.id], through)) return;
       ++lowered;
       if (through < p.threshold) {
-        if (order::exchange_relaxed(&g.stamp[e.id], p.round) != p.round) g.push_near(e.id);
+        if (order::exchange<order::relaxed>(&g.stamp[e.id], p.round) != p.round) g.push_near(e.id);
       } else {
         if (through < least) least = through;
         const uint32_t bit = 1u << (e.id % 32);
-        if (!(order::fetch_or_relaxed(&g.in_far[e.id / 32], bit) & bit)) g.push_far(far, p.far_items, e.id);
+        if (!(order::fetch_or<order::relaxed>(&g.in_far[e.id / 32], bit) & bit)) g.push_far(far, p.far_items, e.id);
       }
     });
   }
@@ -141,7 +141,7 @@ template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
       g.push_far(far_next, 0, v);
       continue;
     }
-    order::fetch_and_relaxed(&g.in_far[v / 32], ~(1u << (v % 32)));
+    order::fetch_and<order::relaxed>(&g.in_far[v / 32], ~(1u << (v % 32)));
     if (d >= p.settled) g.push_near(v);
   }
   g.finish(p, 0, 0, least, 0);

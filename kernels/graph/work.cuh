@@ -17,7 +17,7 @@ namespace graph {
 // Adds a count of every lane of the warp to one of the launch's sums. All lanes call.
 WB_FN void add_count(wb_graph_tally* tally, uint32_t which, uint64_t value) {
   value = warp::sum(warp::full(), value);
-  if (value != 0 && warp::lane() == 0) order::fetch_add_relaxed(&tally->sum[which], value);
+  if (value != 0 && warp::lane() == 0) order::fetch_add<order::relaxed>(&tally->sum[which], value);
 }
 
 // The same for real numbers; the sum's bits are a double.
@@ -31,14 +31,14 @@ WB_FN void add_real(wb_graph_tally* tally, uint32_t which, double value) {
 WB_FN void publish(wb_graph_tally* tally, wb_graph_report* report) {
   __syncthreads();
   if (threadIdx.x != 0) return;
-  if (order::fetch_add(&tally->blocks_done, 1u) + 1 != gridDim.x) return;
+  if (order::fetch_add<order::acq_rel>(&tally->blocks_done, 1u) + 1 != gridDim.x) return;
   for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) {
-    order::store_relaxed_sys(&report->sum[i], order::load_relaxed(&tally->sum[i]));
-    order::store_relaxed(&tally->sum[i], uint64_t{0});
+    order::store<order::relaxed, order::system>(&report->sum[i], order::load<order::relaxed>(&tally->sum[i]));
+    order::store<order::relaxed>(&tally->sum[i], uint64_t{0});
   }
-  order::store_relaxed_sys(&report->least, order::load_relaxed(&tally->least));
-  order::store_relaxed(&tally->least, ~uint64_t{0});
-  order::store_relaxed(&tally->blocks_done, 0u);
+  order::store<order::relaxed, order::system>(&report->least, order::load<order::relaxed>(&tally->least));
+  order::store<order::relaxed>(&tally->least, ~uint64_t{0});
+  order::store<order::relaxed>(&tally->blocks_done, 0u);
 }
 
 // Whether an edge leads to a vertex. What comes from storage may be anything: the poison value of a page that could not be
@@ -100,7 +100,7 @@ template <class Id> WB_FN run run_of(item<Id> it, const uint64_t* offset) {
 // Appends the pieces of a long list but for the first.
 template <class Id> WB_FN void push_pieces(item<Id>* queue, uint64_t* length, Id vertex, uint64_t pieces) {
   if (pieces <= 1) return;
-  const uint64_t at = order::fetch_add_relaxed(length, pieces - 1);
+  const uint64_t at = order::fetch_add<order::relaxed>(length, pieces - 1);
   for (uint64_t p = 1; p < pieces; ++p) queue[at + p - 1] = item<Id>{vertex, static_cast<Id>(p)};
 }
 
@@ -110,7 +110,7 @@ template <class Id> WB_FN void push(item<Id>* queue, uint64_t* length, Id vertex
   if (pieces == 0) return;
   const warp::mask_t here = warp::active();
   uint64_t at = 0;
-  if (warp::is_leader(here)) at = order::fetch_add_relaxed(length, static_cast<uint64_t>(warp::count(here)));
+  if (warp::is_leader(here)) at = order::fetch_add<order::relaxed>(length, static_cast<uint64_t>(warp::count(here)));
   at = warp::shuffle(here, at, warp::leader(here)) + warp::rank(here);
   queue[at] = item<Id>{vertex, 0};
   push_pieces(queue, length, vertex, pieces);
@@ -136,7 +136,7 @@ WB_FN uint64_t push_words(uint64_t vertices, item<Id>* queue, uint64_t* length, 
       if (warp::lane() >= d) end += before;
     }
     uint64_t at = 0;
-    if (warp::lane() == warp::width - 1) at = order::fetch_add_relaxed(length, static_cast<uint64_t>(end));
+    if (warp::lane() == warp::width - 1) at = order::fetch_add<order::relaxed>(length, static_cast<uint64_t>(end));
     at = warp::shuffle(all, at, warp::width - 1) + end - own;
     for (; word; word &= word - 1) {
       const uint64_t v = w * 32 + warp::first(word);

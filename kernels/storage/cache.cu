@@ -54,9 +54,9 @@ class flusher {
   WB_FN bool begin(uint64_t& t, token& other) {
     if (done_) return false;
     const uint32_t at = frames::entry(c_, set_, way_);
-    t = order::load_acquire(frames::tag(c_, at));
+    t = order::load<order::acquire>(frames::tag(c_, at));
     if (t & WB_TAG_WRITING) {
-      const uint64_t f = order::load_acquire(frames::fill(c_, at));
+      const uint64_t f = order::load<order::acquire>(frames::fill(c_, at));
       if (f & tags::token_known) other = token{f & ~tags::token_known};
       return false;
     }
@@ -65,7 +65,7 @@ class flusher {
       return false;
     }
     if (!frames::try_lock(c_, set_)) return false;
-    t = order::load_acquire(frames::tag(c_, at));
+    t = order::load<order::acquire>(frames::tag(c_, at));
     const bool mine = (t & (WB_TAG_DIRTY | WB_TAG_WRITING)) == WB_TAG_DIRTY && frames::begin_write(c_, at, t);
     frames::unlock(c_, set_);
     return mine;
@@ -99,10 +99,10 @@ class flusher {
     if (!mine) return;
     const uint32_t at = frames::entry(c_, set_, way_);
     if (word == WB_DONE) {
-      order::fetch_and(frames::tag(c_, at), ~uint64_t{WB_TAG_WRITING});
+      tags::end_write(frames::tag(c_, at), true);
     } else {
       frames::mark(c_, at, WB_TAG_DIRTY | WB_TAG_FAILED);
-      order::fetch_and(frames::tag(c_, at), ~uint64_t{WB_TAG_WRITING});
+      tags::end_write(frames::tag(c_, at), true);
       done_ = true;
     }
   }
@@ -127,14 +127,14 @@ WB_FN void drop(const wb_cache& c, bool inside, uint32_t entry, uint64_t first, 
     token other;
     uint64_t t = 0;
     if (!done) {
-      t = order::load_acquire(frames::tag(c, entry));
+      t = order::load<order::acquire>(frames::tag(c, entry));
       const uint64_t page = t >> WB_TAG_PAGE_SHIFT;
       const uint32_t set = entry / c.ways;
       if (!(t & (WB_TAG_VALID | WB_TAG_FILLING | WB_TAG_UNCHECKED | WB_TAG_FAILED)) || page < first || page >= last ||
           ((t & WB_TAG_DIRTY) && !dirty_too)) {
         done = true;
       } else if (t & (WB_TAG_FILLING | WB_TAG_WRITING)) {
-        const uint64_t f = order::load_acquire(frames::fill(c, entry));
+        const uint64_t f = order::load<order::acquire>(frames::fill(c, entry));
         if (f & tags::token_known) other = token{f & ~tags::token_known};
       } else if (frames::try_lock(c, set)) {
         done = frames::claim(c, entry, t);
@@ -160,16 +160,16 @@ template <bool IntoPage> WB_FN void move(uint64_t page, uint64_t plain, uint32_t
     for (uint32_t k = warp::lane(); k < bytes / unit; k += warp::width) {
       uint64_t* in_page = reinterpret_cast<uint64_t*>(page) + k;
       uint64_t* in_plain = reinterpret_cast<uint64_t*>(plain) + k;
-      if (IntoPage) order::store_data(in_page, *in_plain);
-      else *in_plain = order::load_data(in_page);
+      if (IntoPage) order::store<order::relaxed>(in_page, *in_plain);
+      else *in_plain = order::load<order::relaxed>(in_page);
     }
     return;
   }
   for (uint32_t k = warp::lane(); k < bytes; k += warp::width) {
     uint8_t* in_page = reinterpret_cast<uint8_t*>(page) + k;
     uint8_t* in_plain = reinterpret_cast<uint8_t*>(plain) + k;
-    if (IntoPage) order::store_data(in_page, *in_plain);
-    else *in_plain = order::load_data(in_page);
+    if (IntoPage) order::store<order::relaxed>(in_page, *in_plain);
+    else *in_plain = order::load<order::relaxed>(in_page);
   }
 }
 

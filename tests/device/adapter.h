@@ -59,7 +59,7 @@ class adapter : public host_words {
   // Ends after everything that was rung for has been executed.
   void finish() {
     if (!service.joinable()) return;
-    order::store_release(&ended, 1u);
+    order::store<order::release>(&ended, 1u);
     service.join();
   }
   send_queue_ref queue(uint32_t i) { return send_queue_ref(&queues[i], &ctl); }
@@ -134,7 +134,7 @@ class adapter : public host_words {
 
     // Executes up to `most` entries that were rung for. Whether there were any.
     bool serve(uint32_t most) {
-      const uint64_t rung = order::load_acquire_sys(&mailbox);
+      const uint64_t rung = order::load<order::acquire, order::system>(&mailbox);
       if (rung == last_rung && end == next) return false;
       if (rung != last_rung) {
         check(static_cast<uint32_t>(rung >> 32) == swap_bytes(number << 8), "the doorbell names another queue pair");
@@ -142,9 +142,9 @@ class adapter : public host_words {
         check(word >> 24 == 0 && (word & 0xff) == 0, "a doorbell has more in it than an index");
         const uint32_t ahead = ((word >> 8) - end) & 0xffffu;
         check(ahead <= blocks, "a doorbell went backwards, or further than the ring is long");
-        const uint32_t recorded = swap_bytes(order::load_relaxed_sys(&record.send));
+        const uint32_t recorded = swap_bytes(order::load<order::relaxed, order::system>(&record.send));
         check(((recorded - (word >> 8)) & 0xffffu) <= blocks, "the doorbell record is behind the doorbell");
-        check(order::load_relaxed_sys(&record.receive) == 0, "the receive word of the doorbell record was written");
+        check(order::load<order::relaxed, order::system>(&record.receive) == 0, "the receive word of the doorbell record was written");
         end += ahead;
         check(end - next <= blocks, "more blocks were rung for than the ring has");
         last_rung = rung;
@@ -161,14 +161,14 @@ class adapter : public host_words {
     order::quad fetch(uint32_t segment) {
       const uint32_t t = next + segment / block_segments;
       check(end - t - 1 < blocks && t != end, "an entry was rung for by half");
-      return order::load_quad_sys(words(t) + segment % block_segments * 4);
+      return order::load_quad<order::relaxed, order::system>(words(t) + segment % block_segments * 4);
     }
 
     // One entry; false if it is held back.
     bool execute() {
       const fault& f = owner.faults[index];
       const bool faulty = f.at != 0 && entries + 1 >= f.at;
-      if (faulty && f.syndrome == 0 && order::load_acquire(&owner.release) == 0) return false;
+      if (faulty && f.syndrome == 0 && order::load<order::acquire>(&owner.release) == 0) return false;
       const order::quad c = fetch(0);
       check(c.x != poison && c.y != poison && c.z != poison, "an entry was rung for before it was written");
       const uint32_t first = swap_bytes(c.x), second = swap_bytes(c.y), how = c.z >> 24, op = first & 0xff, mod = first >> 24;
@@ -190,7 +190,9 @@ class adapter : public host_words {
         carry_out(op, mod, segments, how, s);
       }
       for (uint32_t b = 0; b < taken; ++b) {
-        for (uint32_t i = 0; i < block_segments; ++i) order::store_quad(words(next + b) + 4 * i, order::quad{poison, poison, poison, poison});
+        for (uint32_t i = 0; i < block_segments; ++i) {
+          order::store_quad<order::relaxed, order::system>(words(next + b) + 4 * i, order::quad{poison, poison, poison, poison});
+        }
       }
       ++entries;
       // Only now may the blocks be written again.
@@ -231,16 +233,17 @@ class adapter : public host_words {
       const bool whole = ((reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | bytes) & 7u) == 0;
       if (whole) {
         for (uint32_t i = 0; i < bytes / 8; ++i) {
-          order::store_release_sys(reinterpret_cast<uint64_t*>(to) + i, order::load_acquire_sys(reinterpret_cast<const uint64_t*>(from) + i));
+          order::store<order::release, order::system>(reinterpret_cast<uint64_t*>(to) + i,
+                                                      order::load<order::acquire, order::system>(reinterpret_cast<const uint64_t*>(from) + i));
         }
       } else {
-        for (uint32_t i = 0; i < bytes; ++i) order::store_relaxed(to + i, order::load_relaxed(from + i));
+        for (uint32_t i = 0; i < bytes; ++i) order::store<order::relaxed>(to + i, order::load<order::relaxed>(from + i));
       }
     }
     // What comes from the other side is there at once, or only after a flush. (Old values that nobody wants are there at once.)
     void land(const piece& p, const void* from) {
       const uint64_t at = reinterpret_cast<uint64_t>(p.at) - reinterpret_cast<uint64_t>(landing.data());
-      const bool wanted = at >= landing.size() * 8 || order::load_acquire(&hold[at / staging_bytes]) != 0;
+      const bool wanted = at >= landing.size() * 8 || order::load<order::acquire>(&hold[at / staging_bytes]) != 0;
       if (!owner.opt.consistency || !wanted) return copy(p.at, static_cast<const char*>(from), p.bytes);
       held.push_back({p.at, std::vector<char>(static_cast<const char*>(from), static_cast<const char*>(from) + p.bytes)});
     }
@@ -295,10 +298,10 @@ class adapter : public host_words {
 
     template <class T> void swap_masked(char* at, const piece& to, T swap, T compare, T swap_mask, T compare_mask) {
       T* word = reinterpret_cast<T*>(at);
-      T old = order::load_relaxed(word);
+      T old = order::load<order::relaxed>(word);
       for (;;) {
         if (((compare ^ old) & compare_mask) != 0) break;
-        const T seen = order::compare_exchange(word, old, static_cast<T>((old & ~swap_mask) | (swap & swap_mask)));
+        const T seen = order::compare_exchange<order::acq_rel>(word, old, static_cast<T>((old & ~swap_mask) | (swap & swap_mask)));
         if (seen == old) break;
         old = seen;
       }
@@ -309,9 +312,9 @@ class adapter : public host_words {
       const T every = static_cast<T>(~T{0});
       check(boundary == 0 || boundary == every, "a boundary that nobody sets");
       T* word = reinterpret_cast<T*>(at);
-      T old = order::load_relaxed(word);
+      T old = order::load<order::relaxed>(word);
       for (;;) {
-        const T seen = order::compare_exchange(word, old, static_cast<T>(boundary == every ? old ^ add : old + add));
+        const T seen = order::compare_exchange<order::acq_rel>(word, old, static_cast<T>(boundary == every ? old ^ add : old + add));
         if (seen == old) break;
         old = seen;
       }
@@ -356,7 +359,7 @@ class adapter : public host_words {
     }
     void publish() {
       const uint32_t at = owner.opt.collapsed ? 0 : completed & (blocks - 1);
-      order::store_quad(&completions[at * 4 + 3], completion);
+      order::store_quad<order::relaxed, order::system>(&completions[at * 4 + 3], completion);
       ++completed;
       pending = false;
     }
@@ -386,13 +389,13 @@ class adapter : public host_words {
 
   void serve() {
     for (;;) {
-      const bool last = order::load_acquire(&ended) != 0;
+      const bool last = order::load<order::acquire>(&ended) != 0;
       bool idle = true;
-      if (order::load_acquire(&paused) == 0) {
+      if (order::load<order::acquire>(&paused) == 0) {
         for (auto& s : sides) idle = !s->serve(1 + random() % 40) && idle;
       }
       if (last && idle) return;
-      if (last && order::load_acquire(&release) == 0) order::store_release(&release, 1u);
+      if (last && order::load<order::acquire>(&release) == 0) order::store<order::release>(&release, 1u);
       cpu::yield();
     }
   }

@@ -211,7 +211,7 @@ void hammer(uint32_t sets, uint32_t ways, uint64_t pages, bool bounce, uint32_t 
           // Others may write to it, so the loads are not plain here.
           for (uint32_t k = 0; k < 4; ++k) {
             const uint32_t at = static_cast<uint32_t>(mine() % page.count());
-            CHECK(right(page.first() + at, order::load_data(page.data() + at)));
+            CHECK(right(page.first() + at, order::load<order::relaxed>(page.data() + at)));
           }
           if (page.first() / per_page % 2) page.store(i, i << value_shift | 7);
           break;
@@ -248,7 +248,7 @@ void changed_while_claimed() {
     uint32_t way = 0;
     CHECK(pin_page(&c, 1, 3, false, false, way) == WB_DONE);
     const uint32_t entry = frames::entry(c, 0, way);
-    uint64_t tag = order::load_acquire(frames::tag(c, entry));
+    uint64_t tag = order::load<order::acquire>(frames::tag(c, entry));
     const uint64_t before = tag;
     const auto change = [&] {
       frames::mark(c, entry, WB_TAG_DIRTY);
@@ -258,15 +258,15 @@ void changed_while_claimed() {
     crossing = change;
     CHECK(!frames::claim(c, entry, tag));
     frames::unlock(c, 0);
-    CHECK(order::load_acquire(frames::tag(c, entry)) == (before | WB_TAG_DIRTY));
+    CHECK(order::load<order::acquire>(frames::tag(c, entry)) == (before | WB_TAG_DIRTY));
     // A write of it is begun all the same, and is not the last one.
     CHECK(pin_page(&c, 1, 3, true, false, way) == WB_DONE);
     CHECK(frames::try_lock(c, 0));
-    tag = order::load_acquire(frames::tag(c, entry));
+    tag = order::load<order::acquire>(frames::tag(c, entry));
     crossing = change;
     CHECK(frames::begin_write(c, entry, tag));
     frames::unlock(c, 0);
-    CHECK((order::load_acquire(frames::tag(c, entry)) & (WB_TAG_WRITING | WB_TAG_DIRTY)) == (WB_TAG_WRITING | WB_TAG_DIRTY));
+    CHECK((order::load<order::acquire>(frames::tag(c, entry)) & (WB_TAG_WRITING | WB_TAG_DIRTY)) == (WB_TAG_WRITING | WB_TAG_DIRTY));
   });
   b.no_pins();
   std::printf("changed while claimed: ok\n");
@@ -354,7 +354,7 @@ void silent_device() {
   b.device.ctl.deadline_ns = 60'000'000'000ull;
   std::thread stopper([&b] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    order::store_relaxed(&b.device.stop_word, 1u);
+    order::store<order::relaxed>(&b.device.stop_word, 1u);
   });
   model::run(2, [&] {
     auto a = b.array().open();
@@ -366,7 +366,7 @@ void silent_device() {
   b.no_pins();
   b.new_run();
   silent = false;
-  order::store_release(&b.device.release_lost, 1u);
+  order::store<order::release>(&b.device.release_lost, 1u);
   model::run(2, [&] {
     auto a = b.array().open();
     for (uint64_t p = 0; p < 40; ++p) CHECK(right(p * per_page + warp::lane(), a.load(p * per_page + warp::lane())));
@@ -442,9 +442,9 @@ void changed_data() {
     uint64_t t = 0;
     const uint32_t way = frames::find(c, 0, 9, t);
     CHECK(way != frames::none);
-    const auto state = [&] { return order::load_acquire(frames::tag(c, way)) & tags::state_mask; };
+    const auto state = [&] { return order::load<order::acquire>(frames::tag(c, way)) & tags::state_mask; };
     while (state() & WB_TAG_FILLING) {
-      const uint64_t f = order::load_acquire(frames::fill(c, way));
+      const uint64_t f = order::load<order::acquire>(frames::fill(c, way));
       frames::help(&c, 1, f & tags::token_known ? token{f & ~tags::token_known} : token{});
     }
     CHECK(state() == (WB_TAG_UNCHECKED | WB_TAG_REFERENCED));

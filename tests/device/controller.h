@@ -75,7 +75,7 @@ class controller : public host_words {
     service = std::thread([this] { serve(); });
   }
   void finish() {
-    order::store_release(&ended, 1u);
+    order::store<order::release>(&ended, 1u);
     service.join();
   }
 
@@ -191,8 +191,8 @@ class controller : public host_words {
     static void copy(char* to, const char* from, uint64_t bytes) {
       const bool whole = ((reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | bytes) & 7u) == 0;
       for (uint64_t i = 0; i < (whole ? bytes / 8 : bytes); ++i) {
-        if (whole) order::store_relaxed(reinterpret_cast<uint64_t*>(to) + i, order::load_relaxed(reinterpret_cast<const uint64_t*>(from) + i));
-        else order::store_relaxed(to + i, order::load_relaxed(from + i));
+        if (whole) order::store<order::relaxed>(reinterpret_cast<uint64_t*>(to) + i, order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(from) + i));
+        else order::store<order::relaxed>(to + i, order::load<order::relaxed>(from + i));
       }
     }
 
@@ -208,7 +208,7 @@ class controller : public host_words {
         p.medium += part;
         p.bytes -= part;
         if (!p.bytes) break;
-        at = listed ? order::load_relaxed_sys(reinterpret_cast<const uint64_t*>(memory(p.prp2)) + i) : p.prp2;
+        at = listed ? order::load<order::relaxed, order::system>(reinterpret_cast<const uint64_t*>(memory(p.prp2)) + i) : p.prp2;
         check((at & (page - 1)) == 0, "a PRP entry after the first is not a page's address");
         part = page;
       }
@@ -216,11 +216,11 @@ class controller : public host_words {
 
     void fetch() {
       const options& o = owner.opt;
-      uint32_t doorbell = order::load_acquire_sys(&sq_doorbell);
+      uint32_t doorbell = order::load<order::acquire, order::system>(&sq_doorbell);
       check(doorbell < depth, "doorbell value out of range");
       while ((head & (depth - 1)) != doorbell) {
         order::quad e[4];
-        for (int i = 0; i < 4; ++i) e[i] = order::load_quad_sys(&sq[(head & (depth - 1)) * 4 + i]);
+        for (int i = 0; i < 4; ++i) e[i] = order::load_quad<order::relaxed, order::system>(&sq[(head & (depth - 1)) * 4 + i]);
         uint32_t op = e[0].x & 0xff, cid = e[0].x >> 16;
         check(cid == (head & (depth - 1)), "the command identifier is not the slot");
         check(!busy[cid], "a command identifier is used twice");
@@ -255,16 +255,16 @@ class controller : public host_words {
     bool complete_one() {
       if (waiting.empty()) return false;
       // A full ring: the consumer has not caught up (it never may, as there are fewer commands than entries).
-      if (((tail + 1) & (depth - 1)) == order::load_acquire_sys(&cq_doorbell)) return false;
+      if (((tail + 1) & (depth - 1)) == order::load<order::acquire, order::system>(&cq_doorbell)) return false;
       size_t i = owner.random() % waiting.size();
-      if (waiting[i].lost && !order::load_acquire(&owner.release_lost)) return false;
+      if (waiting[i].lost && !order::load<order::acquire>(&owner.release_lost)) return false;
       pending p = waiting[i];
       move(p);
       waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
       busy[p.cid] = false;
       ++served;
       uint32_t phase = ((tail >> log2) & 1u) ^ 1u;
-      order::store_quad(&cq[tail & (depth - 1)],
+      order::store_quad<order::relaxed, order::system>(&cq[tail & (depth - 1)],
                         {0, 0, head & (depth - 1), p.cid | phase << nvme::cqe_phase_shift | p.status << nvme::cqe_status_shift});
       ++tail;
       return true;
@@ -291,7 +291,7 @@ class controller : public host_words {
   void serve() {
     // Ends when told to, after everything that was submitted has been completed.
     for (;;) {
-      bool last = order::load_acquire(&ended) != 0, idle = true;
+      bool last = order::load<order::acquire>(&ended) != 0, idle = true;
       for (auto& s : sides) {
         s->fetch();
         // What is completed late may be overtaken by what comes later.

@@ -172,8 +172,8 @@ class cache_scene : public nvme_scene {
   void last_one() {
     nvme_memory& n = m.nvme;
     n.jumps_left = n.stops_left = n.failures_left = n.jumps = 0;
-    order::store_relaxed(&n.stop, 0u);
-    order::store_relaxed(&n.abort, 0u);
+    order::store<order::relaxed>(&n.stop, 0u);
+    order::store<order::relaxed>(&n.abort, 0u);
     for (uint32_t p = 0; p < most_pages; ++p) uses(p, false);
     note("flushes", 0);
     wb_cache_flush(&view_.cache);
@@ -187,9 +187,9 @@ class cache_scene : public nvme_scene {
     const uint32_t kind = with_page(&view_.cache, 1, true, page, changes, [&](uint64_t base) {
       uint64_t* word = reinterpret_cast<uint64_t*>(base);
       begins_use(page, word);
-      const uint64_t v = order::load_data(word);
+      const uint64_t v = order::load<order::relaxed>(word);
       judge_pinned(page, v);
-      if (changes) order::store_data(word, v + 1);
+      if (changes) order::store<order::relaxed>(word, v + 1);
       ends_use();
     });
     judge(kind);
@@ -201,7 +201,7 @@ class cache_scene : public nvme_scene {
     auto handle = a.pin(page);
     if (!handle.ok()) return judge_poison();
     begins_use(page, handle.data());
-    const uint64_t v = order::load_data(handle.data());
+    const uint64_t v = order::load<order::relaxed>(handle.data());
     judge_pinned(page, v);
     if (changes) handle.store(page, v + 1);
     ends_use();

@@ -63,8 +63,8 @@ class queue_scene : public nvme_scene {
   // Until the controller has answered everything that others gave up, and all slots are free again.
   void last_one() {
     nvme_memory& n = m.nvme;
-    order::store_relaxed(&n.stop, 0u);
-    order::store_relaxed(&n.abort, 0u);
+    order::store<order::relaxed>(&n.stop, 0u);
+    order::store<order::relaxed>(&n.abort, 0u);
     n.jumps_left = n.stops_left = 0;
     n.jumps = 0;
     n.failures_left = 0;
@@ -79,7 +79,7 @@ class queue_scene : public nvme_scene {
     uint32_t ticket = 0, doorbells = 0;
     bool held = false;
     const auto right = [&](uint32_t t) {
-      check(order::load_relaxed(reinterpret_cast<const uint64_t*>(q.bounce(t))) == content(block), "a command brought another one's data");
+      check(order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(q.bounce(t))) == content(block), "a command brought another one's data");
     };
     const uint32_t word = q.execute(
         1, true, ticket, doorbells, held,

@@ -251,7 +251,7 @@ class send_scene : public scene {
         },
         [&](uint64_t at) {
           taken = true;
-          check(order::load_relaxed(reinterpret_cast<const uint64_t*>(at)) == answer(number), "a fetch takes what is not its own");
+          check(order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(at)) == answer(number), "a fetch takes what is not its own");
         });
     check(taken == static_cast<bool>(o), "a fetch is done and was not taken, or the other way round");
     judge(o);

@@ -14,10 +14,10 @@ WB_FN void long_inline_write(const send_ring& ring, uint64_t index, queue_word q
     ring.store(index + i, block{{empty_segment(), empty_segment(), empty_segment(), empty_segment()}});
   }
   const auto word = [&](uint32_t offset) { return reinterpret_cast<uint32_t*>(ring.at(index, offset)); };
-  order::store_quad(word(0), front.control);
-  order::store_quad(word(segment_bytes), front.remote);
-  order::store_relaxed(word(2 * segment_bytes), front.header);
-  for (uint32_t i = 0; i * 4 < bytes; ++i) order::store_relaxed(word(inline_write_at + i * 4), words[i]);
+  order::store_quad<order::relaxed, order::system>(word(0), front.control);
+  order::store_quad<order::relaxed, order::system>(word(segment_bytes), front.remote);
+  order::store<order::relaxed>(word(2 * segment_bytes), front.header);
+  for (uint32_t i = 0; i * 4 < bytes; ++i) order::store<order::relaxed>(word(inline_write_at + i * 4), words[i]);
 }
 
 }  // namespace mlx5

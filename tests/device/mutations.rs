@@ -29,6 +29,9 @@ const fn ring(old: &'static str, new: &'static str) -> Edit {
 const fn nvme(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "nvme.cuh", old, new }
 }
+const fn tags(old: &'static str, new: &'static str) -> Edit {
+    Edit { header: "tags.cuh", old, new }
+}
 const fn frames(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "frames.cuh", old, new }
 }
@@ -49,10 +52,10 @@ pub const QUEUE: &[Mutation] = &[
         scene: "depth 4, two posters of two",
         found: "which is not written",
         edits: &[ring(
-            "WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }",
+            "WB_FN bool is_marked(uint32_t ticket) const { return order::load<order::acquire>(mark(ticket)) == lap(ticket) + 1; }",
             "WB_FN bool is_marked(uint32_t ticket) const {
-               if (MUTATED(\"publishes without waiting for the mark\")) return static_cast<int32_t>(ticket - order::load_relaxed(&q->ticket)) < 0;
-               return order::load_acquire(mark(ticket)) == lap(ticket) + 1;
+               if (MUTATED(\"publishes without waiting for the mark\")) return static_cast<int32_t>(ticket - order::load<order::relaxed>(&q->ticket)) < 0;
+               return order::load<order::acquire>(mark(ticket)) == lap(ticket) + 1;
              }",
         )],
     },
@@ -73,9 +76,9 @@ pub const QUEUE: &[Mutation] = &[
         scene: "depth 4, late stores",
         found: "can never be over",
         edits: &[ring(
-            "if (got) order::store_release(mark(ticket), lap(ticket) + 1);",
-            "if (got && MUTATED(\"marks without a release\")) order::store_relaxed(mark(ticket), lap(ticket) + 1);
-             else if (got) order::store_release(mark(ticket), lap(ticket) + 1);",
+            "if (got) order::store<order::release>(mark(ticket), lap(ticket) + 1);",
+            "if (got && MUTATED(\"marks without a release\")) order::store<order::relaxed>(mark(ticket), lap(ticket) + 1);
+             else if (got) order::store<order::release>(mark(ticket), lap(ticket) + 1);",
         )],
     },
     Mutation {
@@ -126,8 +129,8 @@ pub const QUEUE: &[Mutation] = &[
         scene: "depth 2, two posters of two",
         found: "can never be over",
         edits: &[ring(
-            "had += order::exchange(&r.q->spare, 0u);",
-            "const uint32_t spare = order::exchange(&r.q->spare, 0u);
+            "had += order::exchange<order::acq_rel>(&r.q->spare, 0u);",
+            "const uint32_t spare = order::exchange<order::acq_rel>(&r.q->spare, 0u);
              if (!MUTATED(\"forgets what is spare\")) had += spare;",
         )],
     },
@@ -198,8 +201,8 @@ pub const CACHE: &[Mutation] = &[
         scene: "one frame, dropped",
         found: "a pinned page is not what was stored last",
         edits: &[frames(
-            "const bool pinned = order::fetch_add(pins(c, entry), 0u) != 0;",
-            "const bool pinned = order::fetch_add(pins(c, entry), 0u) != 0 && !MUTATED(\"evicts a pinned page\");",
+            "const bool pinned = order::fetch_add<order::acq_rel>(pins(c, entry), 0u) != 0;",
+            "const bool pinned = order::fetch_add<order::acq_rel>(pins(c, entry), 0u) != 0 && !MUTATED(\"evicts a pinned page\");",
         )],
     },
     Mutation {
@@ -234,8 +237,8 @@ pub const CACHE: &[Mutation] = &[
         scene: "one frame, flushed",
         found: "a change was not written back",
         edits: &[frames(
-            "  if (order::fetch_add(pins(c, entry), 0u) != 0) {\n",
-            "  if (order::fetch_add(pins(c, entry), 0u) != 0 && !MUTATED(\"writes a page back beside who changes it\")) {\n",
+            "  if (order::fetch_add<order::acq_rel>(pins(c, entry), 0u) != 0) {\n",
+            "  if (order::fetch_add<order::acq_rel>(pins(c, entry), 0u) != 0 && !MUTATED(\"writes a page back beside who changes it\")) {\n",
         )],
     },
     Mutation {
@@ -263,9 +266,9 @@ pub const CACHE: &[Mutation] = &[
         scene: "two frames",
         found: "a pinned page",
         edits: &[frames(
-            "  return order::load_relaxed(lock) == 0 &&",
+            "  return order::load<order::relaxed>(lock) == 0 &&",
             "  if (MUTATED(\"chooses a frame without the lock\")) return true;
-             return order::load_relaxed(lock) == 0 &&",
+             return order::load<order::relaxed>(lock) == 0 &&",
         )],
     },
     Mutation {
@@ -291,8 +294,8 @@ pub const CACHE: &[Mutation] = &[
         scene: "one frame, loads",
         found: "a load brings the bytes of another page",
         edits: &[array(
-            "    if (!tags::same(t, order::load_relaxed(word))) return false;\n    if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);\n    ++hits_;",
-            "    if (!MUTATED(\"loads without looking at the tag again\") && !tags::same(t, order::load_relaxed(word))) return false;
+            "    if (!tags::same(t, order::load<order::relaxed>(word))) return false;\n    if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);\n    ++hits_;",
+            "    if (!MUTATED(\"loads without looking at the tag again\") && !tags::same(t, order::load<order::relaxed>(word))) return false;
                  if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
                  ++hits_;",
         )],
@@ -313,9 +316,9 @@ pub const CACHE: &[Mutation] = &[
         name: "takes a failed read for a good one",
         scene: "one frame, a failure",
         found: "a pinned page has the bytes of another one",
-        edits: &[nvme(
-            "order::exchange(tag, page | (good ? read",
-            "order::exchange(tag, page | (good || MUTATED(\"takes a failed read for a good one\") ? read",
+        edits: &[tags(
+            "order::exchange<order::acq_rel>(tag, page | (good ? read",
+            "order::exchange<order::acq_rel>(tag, page | (good || MUTATED(\"takes a failed read for a good one\") ? read",
         )],
     },
     Mutation {
@@ -353,9 +356,9 @@ pub const SEND_QUEUE: &[Mutation] = &[
         scene: "single blocks",
         found: "the doorbell and its record differ",
         edits: &[send_queue(
-            "    if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence_release();\n      order::store_relaxed_sys(record",
+            "    if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence<order::release>();\n      order::store<order::relaxed, order::system>(record",
             "    if (MUTATED(\"rings before the record is written\")) order::mmio_store(bell, rung);
-                 if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence_release();\n      order::store_relaxed_sys(record",
+                 if ((q->flags & WB_SEND_NEAR) != 0) {\n      order::fence<order::release>();\n      order::store<order::relaxed, order::system>(record",
         )],
     },
     Mutation {

@@ -75,7 +75,7 @@ struct stand {
       for (uint32_t d = 0; d < v.raw()->device_count; ++d) {
         for (uint32_t i = 0; i < v.raw()->device[d].queue_count; ++i) {
           queue_ref q = v.queue(token::of(d, i, 0));
-          while (warp::shuffle(warp::full(), order::load_relaxed(&q.q->head) != order::load_relaxed(&q.q->ticket), 0)) {
+          while (warp::shuffle(warp::full(), order::load<order::relaxed>(&q.q->head) != order::load<order::relaxed>(&q.q->ticket), 0)) {
             q.poll(warp::full());
             cpu::yield();
           }
@@ -226,9 +226,9 @@ void tags(const stand& st, uint64_t seed, uint64_t* tag, bool with_bad) {
     uint32_t k = i % held;
     // The frame is used again once its last command is over, whoever finished it.
     await(v, t[k]);
-    uint64_t now = order::load_acquire(mine + k);
+    uint64_t now = order::load<order::acquire>(mine + k);
     if (i >= held && page[k] != ~0ull) {
-      bool bad = is_bad(page[k]) || (with_bad && (now & 0xff) == WB_TAG_FAILED && order::load_acquire(&st.c.abort_word));
+      bool bad = is_bad(page[k]) || (with_bad && (now & 0xff) == WB_TAG_FAILED && order::load<order::acquire>(&st.c.abort_word));
       check((now & 0xff) == (bad ? WB_TAG_FAILED : WB_TAG_VALID | WB_TAG_REFERENCED), "a fill left the tag in state " + std::to_string(now & 0xff));
       check(now >> WB_TAG_PAGE_SHIFT == page[k], "a fill changed its tag's page");
       if (!bad) check(holds(st.buffer(spare + k), page[k], 1, v.block_shift(), 0), "a fill brought wrong data");
@@ -236,7 +236,7 @@ void tags(const stand& st, uint64_t seed, uint64_t* tag, bool with_bad) {
     bool want = r.below(5) != 0;
     page[k] = want ? r.below(st.readable()) : ~0ull;
     if (!with_bad && is_bad(page[k])) ++page[k];
-    if (want) order::store_release(mine + k, page[k] << WB_TAG_PAGE_SHIFT | WB_TAG_FILLING);
+    if (want) order::store<order::release>(mine + k, page[k] << WB_TAG_PAGE_SHIFT | WB_TAG_FILLING);
     t[k] = v.start(warp::full(), want ? page[k] : 0, want, nvme::op_read, st.buffer(spare + k), mine + k);
   }
   for (uint32_t k = 0; k < held; ++k) {
@@ -246,18 +246,18 @@ void tags(const stand& st, uint64_t seed, uint64_t* tag, bool with_bad) {
   uint64_t own = st.own();
   if (!with_bad && is_bad(own)) ++own;
   put(st.buffer(spare), own, 1, v.block_shift(), 77);
-  order::store_release(mine, own << WB_TAG_PAGE_SHIFT | WB_TAG_VALID | WB_TAG_WRITING);
+  order::store<order::release>(mine, own << WB_TAG_PAGE_SHIFT | WB_TAG_VALID | WB_TAG_WRITING);
   t[0] = v.start(warp::full(), own, 1, nvme::op_write, st.buffer(spare), mine);
   await(v, t[0]);
-  uint64_t state = order::load_acquire(mine) & 0xff;
-  bool bad = is_bad(own) || (with_bad && state != WB_TAG_VALID && order::load_acquire(&st.c.abort_word));
+  uint64_t state = order::load<order::acquire>(mine) & 0xff;
+  bool bad = is_bad(own) || (with_bad && state != WB_TAG_VALID && order::load<order::acquire>(&st.c.abort_word));
   check(state == (bad ? WB_TAG_VALID | WB_TAG_DIRTY | WB_TAG_FAILED : WB_TAG_VALID), "a write-back left the tag in state " + std::to_string(state));
 }
 
 void refused(const stand& st) {
   volume_ref v = st.volume();
   char* at = st.buffer(0);
-  uint32_t before = order::load_relaxed(&v.queue(token{}).q->ticket);
+  uint32_t before = order::load<order::relaxed>(&v.queue(token{}).q->ticket);
   auto bad = [](const status& s) { return s.kind() == WB_BAD_ARGUMENT; };
   check(bad(v.wait(v.read_async(0, 0, at))), "a read of nothing was taken");
   check(bad(v.wait(v.read_async(0, st.c.opt.max_blocks + 1, at))), "a command larger than the device's limit was taken");
@@ -273,7 +273,7 @@ void refused(const stand& st) {
     check(bad(v.read(0, 1, at + 2)), "a misaligned buffer was taken");
   }
   check(bool(v.wait(token{})), "nothing to wait for is not done");
-  check(order::load_relaxed(&v.queue(token{}).q->ticket) == before, "a refused command used a ticket");
+  check(order::load<order::relaxed>(&v.queue(token{}).q->ticket) == before, "a refused command used a ticket");
 }
 
 uint64_t total(const controller& c, uint64_t wb_stats::*field) {
@@ -342,7 +342,7 @@ void lost(const options& base) {
     }
   });
   check(timed_out >= lanes, "a lost command did not time out");
-  order::store_release(&st.c.release_lost, 1u);
+  order::store<order::release>(&st.c.release_lost, 1u);
   st.c.ctl.deadline_ns = base.deadline_ns;
   st.drain();
   run(warps, [&] { collective_reads(st, o.seed + 9); });
@@ -358,7 +358,7 @@ void stopped(const options& o) {
   std::atomic<uint32_t> begun{0};
   std::thread host([&] {
     while (begun.load() < lanes) cpu::yield();
-    order::store_release_sys(&st.c.stop_word, 1u);
+    order::store<order::release, order::system>(&st.c.stop_word, 1u);
   });
   run(warps, [&] {
     volume_ref v = st.volume();
@@ -373,7 +373,7 @@ void stopped(const options& o) {
     }
   });
   host.join();
-  order::store_release(&st.c.release_lost, 1u);
+  order::store<order::release>(&st.c.release_lost, 1u);
   st.c.stop_word = 0;
   st.drain();
   run(warps, [&] { collective_reads(st, o.seed + 9); });

@@ -56,11 +56,11 @@ template <class T> local here(T* p) { return local{reinterpret_cast<uint64_t>(p)
 // Bytes as the adapter and lanes see them: by atomic accesses.
 char byte_of(uint32_t round, uint32_t i) { return static_cast<char>((round * 131 + i * 7 + warp::thread_index() * 29) ^ i >> 3); }
 void fill(char* at, uint32_t n, uint32_t round) {
-  for (uint32_t i = 0; i < n; ++i) order::store_relaxed(at + i, byte_of(round, i));
+  for (uint32_t i = 0; i < n; ++i) order::store<order::relaxed>(at + i, byte_of(round, i));
 }
 bool holds(const char* at, uint32_t n, uint32_t round) {
   for (uint32_t i = 0; i < n; ++i) {
-    if (order::load_relaxed(at + i) != byte_of(round, i)) return false;
+    if (order::load<order::relaxed>(at + i) != byte_of(round, i)) return false;
   }
   return true;
 }
@@ -157,12 +157,12 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
     }
     case 10: {
       const uint64_t value = r.g(), mask = r.g();
-      if (l.wants) order::store_release(&m.word64, value);
+      if (l.wants) order::store<order::release>(&m.word64, value);
       uint64_t old = 0;
       const outcome o = q.fetch_masked_swap(there(&m.word64), as_or<uint64_t>(mask), old, l);
       if (l.wants) expect_done(o, "a fetch-or");
       done(q.masked_swap(there(&m.word64), as_and<uint64_t>(~value), l), "an and");
-      if (l.wants) check(old == value && order::load_acquire(&m.word64) == (mask & ~value), "64-bit or, and: wrong value");
+      if (l.wants) check(old == value && order::load<order::acquire>(&m.word64) == (mask & ~value), "64-bit or, and: wrong value");
       break;
     }
     case 11: {
@@ -172,7 +172,7 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
       const outcome o = q.fetch_masked_add(there(&m.word32), as_xor<uint32_t>(mask), old, l);
       if (l.wants) expect_done(o, "a fetch-xor");
       done(q.masked_add(there(&m.word32), as_add<uint32_t>(3), l), "an add");
-      if (l.wants) check(old == value && order::load_acquire(&m.word32) == (value ^ mask) + 3, "32-bit set, xor, add: wrong value");
+      if (l.wants) check(old == value && order::load<order::acquire>(&m.word32) == (value ^ mask) + 3, "32-bit set, xor, add: wrong value");
       break;
     }
     case 12:
@@ -180,7 +180,7 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
       // Who sees the signal sees the data, whatever the request says.
       const bool add = r.below(2) != 0, in_entry = kind == 13;
       const uint32_t size = in_entry ? r.below(inline_write_max + 1) : n;
-      const uint64_t before = l.wants ? order::load_acquire(&m.signal) : 0, by = 1 + r.below(1000);
+      const uint64_t before = l.wants ? order::load<order::acquire>(&m.signal) : 0, by = 1 + r.below(1000);
       write_payload p = {};
       for (uint32_t i = 0; i < size && in_entry; ++i) reinterpret_cast<char*>(p.w)[i] = byte_of(round, i);
       if (!in_entry) fill(m.near, size, round);
@@ -190,8 +190,8 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
                                   : q.put_signal(there(m.far), here(m.near), size, there(&m.signal), op, value, l);
       if (l.wants) {
         check(rq.in_flight(), "a put with signal ended in " + std::to_string(rq.word));
-        while (order::load_acquire(&m.signal) == before) cpu::yield();
-        check(order::load_acquire(&m.signal) == before + by, "a signal has a wrong value");
+        while (order::load<order::acquire>(&m.signal) == before) cpu::yield();
+        check(order::load<order::acquire>(&m.signal) == before + by, "a signal has a wrong value");
         check(holds(m.far, size, round), "a signal is there before its data");
       }
       done(rq, "a put with signal");
@@ -268,7 +268,7 @@ void laps(const options& base, uint32_t blocks) {
     const lanes l{warp::full(), true};
     uint64_t sum = 0;
     // Lanes must go on together, and each sees the ticket at another moment: one that has read the end speaks for all.
-    for (bool over = false; !over; over = warp::any(warp::full(), order::load_relaxed(&q.q->ticket) - o.first_ticket >= blocks)) {
+    for (bool over = false; !over; over = warp::any(warp::full(), order::load<order::relaxed>(&q.q->ticket) - o.first_ticket >= blocks)) {
       request rq;
       for (uint32_t i = 0; i < 8; ++i) {
         const uint64_t v = r.g() >> 8;
@@ -287,11 +287,11 @@ void laps(const options& base, uint32_t blocks) {
         check(rq.in_flight(), "a request was not posted");
         if (i == 7) {
           expect_done(q.wait(l.mask, true, rq), "a request of many");
-          check(order::load_acquire(&m.word64) == v, "an earlier request was carried out after a later one");
+          check(order::load<order::acquire>(&m.word64) == v, "an earlier request was carried out after a later one");
         }
       }
     }
-    check(order::load_acquire(&m.signal) == sum, "a signal was lost or doubled");
+    check(order::load<order::acquire>(&m.signal) == sum, "a signal was lost or doubled");
     posted += 1;
   });
   check(posted == lane_count, "a lane did not come to its end");
@@ -299,10 +299,10 @@ void laps(const options& base, uint32_t blocks) {
     if (warp::lane() != 0) return;
     // At least one entry goes across the ring's end.
     const send_queue_ref q = st.a.queue(0);
-    while (q.index(order::load_relaxed(&q.q->ticket)) != q.blocks() - 1) expect_done(q.wait(q.nop()), "one of a few");
+    while (q.index(order::load<order::relaxed>(&q.q->ticket)) != q.blocks() - 1) expect_done(q.wait(q.nop()), "one of a few");
     lane_memory& m = st.mine();
     expect_done(q.wait(q.masked_swap(there(&m.word64), as_set<uint64_t>(77))), "an entry across the ring's end");
-    check(order::load_acquire(&m.word64) == 77, "an entry across the ring's end did not do its work");
+    check(order::load<order::acquire>(&m.word64) == 77, "an entry across the ring's end did not do its work");
   });
   st.drain("laps");
   check(st.a.across_end(0) != 0, "no entry went across the ring's end");
@@ -320,7 +320,7 @@ void full(const options& base) {
     if (warp::lane() != 0) return;
     const send_queue_ref q = st.a.queue(0);
     lane_memory& m = st.mine();
-    order::store_release(&st.a.paused, 1u);
+    order::store<order::release>(&st.a.paused, 1u);
     for (uint32_t i = 0; i + 1 < q.blocks(); ++i) check(q.nop().in_flight(), "a ring that is not full took nothing");
     // One block is left: too few for two.
     st.a.ctl.deadline_ns = impatient;
@@ -333,7 +333,7 @@ void full(const options& base) {
     uint64_t old;
     check(q.fetch_add(there(&m.word64), 1, old).kind() == WB_TIMED_OUT, "a full ring took a fetch");
     check(q.wait(last).kind() == WB_TIMED_OUT, "an adapter that does nothing has completed something");
-    order::store_release(&st.a.paused, 0u);
+    order::store<order::release>(&st.a.paused, 0u);
     st.a.ctl.deadline_ns = patient;
     expect_done(q.quiet(), "what filled the ring");
 
@@ -389,15 +389,15 @@ void failing(const options& base, uint32_t at) {
       const outcome e = q.wait(l.mask, true, rq);
       if (e) {
         check(!lost, "a request is done behind one that has failed");
-        check(order::load_acquire(&m.word64) == i + 1, "a request is done and its data is not there");
-        if (!o.collapsed) check(static_cast<int32_t>(rq.block - order::load_acquire(&q.q->completed)) < 0, "done and not complete");
+        check(order::load<order::acquire>(&m.word64) == i + 1, "a request is done and its data is not there");
+        if (!o.collapsed) check(static_cast<int32_t>(rq.block - order::load<order::acquire>(&q.q->completed)) < 0, "done and not complete");
         good += 1;
       } else {
         const bool cause = e.syndrome() == syndrome_remote_access && e.vendor_syndrome() == 0x88;
         const bool flush = e.syndrome() == syndrome_flushed && e.vendor_syndrome() == flush_vendor;
         check(e.kind() == WB_NETWORK_ERROR && (cause || (flush && o.collapsed)), "a request behind a failure ended in " + std::to_string(e.word));
-        check(e.word == order::load_acquire(&q.q->failed), "a failure has two causes");
-        if (rq.in_flight()) check(static_cast<int32_t>(rq.end - 1 - order::load_relaxed(&q.q->failed_at)) >= 0, "one before the failure has failed");
+        check(e.word == order::load<order::acquire>(&q.q->failed), "a failure has two causes");
+        if (rq.in_flight()) check(static_cast<int32_t>(rq.end - 1 - order::load<order::relaxed>(&q.q->failed_at)) >= 0, "one before the failure has failed");
         lost = true;
         bad += 1;
       }
@@ -435,7 +435,7 @@ void lost(const options& base) {
     }
   });
   check(timed_out != 0, "nothing has timed out");
-  order::store_release(&st.a.release, 1u);
+  order::store<order::release>(&st.a.release, 1u);
   st.drain("lost");
 }
 
@@ -443,11 +443,11 @@ void lost(const options& base) {
 void stopped(const options& o) {
   std::printf("  stopped\n");
   stand st(o);
-  order::store_release(&st.a.paused, 1u);
+  order::store<order::release>(&st.a.paused, 1u);
   std::atomic<uint32_t> begun{0};
   std::thread host([&] {
     while (begun.load() < lane_count) cpu::yield();
-    order::store_release_sys(&st.a.stop_word, 1u);
+    order::store<order::release, order::system>(&st.a.stop_word, 1u);
   });
   run(warps, [&] {
     const send_queue_ref q = st.a.queue(warp::thread_index() % o.queues);
@@ -462,7 +462,7 @@ void stopped(const options& o) {
   });
   host.join();
   st.a.stop_word = 0;
-  order::store_release(&st.a.paused, 0u);
+  order::store<order::release>(&st.a.paused, 0u);
   st.drain("stopped");
 }
 

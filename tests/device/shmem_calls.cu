@@ -275,7 +275,7 @@ struct machine {
     if (o.kind == k_barrier) return void(w.barrier_all(by_block));
     if (o.kind == k_sync) return void(w.sync_all(by_block));
     const uint8_t* there = w.ptr(sym<uint8_t>{at<uint8_t>(o.to)}, o.pe);
-    answer[o.answer] = there ? order::load_remote(there) : ~uint64_t{0};
+    answer[o.answer] = there ? order::load<order::relaxed, order::world>(there) : ~uint64_t{0};
   }
 };
 
@@ -368,7 +368,7 @@ WB_KERNEL void calls_messages(WB_PARAM warpbell::world_ref world, WB_PARAM warpb
     bad = scope == calls::s_warp ? calls::messages(by_warp, world, box, flags, n, turns)
                                  : calls::messages(by_thread, world, box, flags, n, turns);
   }
-  if (bad) order::fetch_add_relaxed(wrong, bad);
+  if (bad) order::fetch_add<order::relaxed>(wrong, bad);
 }
 WB_EXPORT(calls_messages)
 

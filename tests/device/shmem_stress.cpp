@@ -365,7 +365,7 @@ void ended() {
   uint32_t how[2] = {};
   s.run(1, [&](const world_ref& w, uint32_t p) {
     // PE 0 runs out of time, PE 1 is told to stop by its host.
-    if (p == 1) order::store_release(&s.pe(1).stop, 1u);
+    if (p == 1) order::store<order::release>(&s.pe(1).stop, 1u);
     how[p] = w.wait_until(sym<uint64_t>{s.here<uint64_t>(p, at)}, cmp::ne, 0).kind();
   });
   CHECK(how[0] == WB_TIMED_OUT && how[1] == WB_STOPPED);

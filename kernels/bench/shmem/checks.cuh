@@ -9,7 +9,7 @@ namespace shmem_bench {
 using namespace warpbell;
 
 WB_FN void count_wrong(uint64_t* wrong, uint64_t n) {
-  if (n) order::fetch_add_relaxed(wrong, n);
+  if (n) order::fetch_add<order::relaxed>(wrong, n);
 }
 
 // The barrier lets nobody by before everybody's puts have arrived.
@@ -21,7 +21,7 @@ template <class S> WB_FN void barrier_holds(S s, const world_ref& w, const test&
     const uint64_t v = t.turn + i + 1;
     if (S::rank() == 0) w.p(flag, v, (w.my_pe() + 1) % w.n_pes());
     w.barrier_all(s);
-    if (S::rank() == 0 && order::load_remote(flag) != v) ++bad;
+    if (S::rank() == 0 && order::load<order::relaxed, order::world>(flag) != v) ++bad;
     w.barrier_all(s);
   }
   count_wrong(wrong, bad);

@@ -112,12 +112,12 @@ template <class T, uint32_t Op> WB_FN void replay_one(const test& t, uint64_t th
       const uint64_t at = random.below(t.elements);
       T* here = window + at;
       const T v = operand<Op, T>(t, random, at);
-      if constexpr (Op == inc || Op == fetch_inc) order::add_relaxed_sys(here, T(1));
-      if constexpr (Op == add || Op == fetch_add) order::add_relaxed_sys(here, v);
-      if constexpr (Op == set || Op == swap || Op == compare_swap) order::store_remote(here, v);
-      if constexpr (Op == and_ || Op == fetch_and) order::fetch_and_relaxed_sys(here, v);
-      if constexpr (Op == or_ || Op == fetch_or) order::fetch_or_relaxed_sys(here, v);
-      if constexpr (Op == xor_ || Op == fetch_xor) order::fetch_xor_relaxed_sys(here, v);
+      if constexpr (Op == inc || Op == fetch_inc) order::add<order::relaxed, order::world>(here, T(1));
+      if constexpr (Op == add || Op == fetch_add) order::add<order::relaxed, order::world>(here, v);
+      if constexpr (Op == set || Op == swap || Op == compare_swap) order::store<order::relaxed, order::world>(here, v);
+      if constexpr (Op == and_ || Op == fetch_and) order::fetch_and<order::relaxed, order::world>(here, v);
+      if constexpr (Op == or_ || Op == fetch_or) order::fetch_or<order::relaxed, order::world>(here, v);
+      if constexpr (Op == xor_ || Op == fetch_xor) order::fetch_xor<order::relaxed, order::world>(here, v);
     }
   }
 }

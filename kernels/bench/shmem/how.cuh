@@ -75,7 +75,7 @@ struct by_hand {
   }
   // Not from the first-level cache, which would have the data of the iteration before.
   template <class S> static WB_FN void get(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
-    copy(s, to, w.ptr(from, pe), n, [](const quad* p) { return order::load_remote(p); });
+    copy(s, to, w.ptr(from, pe), n, [](const quad* p) { return order::load<order::relaxed, order::world>(p); });
   }
   template <class S>
   static WB_FN void put_signal(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint64_t* sig, uint64_t v,
@@ -83,22 +83,22 @@ struct by_hand {
     put(s, w, to, from, n, pe);
     S::sync();
     if (S::rank() == 0) {
-      order::fence_sys();
-      order::store_remote(w.ptr(sig, pe), v);
+      order::fence<order::acq_rel, order::system>();
+      order::store<order::relaxed, order::world>(w.ptr(sig, pe), v);
     }
     S::sync();
   }
   template <class T> static WB_FN void p(const world_ref& w, T* to, T v, uint32_t pe) {
-    order::store_remote(w.ptr(to, pe), v);
+    order::store<order::relaxed, order::world>(w.ptr(to, pe), v);
   }
   template <class T> static WB_FN T g(const world_ref& w, const T* from, uint32_t pe) {
-    return order::load_remote(w.ptr(from, pe));
+    return order::load<order::relaxed, order::world>(w.ptr(from, pe));
   }
   static WB_FN void wait(const world_ref& w, uint64_t* word, uint64_t v) {
     constexpr uint32_t turns = 1 << 12;  // between two looks at the clock
     for (patience p(w.control());;) {
       for (uint32_t i = 0; i < (WB_GPU ? turns : 1); ++i) {
-        if (order::load_remote(word) >= v) return order::fence_acquire_sys();
+        if (order::load<order::relaxed, order::world>(word) >= v) return order::fence<order::acquire, order::system>();
       }
       if (verdict spent = p.spent(); spent != verdict::go_on) {
         w.fail(WB_CALL_WAIT, status_word(spent), word, sizeof *word, WB_NO_PE);
@@ -108,10 +108,10 @@ struct by_hand {
   }
   template <uint32_t Op, class T> static WB_FN T update(const world_ref& w, T* at, T v, T, uint32_t pe) {
     T* there = w.ptr(at, pe);
-    if constexpr (Op == inc) order::add_relaxed_sys(there, T(1));
-    if constexpr (Op == add) order::add_relaxed_sys(there, v);
-    if constexpr (Op == fetch_inc) return order::fetch_add_relaxed_sys(there, T(1));
-    if constexpr (Op == fetch_add) return order::fetch_add_relaxed_sys(there, v);
+    if constexpr (Op == inc) order::add<order::relaxed, order::world>(there, T(1));
+    if constexpr (Op == add) order::add<order::relaxed, order::world>(there, v);
+    if constexpr (Op == fetch_inc) return order::fetch_add<order::relaxed, order::world>(there, T(1));
+    if constexpr (Op == fetch_add) return order::fetch_add<order::relaxed, order::world>(there, v);
     return T{};
   }
 };

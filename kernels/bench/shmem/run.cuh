@@ -44,7 +44,7 @@ WB_FN wb_block_clock& my_clock(const test& t) { return t.clock[blockIdx.x]; }
 
 WB_FN void wait_for(const world_ref& w, const uint32_t* word, uint32_t at_least) {
   patience p(w.control());
-  while (order::load_acquire(word) < at_least) {
+  while (order::load<order::acquire>(word) < at_least) {
     if (verdict v = p.spent(); v != verdict::go_on) {
       w.fail(WB_CALL_WAIT, status_word(v), word, sizeof *word, w.my_pe());
       return;
@@ -57,11 +57,11 @@ WB_FN void begin(const world_ref& w, const test& t) {
   wb_gate_words* gate = t.gate;
   __syncthreads();
   if (threadIdx.x == 0) {
-    order::fetch_add(&gate->arrived, 1u);
+    order::fetch_add<order::acq_rel>(&gate->arrived, 1u);
     if (blockIdx.x == 0) {
       wait_for(w, &gate->arrived, gridDim.x);
       if (t.everybody) w.sync_all(by_thread);
-      order::store_release(&gate->open, 1u);
+      order::store<order::release>(&gate->open, 1u);
     } else {
       wait_for(w, &gate->open, 1);
     }

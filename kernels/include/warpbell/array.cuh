@@ -72,7 +72,7 @@ WB_FN_COLD uint32_t find_page(const wb_cache* cache, uint64_t page, uint64_t& t)
   const uint32_t set = frames::set_of(c, page);
   const uint32_t way = frames::find(c, set, page, t);
   if (way == frames::none) return way;
-  t = order::load_acquire(frames::tag(c, frames::entry(c, set, way)));
+  t = order::load<order::acquire>(frames::tag(c, frames::entry(c, set, way)));
   return tags::holds(t, page) ? way : frames::none;
 }
 
@@ -95,7 +95,7 @@ template <class T> WB_FN found<T> load_elsewhere(const wb_cache* cache, uint64_t
   const uint32_t set = frames::set_of(c, page);
   const uint64_t* word = frames::tag(c, frames::entry(c, set, way));
   const T v = order::load_checked(reinterpret_cast<const T*>(frames::address(c, set, way) + byte));
-  if (!tags::same(t, order::load_relaxed(word))) {
+  if (!tags::same(t, order::load<order::relaxed>(word))) {
     note_retry(cache);
     return f;
   }
@@ -107,7 +107,7 @@ template <class T> WB_FN found<T> load_elsewhere(const wb_cache* cache, uint64_t
 template <class T> WB_FN T load_missing(const wb_cache* cache, warp::mask_t mask, bool wants, uint64_t page, uint32_t byte) {
   T v = poison<T>();
   with_page(cache, mask, wants, page, false,
-            [&](uint64_t base) { v = order::load_data(reinterpret_cast<const T*>(base + byte)); });
+            [&](uint64_t base) { v = order::load<order::relaxed>(reinterpret_cast<const T*>(base + byte)); });
   return v;
 }
 
@@ -201,21 +201,21 @@ template <class T> class array {
   }
 
   WB_FN void store(uint64_t i, T v) {
-    update(i, [v](T* p) { order::store_data(p, v); });
+    update(i, [v](T* p) { order::store<order::relaxed>(p, v); });
   }
   WB_FN void store(warp::mask_t mask, uint64_t i, T v) {
-    update(mask, i, [v](T* p) { order::store_data(p, v); });
+    update(mask, i, [v](T* p) { order::store<order::relaxed>(p, v); });
   }
 
   // Adds atomically with respect to all threads of this engine; answers the value before.
   WB_FN T atomic_add(uint64_t i, T v) {
     T before = poison<T>();
-    update(i, [&before, v](T* p) { before = order::add_data(p, v); });
+    update(i, [&before, v](T* p) { before = order::fetch_add<order::relaxed>(p, v); });
     return before;
   }
   WB_FN T atomic_add(warp::mask_t mask, uint64_t i, T v) {
     T before = poison<T>();
-    update(mask, i, [&before, v](T* p) { before = order::add_data(p, v); });
+    update(mask, i, [&before, v](T* p) { before = order::fetch_add<order::relaxed>(p, v); });
     return before;
   }
 
@@ -307,7 +307,7 @@ template <class T> class array {
   WB_FN bool hit(uint64_t page, uint32_t set, uint32_t& way, const uint64_t*& word, uint64_t& t) const {
     way = frames::home_way(c_, page);
     word = frames::tag(c_, frames::entry(c_, set, way));
-    t = order::load_acquire(word);
+    t = order::load<order::acquire>(word);
     if (tags::holds(t, page)) return true;
     uint64_t elsewhere = 0;
     way = out_of_line(find_page)(cache_, page, elsewhere);
@@ -321,10 +321,10 @@ template <class T> class array {
     const uint64_t page = page_of(i);
     const uint32_t set = frames::set_of(c_, page), way = frames::home_way(c_, page);
     const uint64_t* word = frames::tag(c_, frames::entry(c_, set, way));
-    const uint64_t t = order::load_acquire(word);
+    const uint64_t t = order::load<order::acquire>(word);
     if (!tags::holds(t, page)) return false;
     v = order::load_checked(reinterpret_cast<const T*>(frames::address(c_, set, way) + byte_of(i)));
-    if (!tags::same(t, order::load_relaxed(word))) return false;
+    if (!tags::same(t, order::load<order::relaxed>(word))) return false;
     if (!(t & WB_TAG_REFERENCED)) frames::touch(word, t);
     ++hits_;
     return true;
@@ -337,7 +337,7 @@ template <class T> class array {
 
   // One lane asks for a page unless it is there or under way.
   WB_FN void ask_for(uint64_t page) const {
-    if (!tags::names(order::load_relaxed(home_tag(page)), page)) out_of_line(request_page)(cache_, 1u << warp::lane(), page);
+    if (!tags::names(order::load<order::relaxed>(home_tag(page)), page)) out_of_line(request_page)(cache_, 1u << warp::lane(), page);
   }
   WB_FN const uint64_t* home_tag(uint64_t page) const {
     return frames::tag(c_, frames::entry(c_, frames::set_of(c_, page), frames::home_way(c_, page)));
@@ -417,11 +417,11 @@ template <class T> class array {
 #pragma unroll
       for (uint32_t j = 0; j < batch; ++j) {
         const uint32_t k = at + j * lanes + rank;
-        if (k < count) v[j] = order::load_data(base + k);
+        if (k < count) v[j] = order::load<order::relaxed>(base + k);
       }
       if (word) {
-        order::fence_acquire();
-        if (!warp::all(mask, tags::same(t, order::load_relaxed(word)))) return at;
+        order::fence<order::acquire>();
+        if (!warp::all(mask, tags::same(t, order::load<order::relaxed>(word)))) return at;
       }
       bool stop = false;
 #pragma unroll
@@ -483,7 +483,7 @@ template <class T> class page_handle {
       frames::mark(a_.c_, entry_, WB_TAG_DIRTY);
       dirty_ = true;
     }
-    order::store_data(const_cast<T*>(data_) + static_cast<uint32_t>(i - first_), v);
+    order::store<order::relaxed>(const_cast<T*>(data_) + static_cast<uint32_t>(i - first_), v);
   }
 
   // Lets go early.

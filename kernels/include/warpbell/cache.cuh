@@ -9,8 +9,8 @@
 //                                     or DIRTY came meanwhile
 //   FILLING         VALID|REFERENCED  whoever finishes the read             exchange, in the volume
 //   FILLING|UNCHECKED  UNCHECKED|REFERENCED  the same, of pages with checksums
-//   FILLING         FAILED            the same, when the read failed        the error is raised by the settling
-//   UNCHECKED       FILLING           who has a pin and then compares the page with its checksums, and settles it as a read    CAS
+//   FILLING         FAILED            the same, when the read failed        who finishes it raises the error
+//   UNCHECKED       FILLING           who has a pin and then compares the page with its checksums, and ends its read    CAS
 //   FAILED          FILLING           with copies or checksums: who has the set lock and a pin, and then reads the page by itself    CAS
 //   VALID|DIRTY     VALID|WRITING     the set lock's holder, pins == 0      CAS, version + 1; DIRTY again when pins > 0
 //   VALID|WRITING   VALID (|DIRTY|FAILED)  whoever finishes the write       AND or CAS, in the volume
@@ -43,6 +43,7 @@
 #include <warpbell/frames.cuh>
 #include <warpbell/order.cuh>
 #include <warpbell/status.h>
+#include <warpbell/tags.cuh>
 #include <warpbell/volume.cuh>
 #include <warpbell/warp.cuh>
 
@@ -104,7 +105,7 @@ WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, errand e, uint3
   const token t = volume(c).start(mask, page * c.blocks_per_page, mine ? c.blocks_per_page : 0, opcode,
                                   reinterpret_cast<void*>(address(c, set, way)), tag(c, at));
   // One that could not be started has its tag settled already.
-  if (mine && t.in_flight()) order::compare_exchange(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
+  if (mine && t.in_flight()) order::compare_exchange<order::acq_rel>(fill(c, at), tags::pending(e.tag), t.word | tags::token_known);
 }
 
 // Finishes what has completed of the commands that the mask's lanes name. Collective.
@@ -113,7 +114,7 @@ WB_FN_COLD void help(const wb_cache* cache, warp::mask_t mask, token t) { volume
 // Whether the page's last read failed and nobody has tried again.
 WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
   for (uint32_t w = 0; w < c.ways; ++w) {
-    uint64_t t = order::load_relaxed(tag(c, entry(c, set, w)));
+    uint64_t t = order::load<order::relaxed>(tag(c, entry(c, set, w)));
     if ((t & (WB_TAG_FAILED | WB_TAG_VALID)) == WB_TAG_FAILED && t >> WB_TAG_PAGE_SHIFT == page) return true;
   }
   return false;
@@ -125,8 +126,8 @@ WB_FN bool has_copies(const wb_cache& c) { return c.volume->replicated != 0; }
 // Takes a frame whose page has been read, and which the caller has pinned, to compare it with its checksums: `check` names it then.
 WB_FN_COLD void take_unchecked(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, errand& check) {
   const uint64_t filling = tags::rename(t, w.page, WB_TAG_FILLING);
-  order::store_relaxed(fill(c, at), tags::pending(filling));
-  if (order::compare_exchange(tag(c, at), t, filling) != t) return;
+  order::store<order::relaxed>(fill(c, at), tags::pending(filling));
+  if (order::compare_exchange<order::acq_rel>(tag(c, at), t, filling) != t) return;
   check.way = w.way;
   check.tag = filling;
 }
@@ -142,8 +143,8 @@ WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64
     w.way = none;
   } else {
     const uint64_t filling = tags::rename(t, w.page, WB_TAG_FILLING);
-    order::store_relaxed(fill(c, at), tags::pending(filling));
-    if (order::compare_exchange(tag(c, at), t, filling) == t) {
+    order::store<order::relaxed>(fill(c, at), tags::pending(filling));
+    if (order::compare_exchange<order::acq_rel>(tag(c, at), t, filling) == t) {
       again.way = w.way;
       again.tag = filling;
     }
@@ -151,17 +152,17 @@ WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64
   unlock(c, set);
 }
 
-// Compares the pages of the lanes that have taken one so with their checksums, and settles their tags. Collective.
+// Compares the pages of the lanes that have taken one so with their checksums, which ends their reads. Collective.
 WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, errand e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
   const uint32_t set = set_of(c, page), way = mine ? e.way : 0;
   const bool good = checksums::match(volume(c), mask, mine, page << c.page_shift, address(c, set, way), 1u << c.page_shift);
-  if (mine) queue_ref::settle(tag(c, entry(c, set, way)), nvme::op_read << WB_RECORD_OPCODE_SHIFT, good);
+  if (mine) tags::end_read(tag(c, entry(c, set, way)), good);
 }
 
-// Reads pages for the lanes that have taken one so, a whole read with all copies, and settles their tags. Collective.
+// Reads pages for the lanes that have taken one so, a whole read with all copies, which ends the first one's. Collective.
 WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
@@ -189,7 +190,7 @@ WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
   }
   if (!mine) return;
   if (!s) v.fail(s);
-  queue_ref::settle(tag(c, entry(c, set, way)), nvme::op_read << WB_RECORD_OPCODE_SHIFT, static_cast<bool>(s));
+  tags::end_read(tag(c, entry(c, set, way)), static_cast<bool>(s));
 }
 
 // The leader's part of a turn: find the page, or a frame for it, and see how far it is.
@@ -226,7 +227,7 @@ WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, er
     }
   }
   const uint32_t at = entry(c, set, w.way);
-  const uint64_t t = order::load_acquire(tag(c, at));
+  const uint64_t t = order::load<order::acquire>(tag(c, at));
   if (t & WB_TAG_VALID) {
     if (w.writes) mark(c, at, WB_TAG_DIRTY);
     w.status = WB_DONE;
@@ -246,7 +247,7 @@ WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, er
 WB_FN token useful_token(const wb_cache& c, page_wait& w) {
   const uint32_t set = set_of(c, w.page);
   const uint32_t way = w.way != none ? w.way : w.turns++ % c.ways;
-  const uint64_t f = order::load_acquire(fill(c, entry(c, set, way)));
+  const uint64_t f = order::load<order::acquire>(fill(c, entry(c, set, way)));
   return f & tags::token_known ? token{f & ~tags::token_known} : token{};
 }
 
@@ -268,14 +269,14 @@ WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
   w.left = patience(control(c));
   if (w.way == none) return true;
   const uint32_t at = entry(c, set_of(c, w.page), w.way);
-  const uint64_t f = order::load_acquire(fill(c, at));
+  const uint64_t f = order::load<order::acquire>(fill(c, at));
   // Who submits it has no room yet, and waits too.
   if (!(f & tags::token_known)) return true;
   const token t{f & ~tags::token_known};
   const volume_ref v = volume(c);
   if (!v.leave_out(t.device())) return false;
   // If not, it has been finished, or given up, by somebody else.
-  if (v.queue(t).abandon(t.ticket())) queue_ref::settle(tag(c, at), nvme::op_read << WB_RECORD_OPCODE_SHIFT, false);
+  if (v.queue(t).abandon(t.ticket())) tags::end_read(tag(c, at), false);
   return true;
 }
 

@@ -32,13 +32,13 @@ WB_FN_COLD bool each_unit(volume_ref v, warp::mask_t mask, bool mine, uint64_t a
     const uint64_t count = together ? warp::shuffle(mask, table.count, owner) : table.count;
     for (uint32_t i = 0; i < bytes / WB_CHECKSUM_BYTES && first + i < count; ++i) {
       uint32_t* sum = table.sum + first + i;
-      uint32_t known = Stores ? 1u : order::load_relaxed(sum);
+      uint32_t known = Stores ? 1u : order::load<order::relaxed>(sum);
       if (together) known = warp::shuffle(mask, known, owner);
       if (known == 0) continue;
       const uint64_t unit = from + i * WB_CHECKSUM_BYTES;
       const uint32_t found = of(together ? xxh3::hash_together(unit) : xxh3::hash(unit));
       if (warp::lane() != owner) continue;
-      if (Stores) order::store_relaxed(sum, found);
+      if (Stores) order::store<order::relaxed>(sum, found);
       else if (found != known) good = false;
     }
   }

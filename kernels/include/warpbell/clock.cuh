@@ -76,16 +76,16 @@ class patience {
     const uint64_t waited = now_ns() - started, limit = control->deadline_ns;
     if (waited > limit) return static_cast<uint32_t>(verdict::timed_out);
     const uint32_t late = waited > limit / 2 ? late_bit : 0;
-    if (order::load_relaxed(control->abort) || order::load_relaxed_sys(control->stop)) {
+    if (order::load<order::relaxed>(control->abort) || order::load<order::relaxed, order::system>(control->stop)) {
       return static_cast<uint32_t>(verdict::stopped) | late;
     }
-    if ((turns & (look_far_every - 1)) == 0 && control->host_stop && order::load_relaxed_sys(control->host_stop)) {
+    if ((turns & (look_far_every - 1)) == 0 && control->host_stop && order::load<order::relaxed, order::system>(control->host_stop)) {
       // Everybody else need not look so far.
-      order::store_relaxed_sys(control->stop, 1u);
+      order::store<order::relaxed, order::system>(control->stop, 1u);
       return static_cast<uint32_t>(verdict::stopped) | late;
     }
     // Of one world: no flag that others look at is raised. Whoever sees it enters an error, and that ends the run.
-    if ((turns & (look_far_every - 1)) == 0 && control->fault && order::load_relaxed_sys(control->fault)) {
+    if ((turns & (look_far_every - 1)) == 0 && control->fault && order::load<order::relaxed, order::system>(control->fault)) {
       return static_cast<uint32_t>(verdict::stopped) | late;
     }
     return late;

@@ -1,8 +1,6 @@
-// Replicated volumes when something fails, and the mark that goes before the first change of stored arrays: the parts of volume.cuh
-// that a run seldom or never comes to.
+// Replicated volumes when something fails, and the mark that goes before the first change of stored arrays: the parts of volume_ref
+// that a run seldom or never comes to. volume.cuh includes this file at its end.
 #pragma once
-
-#include <warpbell/volume.cuh>
 
 namespace warpbell {
 
@@ -15,7 +13,7 @@ WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, uint64_t 
   for (uint32_t i = 0; i < v_->device_count; ++i) {
     const place at = wants ? locate(block, i) : place{0, 0, 0, true};
     const bool goes = wants && at.room != 0;
-    if (wants && !goes) order::store_relaxed(&v_->device[at.device].missed, 1u);
+    if (wants && !goes) order::store<order::relaxed>(&v_->device[at.device].missed, 1u);
     uint32_t one = 0;
     const uint32_t ended = move(mask, goes, nvme::op_write, block, n, buffer, i, one);
     if (!goes) continue;
@@ -32,7 +30,7 @@ WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, uint64_t 
   for (; failed; failed &= failed - 1) {
     const uint32_t device = warp::first(failed);
     if (!drop(device)) return word;
-    order::store_relaxed(&v_->device[device].missed, 1u);
+    order::store<order::relaxed>(&v_->device[device].missed, 1u);
   }
   return WB_DONE;
 }
@@ -53,24 +51,24 @@ WB_FN_COLD uint32_t volume_ref::read_elsewhere(volume_ref v, uint64_t block, uin
     turn = (first + i) % devices;
     word = v.move(self(), true, nvme::op_read, block, n, buffer, turn, ticket);
   }
-  order::add_relaxed(&v.stats()->redirects, uint64_t{1});
+  order::add<order::relaxed>(&v.stats()->redirects, uint64_t{1});
   for (; damaged; damaged &= damaged - 1) v.enter_repair(warp::first(damaged), block, n);
   return WB_DONE;
 }
 
 WB_FN_COLD void volume_ref::redirected(uint32_t device, uint64_t block, uint32_t n) const {
-  order::add_relaxed(&stats()->redirects, uint64_t{1});
+  order::add<order::relaxed>(&stats()->redirects, uint64_t{1});
   enter_repair(device, block, n);
 }
 
 // Enters blocks that a device failed to give, and another one gave, in the list of those to be written back.
 WB_FN_COLD void volume_ref::enter_repair(uint32_t device, uint64_t block, uint32_t n) const {
   wb_integrity* g = integrity();
-  const uint32_t i = order::fetch_add_relaxed(&g->repair_count, 1u);
+  const uint32_t i = order::fetch_add<order::relaxed>(&g->repair_count, 1u);
   if (i >= WB_REPAIRS) return;
-  order::store_relaxed(&g->repair[i].lba, block);
-  order::store_relaxed(&g->repair[i].device, device);
-  order::store_relaxed(&g->repair[i].blocks, n);
+  order::store<order::relaxed>(&g->repair[i].lba, block);
+  order::store<order::relaxed>(&g->repair[i].device, device);
+  order::store<order::relaxed>(&g->repair[i].blocks, n);
 }
 
 // Makes a read again that was waited for and failed; by one lane alone.
@@ -87,7 +85,7 @@ WB_FN_COLD uint32_t volume_ref::write_mark(volume_ref v) {
                                          : v.move(self(), true, nvme::op_write, g->mark_block, 1, g->mark_buffer, 0, ticket);
   if (word != WB_DONE) return word;
   const status s = v.flush(self());
-  if (s) order::store_release(&g->mark_pending, 0u);
+  if (s) order::store<order::release>(&g->mark_pending, 0u);
   return s.word;
 }
 

@@ -19,7 +19,8 @@ WB_FN_COLD void odd(warp::mask_t mask, uint64_t to, uint64_t from, uint32_t byte
   const uint32_t n = warp::count(mask), rank = warp::rank(mask);
   if (((to | from | bytes) & 3u) == 0) {
     for (uint32_t i = rank; i < bytes / 4; i += n) {
-      order::store_relaxed_sys(reinterpret_cast<uint32_t*>(to) + i, order::load_relaxed_sys(reinterpret_cast<const uint32_t*>(from) + i));
+      order::store<order::relaxed, order::system>(reinterpret_cast<uint32_t*>(to) + i,
+                                                  order::load<order::relaxed, order::system>(reinterpret_cast<const uint32_t*>(from) + i));
     }
     return;
   }
@@ -55,7 +56,7 @@ WB_FN_COLD void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_
         uint32_t who = warp::first(m);
         uint64_t source = warp::shuffle(mask, from, who);
         uint32_t quads = warp::shuffle(mask, bytes, who) / unit;
-        if (i < quads) q[j] = order::load_quad_sys(reinterpret_cast<const void*>(source + uint64_t{i} * unit));
+        if (i < quads) q[j] = order::load_quad<order::relaxed, order::system>(reinterpret_cast<const void*>(source + uint64_t{i} * unit));
         i += n;
         if (i - rank >= quads) {
           m &= m - 1;
@@ -69,7 +70,7 @@ WB_FN_COLD void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_
         uint32_t who = warp::first(left);
         uint64_t target = warp::shuffle(mask, to, who);
         uint32_t quads = warp::shuffle(mask, bytes, who) / unit;
-        if (at < quads) order::store_quad(reinterpret_cast<void*>(target + uint64_t{at} * unit), q[j]);
+        if (at < quads) order::store_quad<order::relaxed, order::system>(reinterpret_cast<void*>(target + uint64_t{at} * unit), q[j]);
         at += n;
         if (at - rank >= quads) {
           left &= left - 1;
@@ -100,11 +101,13 @@ WB_FN void copy_together(warp::mask_t mask, bool mine, uint64_t to, uint64_t fro
     const bool whole = ((target | source | length) & (word - 1)) == 0;
     if (whole) {
       for (uint32_t i = rank; i < length / word; i += n) {
-        order::store_relaxed(reinterpret_cast<uint64_t*>(target) + i, order::load_relaxed(reinterpret_cast<const uint64_t*>(source) + i));
+        order::store<order::relaxed>(reinterpret_cast<uint64_t*>(target) + i,
+                                    order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(source) + i));
       }
     } else {
       for (uint32_t i = rank; i < length; i += n) {
-        order::store_relaxed(reinterpret_cast<uint8_t*>(target) + i, order::load_relaxed(reinterpret_cast<const uint8_t*>(source) + i));
+        order::store<order::relaxed>(reinterpret_cast<uint8_t*>(target) + i,
+                                    order::load<order::relaxed>(reinterpret_cast<const uint8_t*>(source) + i));
       }
     }
   }

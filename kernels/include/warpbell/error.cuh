@@ -15,19 +15,19 @@ WB_FN uint32_t status_word(verdict v) { return status_word(v == verdict::timed_o
 // Enters an error in the run's log and fails the run: every wait of it ends in WB_STOPPED soon.
 WB_FN_COLD void raise_error(const wb_control* control, wb_error error) {
   wb_error_log* log = control->error_log;
-  uint32_t i = order::fetch_add_relaxed(&log->count, 1u);
+  uint32_t i = order::fetch_add<order::relaxed>(&log->count, 1u);
   if (i < WB_ERROR_LOG_ENTRIES) {
     wb_error* e = &log->entry[i];
-    order::store_relaxed_sys(&e->status, error.status);
-    order::store_relaxed_sys(&e->device, error.device);
-    order::store_relaxed_sys(&e->queue, error.queue);
-    order::store_relaxed_sys(&e->command, error.command);
-    order::store_relaxed_sys(&e->opcode, error.opcode);
-    order::store_relaxed_sys(&e->blocks, error.blocks);
-    order::store_relaxed_sys(&e->lba, error.lba);
-    order::store_release_sys(&log->ready[i], 1u);
+    order::store<order::relaxed, order::system>(&e->status, error.status);
+    order::store<order::relaxed, order::system>(&e->device, error.device);
+    order::store<order::relaxed, order::system>(&e->queue, error.queue);
+    order::store<order::relaxed, order::system>(&e->command, error.command);
+    order::store<order::relaxed, order::system>(&e->opcode, error.opcode);
+    order::store<order::relaxed, order::system>(&e->blocks, error.blocks);
+    order::store<order::relaxed, order::system>(&e->lba, error.lba);
+    order::store<order::release, order::system>(&log->ready[i], 1u);
   }
-  order::store_release(control->abort, 1u);
+  order::store<order::release>(control->abort, 1u);
 }
 
 }  // namespace warpbell

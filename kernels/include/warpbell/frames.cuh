@@ -1,42 +1,13 @@
-// The frames of a page cache: their tags, pins and locks, and the choice of one for a page. What may happen to a tag is in cache.cuh.
+// The frames of a page cache: their pins and locks, and the choice of one for a page. What may happen to a tag is in cache.cuh.
 #pragma once
 
 #include <warpbell/abi.h>
 #include <warpbell/order.cuh>
+#include <warpbell/tags.cuh>
 #include <warpbell/volume.cuh>
 #include <warpbell/warp.cuh>
 
 namespace warpbell {
-
-namespace tags {
-
-constexpr uint64_t state_mask = (1ull << WB_TAG_VERSION_SHIFT) - 1;
-constexpr uint64_t version_mask = (1ull << WB_TAG_PAGE_SHIFT) - 1 - state_mask;
-// What stays while a frame keeps its page: REFERENCED, DIRTY, WRITING and FAILED come and go.
-constexpr uint64_t identity = ~state_mask | WB_TAG_VALID;
-
-// The frame holds the page's bytes.
-WB_FN bool holds(uint64_t t, uint64_t page) { return (t & WB_TAG_VALID) != 0 && t >> WB_TAG_PAGE_SHIFT == page; }
-// The frame is the page's: it holds it, or will.
-WB_FN bool names(uint64_t t, uint64_t page) {
-  return (t & (WB_TAG_VALID | WB_TAG_FILLING | WB_TAG_UNCHECKED)) != 0 && t >> WB_TAG_PAGE_SHIFT == page;
-}
-// Still the same content as when `before` was read.
-WB_FN bool same(uint64_t before, uint64_t now) { return ((before ^ now) & identity) == 0; }
-// The tag with the next version and another state.
-WB_FN uint64_t advance(uint64_t t, uint64_t state) {
-  uint64_t version = (t + (1ull << WB_TAG_VERSION_SHIFT)) & version_mask;
-  return (t & ~(version_mask | state_mask)) | version | state;
-}
-// The tag for another page, of the same version.
-WB_FN uint64_t rename(uint64_t t, uint64_t page, uint64_t state) {
-  return page << WB_TAG_PAGE_SHIFT | (t & version_mask) | state;
-}
-// What `fill` holds until the command's token is known, and the bit that says that it is.
-WB_FN uint64_t pending(uint64_t t) { return t >> WB_TAG_VERSION_SHIFT; }
-constexpr uint64_t token_known = 1ull << 63;
-
-}  // namespace tags
 
 // Where things are. These take the cache's constants by reference: a kernel parameter, a copy in registers, or memory.
 namespace frames {
@@ -67,7 +38,7 @@ WB_FN uint32_t find(const wb_cache& c, uint32_t set, uint64_t page, uint64_t& fo
   for (uint32_t w = 0; w < c.ways; w += at_once) {
     uint64_t t[at_once];
 #pragma unroll
-    for (uint32_t j = 0; j < at_once; ++j) t[j] = w + j < c.ways ? order::load_relaxed(row + w + j) : 0;
+    for (uint32_t j = 0; j < at_once; ++j) t[j] = w + j < c.ways ? order::load<order::relaxed>(row + w + j) : 0;
 #pragma unroll
     for (uint32_t j = 0; j < at_once; ++j) {
       if (tags::names(t[j], page)) {
@@ -81,20 +52,20 @@ WB_FN uint32_t find(const wb_cache& c, uint32_t set, uint64_t page, uint64_t& fo
 
 // One read was seen: tell CLOCK. Nothing is lost if the tag has changed meanwhile.
 WB_FN void touch(const uint64_t* tag, uint64_t seen) {
-  order::compare_exchange_relaxed(const_cast<uint64_t*>(tag), seen, seen | WB_TAG_REFERENCED);
+  order::compare_exchange<order::relaxed>(const_cast<uint64_t*>(tag), seen, seen | WB_TAG_REFERENCED);
 }
 
 // What was read under the pin was read before; the eviction's look at the pins acquires.
-WB_FN void unpin(const wb_cache& c, uint32_t entry, uint32_t count) { order::add_release(pins(c, entry), 0u - count); }
+WB_FN void unpin(const wb_cache& c, uint32_t entry, uint32_t count) { order::add<order::release>(pins(c, entry), 0u - count); }
 
 // Takes `count` pins if the frame is the page's. `state` is added to the tag of a frame that holds it.
 WB_FN bool pin(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count, uint64_t state) {
-  order::fetch_add(pins(c, entry), count);
+  order::fetch_add<order::acq_rel>(pins(c, entry), count);
   uint64_t* word = tag(c, entry);
-  uint64_t t = order::load_acquire(word);
+  uint64_t t = order::load<order::acquire>(word);
   while (tags::names(t, page)) {
     uint64_t next = t & WB_TAG_VALID ? t | state : t;
-    uint64_t was = order::compare_exchange(word, t, next);
+    uint64_t was = order::compare_exchange<order::acq_rel>(word, t, next);
     if (was == t) return true;
     t = was;
   }
@@ -105,8 +76,8 @@ WB_FN bool pin(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count,
 // The same for a frame that is expected to hold the page already: no loop, and false when anything is in the way.
 WB_FN bool pin_held(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t count) {
   // The tag's read-modify-write releases the pin: an eviction that comes after it in the tag sees the pin.
-  order::add_relaxed(pins(c, entry), count);
-  const uint64_t t = order::fetch_or(tag(c, entry), uint64_t{0});
+  order::add<order::relaxed>(pins(c, entry), count);
+  const uint64_t t = order::fetch_or<order::acq_rel>(tag(c, entry), uint64_t{0});
   if (tags::holds(t, page)) {
     if (!(t & WB_TAG_REFERENCED)) touch(tag(c, entry), t);
     return true;
@@ -118,9 +89,9 @@ WB_FN bool pin_held(const wb_cache& c, uint32_t entry, uint64_t page, uint32_t c
 // Sets state bits of a frame that the caller has pinned. Somebody may have claimed it and not yet seen the pin: DIRTY survives that.
 WB_FN void mark(const wb_cache& c, uint32_t entry, uint64_t state) {
   uint64_t* word = tag(c, entry);
-  uint64_t t = order::load_relaxed(word);
+  uint64_t t = order::load<order::relaxed>(word);
   while (true) {
-    uint64_t was = order::compare_exchange(word, t, t | state);
+    uint64_t was = order::compare_exchange<order::acq_rel>(word, t, t | state);
     if (was == t) return;
     t = was;
   }
@@ -128,21 +99,21 @@ WB_FN void mark(const wb_cache& c, uint32_t entry, uint64_t state) {
 
 WB_FN bool try_lock(const wb_cache& c, uint32_t set) {
   uint32_t* lock = c.set_lock + set;
-  return order::load_relaxed(lock) == 0 && order::compare_exchange(lock, 0u, 1u) == 0;
+  return order::load<order::relaxed>(lock) == 0 && order::compare_exchange<order::acq_rel>(lock, 0u, 1u) == 0;
 }
-WB_FN void unlock(const wb_cache& c, uint32_t set) { order::store_release(c.set_lock + set, 0u); }
+WB_FN void unlock(const wb_cache& c, uint32_t set) { order::store<order::release>(c.set_lock + set, 0u); }
 
 WB_FN volume_ref volume(const wb_cache& c) { return volume_ref(c.volume); }
 WB_FN const wb_control* control(const wb_cache& c) { return c.volume->control; }
 // Pages are compared with checksums when they have been read. Those that are smaller than what a checksum covers cannot be.
 WB_FN bool has_checksums(const wb_cache& c) { return c.page_shift >= WB_CHECKSUM_SHIFT && volume(c).checksums().count != 0; }
-WB_FN bool aborted(const wb_cache& c) { return order::load_relaxed(control(c)->abort) != 0; }
+WB_FN bool aborted(const wb_cache& c) { return order::load<order::relaxed>(control(c)->abort) != 0; }
 // Whether a thread raised an error, or the host asked all waits to end.
-WB_FN bool ended(const wb_cache& c) { return aborted(c) || order::load_relaxed_sys(control(c)->stop) != 0; }
+WB_FN bool ended(const wb_cache& c) { return aborted(c) || order::load<order::relaxed, order::system>(control(c)->stop) != 0; }
 
 WB_FN void count(const wb_cache& c, uint64_t wb_stats::*what, uint64_t n) {
   wb_stats* stripes = c.volume->stats;
-  order::fetch_add_relaxed(&(stripes[warp::processor() % WB_STATS_STRIPES].*what), n);
+  order::fetch_add<order::relaxed>(&(stripes[warp::processor() % WB_STATS_STRIPES].*what), n);
 }
 
 // Whether it is worth trying to claim a frame. Only a hint: the claim itself finds out. Stress tests do without it, so that claims
@@ -151,7 +122,7 @@ WB_FN bool looks_idle([[maybe_unused]] const wb_cache& c, [[maybe_unused]] uint3
 #if defined(WB_CLAIM_BLINDLY)
   return true;
 #else
-  return order::load_relaxed(pins(c, entry)) == 0;
+  return order::load<order::relaxed>(pins(c, entry)) == 0;
 #endif
 }
 
@@ -168,14 +139,14 @@ WB_FN void cross() {
 WB_FN bool claim(const wb_cache& c, uint32_t entry, uint64_t& t) {
   if (!looks_idle(c, entry)) return false;
   uint64_t claimed = tags::advance(t, 0);
-  if (order::compare_exchange(tag(c, entry), t, claimed) != t) return false;
+  if (order::compare_exchange<order::acq_rel>(tag(c, entry), t, claimed) != t) return false;
   cross();
-  const bool pinned = order::fetch_add(pins(c, entry), 0u) != 0;
+  const bool pinned = order::fetch_add<order::acq_rel>(pins(c, entry), 0u) != 0;
   // Nobody can pin it now, so without pins the tag stays as it is.
-  uint64_t now = order::load_acquire(tag(c, entry));
+  uint64_t now = order::load<order::acquire>(tag(c, entry));
   if (pinned || now != claimed) {
     while (true) {
-      const uint64_t was = order::compare_exchange(tag(c, entry), now, t | (now & WB_TAG_DIRTY));
+      const uint64_t was = order::compare_exchange<order::acq_rel>(tag(c, entry), now, t | (now & WB_TAG_DIRTY));
       if (was == now) return false;
       now = was;
     }
@@ -190,13 +161,13 @@ WB_FN bool begin_write(const wb_cache& c, uint32_t entry, uint64_t& t) {
   if (!looks_idle(c, entry)) return false;
   constexpr uint64_t clear = WB_TAG_DIRTY | WB_TAG_FAILED;
   uint64_t writing = tags::advance(t, (t & tags::state_mask & ~clear) | WB_TAG_WRITING);
-  order::store_relaxed(fill(c, entry), tags::pending(writing));
-  if (order::compare_exchange(tag(c, entry), t, writing) != t) return false;
+  order::store<order::relaxed>(fill(c, entry), tags::pending(writing));
+  if (order::compare_exchange<order::acq_rel>(tag(c, entry), t, writing) != t) return false;
   cross();
-  if (order::fetch_add(pins(c, entry), 0u) != 0) {
+  if (order::fetch_add<order::acq_rel>(pins(c, entry), 0u) != 0) {
     uint64_t now = writing;
     while (true) {
-      uint64_t was = order::compare_exchange(tag(c, entry), now, (now & ~uint64_t{WB_TAG_WRITING}) | WB_TAG_DIRTY);
+      uint64_t was = order::compare_exchange<order::acq_rel>(tag(c, entry), now, (now & ~uint64_t{WB_TAG_WRITING}) | WB_TAG_DIRTY);
       if (was == now) return false;
       now = was;
     }
@@ -208,9 +179,9 @@ WB_FN bool begin_write(const wb_cache& c, uint32_t entry, uint64_t& t) {
 // A claimed frame becomes the page's, to be filled; with `pinned` pins.
 WB_FN uint64_t install(const wb_cache& c, uint32_t entry, uint64_t claimed, uint64_t page, uint32_t pinned) {
   uint64_t t = tags::rename(claimed, page, WB_TAG_FILLING | (has_checksums(c) ? WB_TAG_UNCHECKED : 0));
-  if (pinned) order::fetch_add(pins(c, entry), pinned);
-  order::store_relaxed(fill(c, entry), tags::pending(t));
-  order::store_release(tag(c, entry), t);
+  if (pinned) order::fetch_add<order::acq_rel>(pins(c, entry), pinned);
+  order::store<order::relaxed>(fill(c, entry), tags::pending(t));
+  order::store<order::release>(tag(c, entry), t);
   return t;
 }
 
@@ -227,20 +198,20 @@ WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentl
   const uint32_t home = home_way(c, page);
   for (uint32_t n = 0; n < c.ways; ++n) {
     uint32_t w = home + n < c.ways ? home + n : home + n - c.ways;
-    t = order::load_relaxed(tag(c, first + w));
+    t = order::load<order::relaxed>(tag(c, first + w));
     if (!(t & (busy | read)) && claim(c, first + w, t)) return w;
   }
-  t = order::load_relaxed(tag(c, first + home));
+  t = order::load<order::relaxed>(tag(c, first + home));
   if ((t & read) && !(t & (busy | used)) && claim(c, first + home, t)) return home;
 
   uint32_t* hand = c.hand + set;
-  uint32_t w = order::load_relaxed(hand);
+  uint32_t w = order::load<order::relaxed>(hand);
   const uint32_t steps = gentle ? c.ways : 2 * c.ways;
   for (uint32_t n = 0; n < steps; ++n, w = w + 1 < c.ways ? w + 1 : 0) {
-    t = order::load_relaxed(tag(c, first + w));
+    t = order::load<order::relaxed>(tag(c, first + w));
     if (t & busy) continue;
     if (t & WB_TAG_REFERENCED) {
-      if (!gentle) order::compare_exchange(tag(c, first + w), t, t & ~uint64_t{WB_TAG_REFERENCED});
+      if (!gentle) order::compare_exchange<order::acq_rel>(tag(c, first + w), t, t & ~uint64_t{WB_TAG_REFERENCED});
       continue;
     }
     if (t & WB_TAG_DIRTY) {
@@ -251,7 +222,7 @@ WB_FN uint32_t choose(const wb_cache& c, uint32_t set, uint64_t page, bool gentl
       continue;
     }
     if (!claim(c, first + w, t)) continue;
-    order::store_relaxed(hand, w + 1 < c.ways ? w + 1 : 0);
+    order::store<order::relaxed>(hand, w + 1 < c.ways ? w + 1 : 0);
     return w;
   }
   return none;

@@ -6,17 +6,18 @@
 // words and rings the head doorbell once. Nobody serves the queue but those who wait on it.
 //
 // Finishing. A completed command is finished by the thread that owns it, or by any other: `record` says where its data goes
-// and which cache tag to settle, and a claim in the slot word lets exactly one do it. So a thread may hold finished tokens for
+// and what to tell whom, and a claim in the slot word lets exactly one do it. So a thread may hold finished tokens for
 // ever without blocking the ring: whoever needs the slot finishes the command for it. A token whose slot word has moved on was
 // finished by somebody else.
 //
 // A failed command of a plain token must reach its owner, so others leave it alone for half a deadline; only then is it
-// entered in the error log, the run fails, and the slot goes on. (A cache command is finished by anybody whatever its status:
-// the tag carries the outcome.)
+// entered in the error log, the run fails, and the slot goes on. (A command with a context is finished by anybody whatever its
+// status: the completion policy is told of the outcome.)
 #pragma once
 
 #include <warpbell/copy.cuh>
 #include <warpbell/ring.cuh>
+#include <warpbell/tags.cuh>
 
 namespace warpbell {
 
@@ -58,11 +59,14 @@ WB_FN command write_zeroes(uint32_t nsid, uint64_t lba, uint32_t blocks) {
 WB_FN command flush(uint32_t nsid) { return command{{{op_flush, nsid, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}}; }
 
 // What others need to finish the command; see wb_record. `blocks` is 0 for a flush.
-WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t tag,
+WB_FN wb_record record(uint32_t op, uint64_t lba, uint32_t blocks, uint64_t buffer, uint32_t bytes, uint64_t context,
                        bool is_private, bool has_copies = false) {
-  return wb_record{buffer, tag, lba, bytes,
+  return wb_record{buffer, context, lba, bytes,
                    op << WB_RECORD_OPCODE_SHIFT | (is_private ? WB_RECORD_PRIVATE : 0u) | (has_copies ? WB_RECORD_COPIES : 0u) | blocks};
 }
+
+// The command of a record reads.
+WB_FN bool is_read(uint32_t opcode_blocks) { return opcode_blocks >> WB_RECORD_OPCODE_SHIFT == op_read; }
 
 // PRP entries for `bytes` of device-contiguous memory at `iova` (a multiple of 4). Past two pages the second entry is the
 // address of a list, `list_iova`; when `list` is not 0 the list is written there, otherwise it is there already.
@@ -75,7 +79,7 @@ WB_FN prp data_pointer(uint64_t iova, uint32_t bytes, uint32_t page_shift, uint6
   if (bytes - in_first <= page) return prp{iova, next};
   if (list) {
     uint32_t entries = static_cast<uint32_t>((bytes - in_first + page - 1) >> page_shift);
-    for (uint32_t i = 0; i < entries; ++i) order::store_relaxed_sys(list + i, next + (uint64_t{i} << page_shift));
+    for (uint32_t i = 0; i < entries; ++i) order::store<order::relaxed, order::system>(list + i, next + (uint64_t{i} << page_shift));
   }
   return prp{iova, list_iova};
 }
@@ -92,10 +96,13 @@ constexpr uint32_t cid_shift = 16;
 }  // namespace nvme
 
 // A queue pair, by value. "Collective" functions take a mask, and every lane in it makes the call.
-class queue_ref : public ring_ref {
+//
+// `Completion` is a policy for commands with a context, a number other than 0 in their record (`wb_record::tag`). The thread that finishes such a
+// command calls `Completion::complete(context, is_read, good)` once: when the data is there, and before the slot is free.
+template <class Completion> class basic_queue_ref : public ring_ref {
  public:
   // `device` is the queue's device in its volume (0 without one): it goes into tokens and the error log.
-  WB_FN explicit queue_ref(wb_queue* queue, const wb_control* control, uint32_t device = 0)
+  WB_FN explicit basic_queue_ref(wb_queue* queue, const wb_control* control, uint32_t device = 0)
       : ring_ref(queue), control_(control), device_(device) {}
 
   // --- submission ----------------------------------------------------------------------------------------------------
@@ -124,20 +131,20 @@ class queue_ref : public ring_ref {
     char* entry = static_cast<char*>(q->sq) + uint64_t{index(ticket)} * nvme::sqe_bytes;
     order::quad first = c.q[0];
     first.x |= index(ticket) << nvme::cid_shift;
-    order::store_quad(entry, first);
-    order::store_quad(entry + 1 * sizeof(order::quad), c.q[1]);
-    order::store_quad(entry + 2 * sizeof(order::quad), c.q[2]);
-    order::store_quad(entry + 3 * sizeof(order::quad), c.q[3]);
+    order::store_quad<order::relaxed, order::system>(entry, first);
+    order::store_quad<order::relaxed, order::system>(entry + 1 * sizeof(order::quad), c.q[1]);
+    order::store_quad<order::relaxed, order::system>(entry + 2 * sizeof(order::quad), c.q[2]);
+    order::store_quad<order::relaxed, order::system>(entry + 3 * sizeof(order::quad), c.q[3]);
     wb_record* to = record(ticket);
-    order::store_relaxed(&to->opcode_blocks, r.opcode_blocks);
+    order::store<order::relaxed>(&to->opcode_blocks, r.opcode_blocks);
     if (!(r.opcode_blocks & WB_RECORD_PRIVATE)) {
       // Of a private command nobody else wants to know more.
-      order::store_relaxed(&to->buffer, r.buffer);
-      order::store_relaxed(&to->tag, r.tag);
-      order::store_relaxed(&to->lba, r.lba);
-      order::store_relaxed(&to->bytes, r.bytes);
+      order::store<order::relaxed>(&to->buffer, r.buffer);
+      order::store<order::relaxed>(&to->tag, r.tag);
+      order::store<order::relaxed>(&to->lba, r.lba);
+      order::store<order::relaxed>(&to->bytes, r.bytes);
     }
-    order::store_relaxed(word(ticket), own_word(ticket));
+    order::store<order::relaxed>(word(ticket), own_word(ticket));
   }
 
   // As `try_submit`, for the lanes with `wants`, until all are in: waits for room as long as one wait may last, polls, and
@@ -156,7 +163,7 @@ class queue_ref : public ring_ref {
       if (!warp::any(mask, wants)) break;
       if (poll(mask) == 0) relieve(mask, p.late());
       // A command of this very call that has failed would keep its slot while its owner stands here.
-      uint32_t w = flying ? order::load_acquire(word(ticket)) : 0;
+      uint32_t w = flying ? order::load<order::acquire>(word(ticket)) : 0;
       bool lost = flying && (w ^ own_word(ticket)) == (slot::completed | slot::failed) && claim(ticket, w);
       if (warp::any(mask, lost)) {
         uint64_t again = 0;
@@ -203,7 +210,7 @@ class queue_ref : public ring_ref {
     held = false;
     for (;;) {
       for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
-        const queue_ref group = shared(mask, warp::first(untried));
+        const basic_queue_ref group = shared(mask, warp::first(untried));
         const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
         const bool got =
             group.try_submit(mask, members, ticket, doorbells, [&](bool mine, uint32_t t) { write(group, mine, t); });
@@ -211,11 +218,11 @@ class queue_ref : public ring_ref {
         wants = wants && !got;
         untried &= ~members;
       }
-      const uint32_t w = flying ? order::load_acquire(word(ticket)) : 0;
+      const uint32_t w = flying ? order::load<order::acquire>(word(ticket)) : 0;
       const bool ready = flying && (w & slot::completed) != 0;
       const warp::mask_t in_flight = warp::ballot(mask, flying && !ready), blocked = warp::ballot(mask, wants);
       if (ready && (w & slot::failed)) {
-        ended = order::load_relaxed(outcome(ticket));
+        ended = order::load<order::relaxed>(outcome(ticket));
         release(ticket);
         flying = false;
       }
@@ -246,7 +253,7 @@ class queue_ref : public ring_ref {
   }
 
   // Frees the slot of a private command that has completed.
-  WB_FN void release(uint32_t ticket) const { order::store_release(word(ticket), next_word(ticket)); }
+  WB_FN void release(uint32_t ticket) const { order::store<order::release>(word(ticket), next_word(ticket)); }
 
   // --- completion ----------------------------------------------------------------------------------------------------
 
@@ -256,11 +263,11 @@ class queue_ref : public ring_ref {
 
   // Whether the ticket's command has completed (or was finished already). Does not poll.
   WB_FN bool test(uint32_t ticket) const {
-    uint32_t state = order::load_acquire(word(ticket)) ^ own_word(ticket);
+    uint32_t state = order::load<order::acquire>(word(ticket)) ^ own_word(ticket);
     return state != 0 && state != slot::claimed;
   }
 
-  // Waits for the tickets of the lanes with `mine`, finishes their commands (data in its buffer, tag settled, slot free) and
+  // Waits for the tickets of the lanes with `mine`, finishes their commands (data in its buffer, policy called, slot free) and
   // answers how each ended. Collective; lanes may be on different queues. A command that ran out of time keeps its slot until
   // its completion comes after all: a device that lands data directly may write the buffer until then.
   WB_FN status wait(warp::mask_t mask, bool mine, uint32_t ticket) const {
@@ -275,7 +282,7 @@ class queue_ref : public ring_ref {
     status s;
     for (uint32_t turn = 0;; ++turn) {
       if (waiting) {
-        w = order::load_acquire(word(ticket));
+        w = order::load<order::acquire>(word(ticket));
         uint32_t state = w ^ own_word(ticket);
         if ((state & ~slot::failed) == slot::completed) claimed = claim(ticket, w);
         // Another lap: somebody else finished it, so it did not fail, unless the run did.
@@ -301,11 +308,11 @@ class queue_ref : public ring_ref {
   // Finishes the commands of the lanes with `mine` that have completed, whoever submitted them, and waits for nothing; polls
   // their queues once if some have not. Collective; lanes may be on different queues. Whether the slot has moved on.
   WB_FN bool finish(warp::mask_t mask, bool mine, uint32_t ticket) const {
-    uint32_t w = mine ? order::load_acquire(word(ticket)) : 0;
+    uint32_t w = mine ? order::load<order::acquire>(word(ticket)) : 0;
     warp::mask_t left = warp::ballot(mask, mine && w == own_word(ticket));
     if (left) {
       shared(mask, warp::first(left)).poll(mask);
-      if (mine) w = order::load_acquire(word(ticket));
+      if (mine) w = order::load<order::acquire>(word(ticket));
     }
     const bool complete = mine && ((w ^ own_word(ticket)) & ~slot::failed) == slot::completed;
     const bool claimed = complete && may_finish(ticket, w, false) && claim(ticket, w);
@@ -323,7 +330,7 @@ class queue_ref : public ring_ref {
 
   // Turns a completed slot word (not claimed by anybody) into a claim. Who gets it must finish the command soon.
   WB_FN bool claim(uint32_t ticket, uint32_t w) const {
-    return order::compare_exchange(word(ticket), w, w | slot::claimed) == w;
+    return order::compare_exchange<order::acq_rel>(word(ticket), w, w | slot::claimed) == w;
   }
 
   // The first half of finishing claimed commands: copies the bounce buffers of those that succeeded to where their data goes.
@@ -333,24 +340,24 @@ class queue_ref : public ring_ref {
     uint64_t to = 0, from = 0;
     uint32_t bytes = 0;
     if (mine && !(w & slot::failed)) {
-      to = order::load_relaxed(&record(ticket)->buffer);
+      to = order::load<order::relaxed>(&record(ticket)->buffer);
       if (to & WB_RECORD_LANDED) to = 0;
       if (to) {
         from = bounce(ticket);
-        bytes = order::load_relaxed(&record(ticket)->bytes);
+        bytes = order::load<order::relaxed>(&record(ticket)->bytes);
       }
     }
     if (warp::any(mask, to != 0)) copy_together<in_flight>(mask, to != 0, to, from, bytes);
   }
 
-  // The second half, by the lane that has the claim: settles the tag and frees the slot. A failed cache command fails the run, unless
-  // another device holds the blocks: then who waits for the page reads it there. A failed command without an owner fails the run too.
+  // The second half, by the lane that has the claim: calls the policy and frees the slot. A failed command with a context fails the
+  // run, unless another device holds the blocks: then who waits for the data reads it there. A failed command without an owner fails it too.
   WB_FN void free_claimed(uint32_t ticket, uint32_t w, bool orphan) const {
-    const uint64_t tag = order::load_relaxed(&record(ticket)->tag);
+    const uint64_t context = order::load<order::relaxed>(&record(ticket)->tag);
     const bool failed = (w & slot::failed) != 0;
-    if (failed && (tag != 0 ? !has_copies(ticket) : orphan)) raise_command(*this, ticket);
-    if (tag) settle(reinterpret_cast<uint64_t*>(tag), order::load_relaxed(&record(ticket)->opcode_blocks), !failed);
-    order::store_release(word(ticket), next_word(ticket));
+    if (failed && (context != 0 ? !has_copies(ticket) : orphan)) raise_command(*this, ticket);
+    if (context) Completion::complete(context, nvme::is_read(order::load<order::relaxed>(&record(ticket)->opcode_blocks)), !failed);
+    order::store<order::release>(word(ticket), next_word(ticket));
   }
 
   // Both, for a command that the caller has waited for; answers how it ended.
@@ -359,7 +366,7 @@ class queue_ref : public ring_ref {
     status s;
     if (mine) {
       if (w & slot::failed) {
-        s = describe(ticket, order::load_relaxed(outcome(ticket)), true);
+        s = describe(ticket, order::load<order::relaxed>(outcome(ticket)), true);
         again = to_repeat(ticket);
       }
       free_claimed(ticket, w, false);
@@ -368,11 +375,11 @@ class queue_ref : public ring_ref {
   }
 
   // The end of a wait that took too long: claims the command if it has completed after all (true; `w` is its word), otherwise
-  // gives it up. Its completion, should it come, then frees the slot. A cache command is not given up but left for others.
+  // gives it up. Its completion, should it come, then frees the slot. A command with a context is not given up but left for others.
   WB_FN_COLD bool last_look(uint32_t ticket, verdict v, uint32_t& w, status& s, uint64_t& again) const {
     const uint32_t in_flight = own_word(ticket);
     for (;;) {
-      w = order::load_acquire(word(ticket));
+      w = order::load<order::acquire>(word(ticket));
       uint32_t state = w ^ in_flight;
       if (state > slot::states) {
         if (aborted()) s = describe(ticket, status_word(WB_STOPPED), false);
@@ -384,9 +391,9 @@ class queue_ref : public ring_ref {
       }
       bool others = (state & slot::claimed) != 0;
       s = describe(ticket, status_word(v), !others);
-      if (others || order::load_relaxed(&record(ticket)->tag) != 0) return false;
+      if (others || order::load<order::relaxed>(&record(ticket)->tag) != 0) return false;
       again = to_repeat(ticket);
-      if (order::compare_exchange(word(ticket), w, w | slot::claimed) == w) return false;
+      if (order::compare_exchange<order::acq_rel>(word(ticket), w, w | slot::claimed) == w) return false;
       again = 0;
       s = status{};
     }
@@ -395,49 +402,29 @@ class queue_ref : public ring_ref {
   // Gives up a command in flight that nobody else may finish: its completion, should it come, frees the slot. False if it has completed.
   WB_FN bool abandon(uint32_t ticket) const {
     const uint32_t w = own_word(ticket);
-    return order::compare_exchange(word(ticket), w, w | slot::claimed) == w;
+    return order::compare_exchange<order::acq_rel>(word(ticket), w, w | slot::claimed) == w;
   }
 
   // What a status says about a ticket: with `recorded`, also what its record holds.
   WB_FN status describe(uint32_t ticket, uint32_t word, bool recorded) const {
     status s{word, 0, token::of(device_, q->index, ticket).word, 0};
     if (recorded) {
-      s.opcode_blocks = order::load_relaxed(&record(ticket)->opcode_blocks);
-      s.lba = order::load_relaxed(&record(ticket)->lba);
+      s.opcode_blocks = order::load<order::relaxed>(&record(ticket)->opcode_blocks);
+      s.lba = order::load<order::relaxed>(&record(ticket)->lba);
     }
     return s;
   }
 
   // The ticket's bounce buffer, as kernels see it.
   WB_FN uint64_t bounce(uint32_t ticket) const { return q->bounce + uint64_t{index(ticket)} * q->bounce_bytes; }
-  WB_FN bool aborted() const { return order::load_relaxed(control_->abort) != 0; }
-
-  // A cache command has ended: see WB_TAG_* in abi.h. A frame being filled belongs to its command alone; one being written
-  // back is in use.
-  WB_FN static void settle(uint64_t* tag, uint32_t opcode_blocks, bool good) {
-    constexpr uint64_t states = (uint64_t{1} << WB_TAG_VERSION_SHIFT) - 1;
-    if (opcode_blocks >> WB_RECORD_OPCODE_SHIFT == nvme::op_read) {
-      const uint64_t was = order::load_relaxed(tag), page = was & ~states;
-      const uint64_t read = (was & WB_TAG_UNCHECKED ? WB_TAG_UNCHECKED : WB_TAG_VALID) | WB_TAG_REFERENCED;
-      // A read-modify-write, as who pins the frame meanwhile looks at the tag with one.
-      order::exchange(tag, page | (good ? read : uint64_t{WB_TAG_FAILED}));
-    } else if (good) {
-      order::fetch_and(tag, ~uint64_t{WB_TAG_WRITING});
-    } else {
-      uint64_t seen = order::load_relaxed(tag), now;
-      do {
-        now = seen;
-        seen = order::compare_exchange(tag, now, (now | WB_TAG_DIRTY | WB_TAG_FAILED) & ~uint64_t{WB_TAG_WRITING});
-      } while (seen != now);
-    }
-  }
+  WB_FN bool aborted() const { return order::load<order::relaxed>(control_->abort) != 0; }
 
   WB_FN uint32_t device() const { return device_; }
   WB_FN const wb_control* control() const { return control_; }
   // Another lane's queue, the same in all lanes.
-  WB_FN queue_ref shared(warp::mask_t mask, uint32_t lane) const {
-    return queue_ref(reinterpret_cast<wb_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_,
-                     warp::shuffle(mask, device_, lane));
+  WB_FN basic_queue_ref shared(warp::mask_t mask, uint32_t lane) const {
+    return basic_queue_ref(reinterpret_cast<wb_queue*>(warp::shuffle(mask, reinterpret_cast<uint64_t>(q), lane)), control_,
+                           warp::shuffle(mask, device_, lane));
   }
   // Polls the queue of one of the lanes with `mine`.
   WB_FN void poll_one(warp::mask_t mask, bool mine) const {
@@ -450,7 +437,7 @@ class queue_ref : public ring_ref {
     return warp::first(later ? later : m);
   }
   // The command that the next ticket has to wait for.
-  WB_FN token blocker() const { return token::of(device_, q->index, order::load_relaxed(&q->frontier) - q->depth); }
+  WB_FN token blocker() const { return token::of(device_, q->index, order::load<order::relaxed>(&q->frontier) - q->depth); }
 
  private:
   const wb_control* control_;
@@ -460,25 +447,25 @@ class queue_ref : public ring_ref {
 
   // Of a command that has failed, or is given up: returns true if another device holds its blocks.
   WB_FN bool has_copies(uint32_t ticket) const {
-    return (order::load_relaxed(&record(ticket)->opcode_blocks) & WB_RECORD_COPIES) != 0;
+    return (order::load<order::relaxed>(&record(ticket)->opcode_blocks) & WB_RECORD_COPIES) != 0;
   }
   WB_FN uint64_t to_repeat(uint32_t ticket) const {
-    return has_copies(ticket) ? order::load_relaxed(&record(ticket)->buffer) : 0;
+    return has_copies(ticket) ? order::load<order::relaxed>(&record(ticket)->buffer) : 0;
   }
 
   // Whether a completed command may be finished by a thread that does not own it. The record may be of a later command by now;
   // then the slot word has changed, and the claim that follows fails.
   WB_FN bool may_finish(uint32_t ticket, uint32_t w, bool orphans) const {
     wb_record* r = record(ticket);
-    if (order::load_relaxed(&r->opcode_blocks) & WB_RECORD_PRIVATE) return false;
-    return (w & slot::failed) == 0 || orphans || order::load_relaxed(&r->tag) != 0;
+    if (order::load<order::relaxed>(&r->opcode_blocks) & WB_RECORD_PRIVATE) return false;
+    return (w & slot::failed) == 0 || orphans || order::load<order::relaxed>(&r->tag) != 0;
   }
 
   static WB_FN_COLD uint32_t poll_on(ring_ref r, warp::mask_t mask) {
     uint64_t* lock = reinterpret_cast<uint64_t*>(&r.q->head_lock);
     uint64_t before = 1;
-    if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load_relaxed(lock)) & 1u) == 0) {
-      before = order::fetch_or(lock, uint64_t{1});
+    if (warp::is_leader(mask) && (static_cast<uint32_t>(order::load<order::relaxed>(lock)) & 1u) == 0) {
+      before = order::fetch_or<order::acq_rel>(lock, uint64_t{1});
     }
     before = warp::shuffle(mask, before, warp::leader(mask));
     if (static_cast<uint32_t>(before) != 0) return 0;
@@ -490,7 +477,7 @@ class queue_ref : public ring_ref {
       for (uint32_t k = n; k == n; head += k) {
         uint32_t at = head + rank;
         const char* entry = static_cast<const char*>(r.q->cq) + uint64_t{r.index(at)} * nvme::cqe_bytes;
-        uint32_t w = order::load_quad_acquire_sys(entry).w;
+        uint32_t w = order::load_quad<order::acquire, order::system>(entry).w;
         // A ring starts zeroed, so the phase is 1 on even laps (NVMe Base 2.1, 4.2.4).
         k = warp::prefix(mask, (w >> nvme::cqe_phase_shift & 1u) != (r.lap(at) & 1u));
         if (rank < k) complete(r, w);
@@ -499,18 +486,18 @@ class queue_ref : public ring_ref {
     warp::sync(mask);
     if (warp::is_leader(mask)) {
       if (head != old_head) order::mmio_store(r.q->cq_doorbell, r.index(head));
-      order::store_release(lock, static_cast<uint64_t>(head) << 32);
+      order::store<order::release>(lock, static_cast<uint64_t>(head) << 32);
     }
     return head - old_head;
   }
 
-  static WB_FN_COLD uint32_t relieve_on(queue_ref r, warp::mask_t mask, bool orphans) {
+  static WB_FN_COLD uint32_t relieve_on(basic_queue_ref r, warp::mask_t mask, bool orphans) {
     const uint32_t rank = warp::rank(mask);
-    uint32_t ticket = warp::shuffle(mask, order::load_relaxed(&r.q->frontier), warp::leader(mask)) + rank - r.q->depth;
+    uint32_t ticket = warp::shuffle(mask, order::load<order::relaxed>(&r.q->frontier), warp::leader(mask)) + rank - r.q->depth;
     bool claimed = false;
     uint32_t w = 0;
     if (rank < r.q->depth) {
-      w = order::load_acquire(r.word(ticket));
+      w = order::load<order::acquire>(r.word(ticket));
       const bool complete = ((w ^ r.own_word(ticket)) & ~slot::failed) == slot::completed;
       claimed = complete && r.may_finish(ticket, w, orphans) && r.claim(ticket, w);
     }
@@ -523,12 +510,12 @@ class queue_ref : public ring_ref {
   }
 
   // Enters a failed command that this thread has claimed in the error log, and fails the run.
-  static WB_FN_COLD void raise_command(queue_ref r, uint32_t ticket) {
+  static WB_FN_COLD void raise_command(basic_queue_ref r, uint32_t ticket) {
     const wb_record* from = r.record(ticket);
-    const uint32_t what = order::load_relaxed(&from->opcode_blocks);
-    raise_error(r.control_, wb_error{order::load_relaxed(r.outcome(ticket)), r.device_, r.q->index, r.index(ticket),
+    const uint32_t what = order::load<order::relaxed>(&from->opcode_blocks);
+    raise_error(r.control_, wb_error{order::load<order::relaxed>(r.outcome(ticket)), r.device_, r.q->index, r.index(ticket),
                                      what >> WB_RECORD_OPCODE_SHIFT, what & WB_RECORD_BLOCKS_MASK,
-                                     order::load_relaxed(&from->lba)});
+                                     order::load<order::relaxed>(&from->lba)});
   }
 
   // One completion entry: dword 3.
@@ -538,15 +525,18 @@ class queue_ref : public ring_ref {
     uint32_t bits = slot::completed;
     if (field & nvme::status_code_mask) {
       bits |= slot::failed;
-      order::store_relaxed(r.q->outcome + i, status_word(WB_DEVICE_ERROR, field));
+      order::store<order::relaxed>(r.q->outcome + i, status_word(WB_DEVICE_ERROR, field));
     }
-    uint32_t before = order::fetch_or(w, bits);
+    uint32_t before = order::fetch_or<order::acq_rel>(w, bits);
     if ((before & slot::states) == slot::claimed) {
       // Nobody waits for it any more.
       uint32_t lap = (before >> slot::lap_shift) + 1;
-      order::store_release(w, (lap & 0xffffffffu >> r.q->log2_depth) << slot::lap_shift);
+      order::store<order::release>(w, (lap & 0xffffffffu >> r.q->log2_depth) << slot::lap_shift);
     }
   }
 };
+
+// The queue pair of volumes: a context is the address of the tag of the frame that the command fills or writes back.
+using queue_ref = basic_queue_ref<tags::completion>;
 
 }  // namespace warpbell

@@ -104,7 +104,7 @@ template <class Queue, class Ring> class ring_core {
     g = grant{static_cast<uint32_t>(got), count_of(got), (got & low_bit) != 0, 0};
     if (g.lanes != 0 && warp::is_leader(mask)) {
       const uint64_t free = static_cast<uint64_t>(g.first) << 32;
-      g.lock = order::compare_exchange_before_stores(lock(), free, free | 1);
+      g.lock = order::compare_exchange<order::before_stores>(lock(), free, free | 1);
     }
     const uint32_t rank = warp::popcount(want & ((1u << warp::lane()) - 1u));
     ticket = g.first + rank * unit;
@@ -127,7 +127,7 @@ template <class Queue, class Ring> class ring_core {
       self().ring(end);
       // Behind the fence, so of after the lock was taken; what it tells of is looked at properly by `publish`.
       const bool behind = self().seems_marked(end);
-      const uint64_t held = order::exchange_release(lock(), static_cast<uint64_t>(end) << 32);
+      const uint64_t held = order::exchange<order::release>(lock(), static_cast<uint64_t>(end) << 32);
       more = static_cast<uint32_t>(held) > 1 || behind;
     }
     return warp::any(mask, more) ? 1 + publish(mask) : 1;
@@ -143,20 +143,20 @@ template <class Queue, class Ring> class ring_core {
  protected:
   // The number of tickets that may be taken now and the next ticket, or less than 0 while somebody puts the two right.
   WB_FN int32_t credit(uint32_t& ticket) const {
-    const uint64_t seen = order::load_relaxed(counts());
+    const uint64_t seen = order::load<order::relaxed>(counts());
     ticket = static_cast<uint32_t>(seen >> 32);
     return static_cast<int32_t>(seen);
   }
 
   // More tickets that may be taken.
   WB_FN void give(uint32_t n) const {
-    uint64_t seen = order::load_relaxed(counts());
+    uint64_t seen = order::load<order::relaxed>(counts());
     for (uint32_t tries = give_tries; tries && static_cast<int32_t>(seen) >= 0; --tries) {
-      const uint64_t found = order::compare_exchange(counts(), seen, seen + n);
+      const uint64_t found = order::compare_exchange<order::acq_rel>(counts(), seen, seen + n);
       if (found == seen) return;
       seen = found;
     }
-    order::fetch_add(&q->spare, n);
+    order::fetch_add<order::acq_rel>(&q->spare, n);
   }
 
  private:
@@ -171,7 +171,7 @@ template <class Queue, class Ring> class ring_core {
     warp::sync(mask);
     while (again) {
       uint64_t before = 0;
-      if (warp::is_leader(mask)) before = order::fetch_add(r.lock(), uint64_t{1});
+      if (warp::is_leader(mask)) before = order::fetch_add<order::acq_rel>(r.lock(), uint64_t{1});
       before = warp::shuffle(mask, before, warp::leader(mask));
       if (static_cast<uint32_t>(before) != 0) break;
       const uint32_t old_tail = static_cast<uint32_t>(before >> 32);
@@ -181,7 +181,7 @@ template <class Queue, class Ring> class ring_core {
       uint32_t more = 0;
       if (warp::is_leader(mask)) {
         if (tail != old_tail) r.ring(tail);
-        uint64_t held = order::exchange(r.lock(), static_cast<uint64_t>(tail) << 32);
+        uint64_t held = order::exchange<order::acq_rel>(r.lock(), static_cast<uint64_t>(tail) << 32);
         more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);
       }
       rung += tail != old_tail;
@@ -200,7 +200,7 @@ template <class Queue, class Ring> class ring_core {
     uint64_t got = 0;
     if (warp::is_leader(mask)) {
       const uint32_t wanted = lanes * unit;
-      const uint64_t before = order::fetch_add_before_stores(counts(), (static_cast<uint64_t>(wanted) << 32) - wanted);
+      const uint64_t before = order::fetch_add<order::before_stores>(counts(), (static_cast<uint64_t>(wanted) << 32) - wanted);
       const uint32_t first = static_cast<uint32_t>(before >> 32);
       const int32_t had = static_cast<int32_t>(before);
       uint32_t n = wanted;
@@ -213,10 +213,10 @@ template <class Queue, class Ring> class ring_core {
 
   // By who has taken more than the `had` tickets that there were, from `first` on: how many it gets, in whole units.
   static WB_FN_COLD uint32_t settle_on(Ring r, uint32_t first, uint32_t had, uint32_t wanted, uint32_t unit) {
-    had += order::exchange(&r.q->spare, 0u);
+    had += order::exchange<order::acq_rel>(&r.q->spare, 0u);
     uint32_t n = had < wanted ? had : wanted;
     n -= n % unit;
-    order::exchange(r.counts(), static_cast<uint64_t>(first + n) << 32 | (had - n));
+    order::exchange<order::acq_rel>(r.counts(), static_cast<uint64_t>(first + n) << 32 | (had - n));
     return n;
   }
 };
@@ -245,10 +245,10 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   WB_FN uint32_t publish_run(warp::mask_t mask, const grant& g, bool got, uint32_t ticket) const {
     // Nobody looks at marks before the tail but the host, which asks them what was ever submitted.
     if (has_tail(mask, g)) {
-      if (got) order::store_relaxed(mark(ticket), lap(ticket) + 1);
+      if (got) order::store<order::relaxed>(mark(ticket), lap(ticket) + 1);
       return ring_for(mask, g.first + g.lanes);
     }
-    if (got) order::store_release(mark(ticket), lap(ticket) + 1);
+    if (got) order::store<order::release>(mark(ticket), lap(ticket) + 1);
     return publish(mask);
   }
 
@@ -264,8 +264,8 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     return (state <= slot::states && (state & slot::completed) != 0) || (w ^ next_word(ticket)) <= slot::states;
   }
 
-  WB_FN bool is_marked(uint32_t ticket) const { return order::load_acquire(mark(ticket)) == lap(ticket) + 1; }
-  WB_FN bool seems_marked(uint32_t ticket) const { return order::load_relaxed(mark(ticket)) == lap(ticket) + 1; }
+  WB_FN bool is_marked(uint32_t ticket) const { return order::load<order::acquire>(mark(ticket)) == lap(ticket) + 1; }
+  WB_FN bool seems_marked(uint32_t ticket) const { return order::load<order::relaxed>(mark(ticket)) == lap(ticket) + 1; }
 
   WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
     const uint32_t k = warp::prefix(mask, is_marked(tail + warp::rank(mask)));
@@ -274,19 +274,19 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
   }
 
   WB_FN void ring(uint32_t tail) const {
-    order::fence_sys();
+    order::fence<order::acq_rel, order::system>();
     order::mmio_store(q->sq_doorbell, index(tail));
   }
 
   static WB_FN_COLD bool replenish_on(ring_ref r, warp::mask_t mask) {
     uint32_t from = 0;
-    if (warp::is_leader(mask)) from = order::load_relaxed(&r.q->frontier);
+    if (warp::is_leader(mask)) from = order::load<order::relaxed>(&r.q->frontier);
     from = warp::shuffle(mask, from, warp::leader(mask));
     const uint32_t n = warp::count(mask), rank = warp::rank(mask);
     uint32_t to = from;
     for (uint32_t turn = 0; turn < groups; ++turn) {
       uint32_t t = to + rank;
-      uint32_t w = order::load_acquire(r.word(t));
+      uint32_t w = order::load<order::acquire>(r.word(t));
       // A completed command in a slot that is free is the device's mistake (or the frontier has moved, and what is found here
       // does not count); who takes the ticket clears it.
       uint32_t k = warp::prefix(mask, ((w ^ r.own_word(t)) & ~(slot::completed | slot::failed)) == 0);
@@ -302,7 +302,7 @@ class ring_ref : public ring_core<wb_queue, ring_ref> {
     --to;
     uint32_t moved = 0;
     if (to != from && warp::is_leader(mask)) {
-      moved = order::compare_exchange(&r.q->frontier, from, to) == from;
+      moved = order::compare_exchange<order::acq_rel>(&r.q->frontier, from, to) == from;
       if (moved) r.give(to - from);
     }
     return warp::shuffle(mask, moved, warp::leader(mask)) != 0;

@@ -30,6 +30,7 @@
 #pragma once
 
 #include <warpbell/nvme.cuh>
+#include <warpbell/tags.cuh>
 
 namespace warpbell {
 
@@ -165,8 +166,8 @@ class volume_ref {
   WB_FN checksum_table checksums() const {
     const wb_integrity* g = integrity();
     if (g == nullptr) return checksum_table{nullptr, 0};
-    const uint64_t count = order::load_acquire(&g->checksum_count);
-    return checksum_table{reinterpret_cast<uint32_t*>(order::load_relaxed(&g->checksum)), count};
+    const uint64_t count = order::load<order::acquire>(&g->checksum_count);
+    return checksum_table{reinterpret_cast<uint32_t*>(order::load<order::relaxed>(&g->checksum)), count};
   }
   // Nothing is known of these blocks from now on.
   WB_FN void forget_checksums(uint64_t block, uint32_t n) const {
@@ -174,7 +175,7 @@ class volume_ref {
     if (table.count == 0) return;
     const uint64_t last = (((block + n) << v_->block_shift) - 1) / WB_CHECKSUM_BYTES;
     for (uint64_t u = (block << v_->block_shift) / WB_CHECKSUM_BYTES; u <= last && u < table.count; ++u) {
-      order::store_relaxed(table.sum + u, 0u);
+      order::store<order::relaxed>(table.sum + u, 0u);
     }
   }
 
@@ -229,7 +230,7 @@ class volume_ref {
     if (!drop(device)) return false;
     if (queue_on(device).q->bounce != 0) return true;
     patience p(control());
-    while (order::load_acquire(&v_->device[device].gone) == 0) {
+    while (order::load<order::acquire>(&v_->device[device].gone) == 0) {
       if (p.spent() != verdict::go_on) return false;
     }
     return true;
@@ -337,12 +338,12 @@ class volume_ref {
   // Takes a copy out of use, unless it is the last one. True if it is out.
   WB_FN_COLD bool drop(uint32_t device) const {
     uint32_t* copies = &integrity()->copies;
-    uint32_t seen = order::load_relaxed(copies);
+    uint32_t seen = order::load<order::relaxed>(copies);
     while (seen >> device & 1u) {
       const uint32_t left = seen & ~(1u << device);
       if (left == 0) return false;
-      const uint32_t was = order::compare_exchange(copies, seen, left);
-      if (was == seen) order::store_release(&v_->device[device].max_blocks, 0u);
+      const uint32_t was = order::compare_exchange<order::acq_rel>(copies, seen, left);
+      if (was == seen) order::store<order::release>(&v_->device[device].max_blocks, 0u);
       seen = was == seen ? left : was;
     }
     return true;
@@ -358,9 +359,9 @@ class volume_ref {
     for (uint64_t u = block >> g->unit_shift; u <= last; ++u) {
       uint64_t* word = &g->changed[u / 64];
       const uint64_t bit = uint64_t{1} << (u % 64);
-      if (!(order::load_relaxed(word) & bit)) order::fetch_or_relaxed(word, bit);
+      if (!(order::load<order::relaxed>(word) & bit)) order::fetch_or<order::relaxed>(word, bit);
     }
-    return order::load_acquire(&g->mark_pending) ? write_mark(*this) : uint32_t{WB_DONE};
+    return order::load<order::acquire>(&g->mark_pending) ? write_mark(*this) : uint32_t{WB_DONE};
   }
 
   // Adds a group's transfers to the counters: one atomic for each counter, not one for each lane.
@@ -372,14 +373,14 @@ class volume_ref {
     wb_stats* s = stats();
     if (commands) {
       bool is_read = op == nvme::op_read;
-      order::add_relaxed(is_read ? &s->reads : &s->writes, uint64_t{commands});
-      order::add_relaxed(is_read ? &s->read_bytes : &s->write_bytes, bytes);
+      order::add<order::relaxed>(is_read ? &s->reads : &s->writes, uint64_t{commands});
+      order::add<order::relaxed>(is_read ? &s->read_bytes : &s->write_bytes, bytes);
     }
-    if (doorbells) order::add_relaxed(&s->doorbells, uint64_t{doorbells});
+    if (doorbells) order::add<order::relaxed>(&s->doorbells, uint64_t{doorbells});
   }
   WB_FN void count_errors(warp::mask_t mask, bool mine) const {
     uint32_t n = warp::popcount(warp::ballot(mask, mine));
-    if (n && warp::is_leader(mask)) order::add_relaxed(&stats()->errors, uint64_t{n});
+    if (n && warp::is_leader(mask)) order::add<order::relaxed>(&stats()->errors, uint64_t{n});
   }
 
   WB_FN status counted(warp::mask_t mask, status s) const {
@@ -427,7 +428,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
       waits = false;
     }
     if (to_all && waits) {
-      if (tag) queue_ref::settle(reinterpret_cast<uint64_t*>(tag), op << WB_RECORD_OPCODE_SHIFT, true);
+      if (tag) tags::completion::complete(tag, false, true);
       t = token::resolved(WB_DONE);
       waits = false;
     }
@@ -459,7 +460,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
       const bool goes_on = s.kind() != WB_TIMED_OUT || drop(at.device);
       if (goes_on && tag) {
         // Who waits for the page reads it.
-        if (!is_settled) queue_ref::settle(reinterpret_cast<uint64_t*>(tag), s.opcode_blocks, false);
+        if (!is_settled) tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
         return token::resolved(s.word);
       }
       if (goes_on) return token::resolved(transfer(self(), true, op, block, n, buffer).word);
@@ -467,7 +468,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
     t = token::resolved(s.word);
     if (tag) {
       fail(s);
-      queue_ref::settle(reinterpret_cast<uint64_t*>(tag), s.opcode_blocks, false);
+      tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
     }
   }
   return t;
@@ -557,7 +558,7 @@ WB_FN status volume_ref::flush(warp::mask_t mask) const {
     if (goes && one) one = ended;
     // A copy that cannot keep what was written is none.
     if (goes && !one && v_->replicated && is_of_device(one.word) && drop(d)) {
-      order::store_relaxed(&v_->device[d].missed, 1u);
+      order::store<order::relaxed>(&v_->device[d].missed, 1u);
       one = status{};
     }
     if (goes && s) s = one;
@@ -572,4 +573,5 @@ WB_FN status volume_ref::flush(warp::mask_t mask) const {
 
 }  // namespace warpbell
 
+// The rest of the class.
 #include <warpbell/copies.cuh>

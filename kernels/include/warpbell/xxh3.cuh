@@ -56,7 +56,7 @@ WB_FN uint64_t block_sum(uint64_t data, uint32_t block, uint32_t lane) {
   uint64_t sum = 0;
 #pragma unroll 4
   for (uint32_t s = 0; s < stripes; ++s, word += lanes) {
-    const uint64_t own = order::load_data(word + lane), beside = order::load_data(word + (lane ^ 1u));
+    const uint64_t own = order::load<order::relaxed>(word + lane), beside = order::load<order::relaxed>(word + (lane ^ 1u));
     sum += keyed(own, secret(secret_of(block, s) + lane * 8)) + beside;
   }
   return sum;

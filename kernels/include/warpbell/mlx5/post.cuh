@@ -213,11 +213,11 @@ class send_queue_ref : public work_queue_ref {
 
   struct take_64 {
     uint64_t& old;
-    WB_FN void operator()(uint64_t at) const { old = order::load_relaxed(reinterpret_cast<const uint64_t*>(at)); }
+    WB_FN void operator()(uint64_t at) const { old = order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(at)); }
   };
   struct take_32 {
     uint32_t& old;
-    WB_FN void operator()(uint64_t at) const { old = landed(order::load_relaxed(reinterpret_cast<const uint32_t*>(at))); }
+    WB_FN void operator()(uint64_t at) const { old = landed(order::load<order::relaxed>(reinterpret_cast<const uint32_t*>(at))); }
   };
   WB_FN static take_64 value_into(uint64_t& old) { return take_64{old}; }
   WB_FN static take_32 value_into(uint32_t& old) { return take_32{old}; }

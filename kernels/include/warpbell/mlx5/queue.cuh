@@ -118,28 +118,28 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     using entry = typename Size::entry;
     if (has_tail(mask, g)) {
       // The poller has to know of second blocks, from marks. And a mark of 2^32 blocks ago would be taken for one of now.
-      if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_relaxed(mark(t), marked(t, kind)); });
+      if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store<order::relaxed>(mark(t), marked(t, kind)); });
       ring_for(mask, g.first + g.lanes * Size::blocks);
       return;
     }
-    if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store_release(mark(t), marked(t, kind)); });
+    if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store<order::release>(mark(t), marked(t, kind)); });
     publish(mask);
   }
 
   // Takes what completions have come off the ring, unless somebody else is at it. Collective.
   WB_FN void poll(warp::mask_t mask) const {
-    if (!warp::any(mask, warp::is_leader(mask) && is_polled())) poll(mask, order::load_relaxed(&q->completed) + blocks());
+    if (!warp::any(mask, warp::is_leader(mask) && is_polled())) poll(mask, order::load<order::relaxed>(&q->completed) + blocks());
   }
 
   // Whether `end` blocks are complete, or will never be: `word` says how it ended.
-  WB_FN bool is_settled(uint32_t end, uint32_t& word) const { return settles(order::load_acquire(ended()), end, word); }
+  WB_FN bool is_settled(uint32_t end, uint32_t& word) const { return settles(order::load<order::acquire>(ended()), end, word); }
 
   // The same without looking first. One lane alone looks no further than it has to for `end`. Answers what has ended, for `settles`,
   // or `not_looked`.
   WB_FN uint64_t poll(warp::mask_t mask, uint32_t end) const { return poll_on(*this, mask, end); }
   static constexpr uint64_t not_looked = ~0ull;  // a failure that there is not
   // Whether somebody polls.
-  WB_FN bool is_polled() const { return (static_cast<uint32_t>(order::load_relaxed(head())) & 1u) != 0; }
+  WB_FN bool is_polled() const { return (static_cast<uint32_t>(order::load<order::relaxed>(head())) & 1u) != 0; }
   WB_FN static bool settles(uint64_t ended, uint32_t end, uint32_t& word) {
     const bool complete = static_cast<int32_t>(static_cast<uint32_t>(ended) - end) >= 0;
     word = complete ? static_cast<uint32_t>(WB_DONE) : static_cast<uint32_t>(ended >> 32);
@@ -151,10 +151,10 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     return staging{q->staging + offset, local{q->staging_address + offset, be32{q->staging_key}}};
   }
   // Keeps a block from being used again after it has completed. By who posts it, before it is marked.
-  WB_FN void hold(uint32_t ticket) const { order::store_relaxed(hold_word(ticket), 1u); }
+  WB_FN void hold(uint32_t ticket) const { order::store<order::relaxed>(hold_word(ticket), 1u); }
   // Ends that, by the same thread or another. A block that has not completed yet may be let go too: what lands in it then is
   // nobody's, and it is free once it has.
-  WB_FN void let_go(uint32_t ticket) const { order::store_release(hold_word(ticket), 0u); }
+  WB_FN void let_go(uint32_t ticket) const { order::store<order::release>(hold_word(ticket), 0u); }
 
  private:
   friend class ring_core<wb_send_queue, send_core>;
@@ -170,15 +170,15 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN uint32_t* hold_word(uint32_t ticket) const { return q->hold + index(ticket); }
   WB_FN uint32_t marked(uint32_t ticket, uint32_t kind) const { return ((ticket >> q->log_blocks) + 1) << kind_bits | kind; }
   WB_FN bool is_marked(uint32_t ticket) const {
-    return ((order::load_acquire(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
+    return ((order::load<order::acquire>(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
   }
   WB_FN bool seems_marked(uint32_t ticket) const {
-    return ((order::load_relaxed(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
+    return ((order::load<order::relaxed>(mark(ticket)) ^ marked(ticket, only_block)) & ~kinds) == 0;
   }
   // Moves the tail over what is marked, never to the second half of an entry.
   WB_FN bool walk(warp::mask_t mask, uint32_t& tail) const {
     const uint32_t t = tail + warp::rank(mask), n = warp::count(mask);
-    const uint32_t difference = order::load_acquire(mark(t)) ^ marked(t, only_block);
+    const uint32_t difference = order::load<order::acquire>(mark(t)) ^ marked(t, only_block);
     uint32_t k = warp::prefix(mask, difference <= kinds);
     if (warp::any(mask, difference == first_of_two && warp::rank(mask) + 1 == k)) ++k;
     tail += k;
@@ -202,13 +202,13 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     uint64_t* bell = q->doorbell;
     const uint64_t rung = doorbell(tail, word());
     if ((q->flags & WB_SEND_NEAR) != 0) {
-      order::fence_release();
-      order::store_relaxed_sys(record, send_record(tail));
-      order::fence_release();
+      order::fence<order::release>();
+      order::store<order::relaxed, order::system>(record, send_record(tail));
+      order::fence<order::release>();
     } else {
-      order::fence_release_sys();
-      order::store_relaxed_sys(record, send_record(tail));
-      order::fence_release_sys();
+      order::fence<order::release, order::system>();
+      order::store<order::relaxed, order::system>(record, send_record(tail));
+      order::fence<order::release, order::system>();
     }
     order::mmio_store(bell, rung);
   }
@@ -216,8 +216,8 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   static WB_FN_COLD bool replenish_on(send_core r, warp::mask_t mask) {
     uint32_t from = 0, end = 0;
     if (warp::is_leader(mask)) {
-      from = order::load_relaxed(&r.q->granted);
-      end = order::load_acquire(&r.q->completed);
+      from = order::load<order::relaxed>(&r.q->granted);
+      end = order::load<order::acquire>(&r.q->completed);
     }
     from = warp::shuffle(mask, from, warp::leader(mask));
     end = warp::shuffle(mask, end, warp::leader(mask));
@@ -228,7 +228,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       uint32_t held[at_once];
 #pragma unroll
       for (uint32_t j = 0; j < at_once; ++j) held[j] = order::load_before_fence(r.hold_word(to + j * n + rank));
-      order::fence_acquire();
+      order::fence<order::acquire>();
 #pragma unroll
       for (uint32_t j = 0; j < at_once; ++j) {
         const uint32_t k = warp::prefix(mask, all && static_cast<int32_t>(end - (to + rank)) > 0 && held[j] == 0);
@@ -240,7 +240,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     warp::sync(mask);
     uint32_t moved = 0;
     if (to != from && warp::is_leader(mask)) {
-      moved = order::compare_exchange_relaxed(&r.q->granted, from, to) == from;
+      moved = order::compare_exchange<order::relaxed>(&r.q->granted, from, to) == from;
       if (moved) r.give(to - from);
     }
     return warp::shuffle(mask, moved, warp::leader(mask)) != 0;
@@ -264,10 +264,10 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     uint64_t* lock = r.head();
     uint64_t before = 0;
     const reader from = {r.q->completions, r.mark(0), r.q->log_completions, r.q->log_blocks, r.q->flags};
-    if (warp::is_leader(mask)) before = order::fetch_or_acquire(lock, uint64_t{1});
+    if (warp::is_leader(mask)) before = order::fetch_or<order::acquire>(lock, uint64_t{1});
     before = warp::shuffle(mask, before, warp::leader(mask));
     if (static_cast<uint32_t>(before) != 0) return not_looked;
-    const uint64_t old = order::load_relaxed(r.ended());
+    const uint64_t old = order::load<order::relaxed>(r.ended());
     progress p = {static_cast<uint32_t>(before >> 32), static_cast<uint32_t>(old), static_cast<uint32_t>(old >> 32)};
     const uint32_t old_completed = p.completed;
     const bool was_failed = p.failed != 0;
@@ -286,20 +286,20 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     const uint64_t found = ended_as(p.completed, p.failed);
     if (warp::is_leader(mask)) {
       uint64_t told = found;
-      if (p.failed != 0 && !was_failed) order::store_relaxed(&r.q->failed_at, p.completed);
+      if (p.failed != 0 && !was_failed) order::store<order::relaxed>(&r.q->failed_at, p.completed);
       if (p.failed == 0 && found != old) {
         // Over the last entry's second block, if it has one.
         const uint32_t last = p.completed - 1, blocks = 1u << from.log_blocks;
-        const uint32_t seen = order::load_relaxed(from.mark + (last & (blocks - 1)));
+        const uint32_t seen = order::load<order::relaxed>(from.mark + (last & (blocks - 1)));
         if (seen == (((last >> from.log_blocks) + 1) << kind_bits | first_of_two)) told = ended_as(p.completed + 1, 0);
       }
-      order::store_release_both(lock, static_cast<uint64_t>(p.head) << 32, told);
+      order::store_both<order::release>(lock, static_cast<uint64_t>(p.head) << 32, told);
     }
     return found;
   }
 
   WB_FN static order::quad entry_tail(const reader& from, uint32_t at) {
-    return order::load_quad_acquire_sys(reinterpret_cast<const char*>(from.completions) + uint64_t{at} * cqe_bytes + cqe_tail_at);
+    return order::load_quad<order::acquire, order::system>(reinterpret_cast<const char*>(from.completions) + uint64_t{at} * cqe_bytes + cqe_tail_at);
   }
   // The ticket that 16 bits of an index stand for. No more blocks than the ring has are outstanding behind `completed`.
   WB_FN static uint32_t ticket_of(uint32_t completed, uint32_t wire) {
@@ -359,14 +359,14 @@ template <> struct send_core::marker<block> {
 };
 template <> struct send_core::marker<block2> {
   template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
-    order::store_relaxed(c.mark(ticket + 1), c.marked(ticket + 1, second_of_two));
+    order::store<order::relaxed>(c.mark(ticket + 1), c.marked(ticket + 1, second_of_two));
     set(ticket, first_of_two);
   }
 };
 template <class First, class Second> struct send_core::marker<chain<First, Second>> {
   template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
     marker<Second>::mark(c, ticket + extent<First>::blocks,
-                         [&c](uint32_t t, uint32_t kind) { order::store_relaxed(c.mark(t), c.marked(t, kind)); });
+                         [&c](uint32_t t, uint32_t kind) { order::store<order::relaxed>(c.mark(t), c.marked(t, kind)); });
     marker<First>::mark(c, ticket, set);
   }
 };
@@ -544,7 +544,7 @@ class work_queue_ref : public send_core {
   template <class Size> WB_FN bool has_room() const {
     uint32_t t;
     const int32_t had = credit(t);
-    return had >= 0 && static_cast<uint32_t>(had) + order::load_relaxed(&q->spare) >= Size::blocks;
+    return had >= 0 && static_cast<uint32_t>(had) + order::load<order::relaxed>(&q->spare) >= Size::blocks;
   }
   // Takes completions off one of the queues of the lanes that are left, and grants their blocks again. Collective.
   WB_FN void make_room(warp::mask_t mask, warp::mask_t left, uint32_t turn) const {
@@ -555,7 +555,7 @@ class work_queue_ref : public send_core {
 
   // Whether a chain will never find room; why.
   template <class Size> WB_FN bool cannot_post(uint32_t& word) const {
-    word = Size::blocks > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load_acquire(&q->failed);
+    word = Size::blocks > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load<order::acquire>(&q->failed);
     return word != 0;
   }
 

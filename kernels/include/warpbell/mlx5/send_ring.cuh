@@ -36,7 +36,7 @@ class send_ring {
   WB_FN void store(uint64_t index, const block& b) const {
     char* to = reinterpret_cast<char*>(at(index));
 #pragma unroll
-    for (uint32_t i = 0; i < block_segments; ++i) order::store_quad(to + i * segment_bytes, b.segment[i]);
+    for (uint32_t i = 0; i < block_segments; ++i) order::store_quad<order::relaxed, order::system>(to + i * segment_bytes, b.segment[i]);
   }
   WB_FN void store(uint64_t index, const block2& b) const {
     store(index, b.first);

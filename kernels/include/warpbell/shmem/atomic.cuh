@@ -17,18 +17,18 @@ class world_atomic : public world_rma {
     using T = element_t<From>;
     auto f = extended(from);
     const reached how = reaches_word(f, pe);
-    if (how == reached::by_stores) return order::bits<T>(order::load_remote(there(f, pe)));
+    if (how == reached::by_stores) return order::bits<T>(order::load<order::relaxed, order::world>(there(f, pe)));
     return how == reached::by_network ? by_network(change::fetch, f, T{}, T{}, pe, true) : T{};
   }
   template <class To> WB_FN void atomic_set(To to, element_t<To> value, uint32_t pe) const {
     auto d = extended(to);
     const reached how = reaches_word(d, pe);
-    if (how == reached::by_stores) order::store_remote(there(d, pe), bits(value));
+    if (how == reached::by_stores) order::store<order::relaxed, order::world>(there(d, pe), bits(value));
     else if (how == reached::by_network) by_network(change::swap, d, value, value, pe, false);
   }
   // The value before, as from all calls that fetch; zero when the call is refused.
   template <class To> WB_FN element_t<To> atomic_swap(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::swap, extended(to), value, pe, [](auto* d, auto v) { return order::exchange_relaxed_sys(d, v); });
+    return fetching(change::swap, extended(to), value, pe, [](auto* d, auto v) { return order::exchange<order::relaxed, order::world>(d, v); });
   }
 
   // --- integers --------------------------------------------------------------------------------------------------------
@@ -37,36 +37,36 @@ class world_atomic : public world_rma {
   template <class To>
   WB_FN element_t<To> atomic_compare_swap(To to, element_t<To> expected, element_t<To> value, uint32_t pe) const {
     return fetching(change::compare_swap, standard(to), value, pe, [e = bits(expected)](auto* d, auto v) {
-      return order::compare_exchange_relaxed_sys(d, e, v);
+      return order::compare_exchange<order::relaxed, order::world>(d, e, v);
     }, expected);
   }
   template <class To> WB_FN element_t<To> atomic_fetch_add(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::add, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_add_relaxed_sys(d, v); });
+    return fetching(change::add, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_add<order::relaxed, order::world>(d, v); });
   }
   template <class To> WB_FN element_t<To> atomic_fetch_inc(To to, uint32_t pe) const { return atomic_fetch_add(to, 1, pe); }
   template <class To> WB_FN element_t<To> atomic_fetch_and(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::bit_and, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_and_relaxed_sys(d, v); });
+    return fetching(change::bit_and, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_and<order::relaxed, order::world>(d, v); });
   }
   template <class To> WB_FN element_t<To> atomic_fetch_or(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::bit_or, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_or_relaxed_sys(d, v); });
+    return fetching(change::bit_or, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_or<order::relaxed, order::world>(d, v); });
   }
   template <class To> WB_FN element_t<To> atomic_fetch_xor(To to, element_t<To> value, uint32_t pe) const {
-    return fetching(change::bit_xor, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_xor_relaxed_sys(d, v); });
+    return fetching(change::bit_xor, standard(to), value, pe, [](auto* d, auto v) { return order::fetch_xor<order::relaxed, order::world>(d, v); });
   }
 
   // Without an answer nobody waits for the word to come back: a GPU sends them off like stores.
   template <class To> WB_FN void atomic_add(To to, element_t<To> value, uint32_t pe) const {
-    changing(change::add, standard(to), value, pe, [](auto* d, auto v) { order::add_relaxed_sys(d, v); });
+    changing(change::add, standard(to), value, pe, [](auto* d, auto v) { order::add<order::relaxed, order::world>(d, v); });
   }
   template <class To> WB_FN void atomic_inc(To to, uint32_t pe) const { atomic_add(to, 1, pe); }
   template <class To> WB_FN void atomic_and(To to, element_t<To> value, uint32_t pe) const {
-    changing(change::bit_and, standard(to), value, pe, [](auto* d, auto v) { order::fetch_and_relaxed_sys(d, v); });
+    changing(change::bit_and, standard(to), value, pe, [](auto* d, auto v) { order::fetch_and<order::relaxed, order::world>(d, v); });
   }
   template <class To> WB_FN void atomic_or(To to, element_t<To> value, uint32_t pe) const {
-    changing(change::bit_or, standard(to), value, pe, [](auto* d, auto v) { order::fetch_or_relaxed_sys(d, v); });
+    changing(change::bit_or, standard(to), value, pe, [](auto* d, auto v) { order::fetch_or<order::relaxed, order::world>(d, v); });
   }
   template <class To> WB_FN void atomic_xor(To to, element_t<To> value, uint32_t pe) const {
-    changing(change::bit_xor, standard(to), value, pe, [](auto* d, auto v) { order::fetch_xor_relaxed_sys(d, v); });
+    changing(change::bit_xor, standard(to), value, pe, [](auto* d, auto v) { order::fetch_xor<order::relaxed, order::world>(d, v); });
   }
 
  protected:

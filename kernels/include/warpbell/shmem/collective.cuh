@@ -44,7 +44,7 @@ WB_FN outcome team_calls<Self>::broadcast_now(S s, uint64_t dest, uint64_t sourc
   const uint32_t size = team().size, me = team().pe;
   wb_team_rounds* mine = rounds(channel);
   uint64_t* word = team().signals + uint64_t{channel} * size + root;
-  const uint64_t turn = order::load_relaxed(&mine->data) + 1;
+  const uint64_t turn = order::load<order::relaxed>(&mine->data) + 1;
   s.sync();
   uint32_t ended = WB_DONE;
   if (me == root) {
@@ -54,15 +54,15 @@ WB_FN outcome team_calls<Self>::broadcast_now(S s, uint64_t dest, uint64_t sourc
     if (dest != source) copy(s, dest, source, bytes);
     s.sync();
     if (1 + s.rank() < size) {
-      order::fence_release_sys();
+      order::fence<order::release, order::system>();
       for (uint32_t k = 1 + s.rank(); k < size && ended == WB_DONE; k += s.count()) ended = tell(call, word, turn, after(k), channel);
     }
     if (uint32_t left = finish(s, call, channel); left != WB_DONE) ended = left;
   } else if (s.rank() == 0) {
     ended = await(call, word, turn, root, channel);
-    order::fence_acquire_sys();
+    order::fence<order::acquire, order::system>();
   }
-  if (s.rank() == 0) order::store_relaxed(&mine->data, turn);
+  if (s.rank() == 0) order::store<order::relaxed>(&mine->data, turn);
   return together(s, ended);
 }
 
@@ -113,7 +113,7 @@ WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, s
   }
   wb_team_rounds* mine = rounds(channel);
   uint64_t* words = team().signals + uint64_t{channel} * size;
-  const uint64_t turn = order::load_relaxed(&mine->data) + 1;
+  const uint64_t turn = order::load<order::relaxed>(&mine->data) + 1;
   s.sync();
   // Each begins with the member after it, so that not all of them put to the same one.
   uint32_t ended = WB_DONE;
@@ -126,17 +126,17 @@ WB_FN outcome team_calls<Self>::exchange_now(S s, wb_shmem_call call, T* dest, s
   }
   s.sync();
   if (1 + s.rank() < size) {
-    order::fence_release_sys();
+    order::fence<order::release, order::system>();
     for (uint32_t k = 1 + s.rank(); k < size && ended == WB_DONE; k += s.count()) {
       ended = tell(call, words + me, turn, after(k), channel);
     }
     for (uint32_t k = 1 + s.rank(); k < size && ended == WB_DONE; k += s.count()) {
       ended = await(call, words + before(k), turn, before(k), channel);
     }
-    order::fence_acquire_sys();
+    order::fence<order::acquire, order::system>();
   }
   if (uint32_t left = finish(s, call, channel); left != WB_DONE) ended = left;
-  if (s.rank() == 0) order::store_relaxed(&mine->data, turn);
+  if (s.rank() == 0) order::store<order::relaxed>(&mine->data, turn);
   return together(s, ended);
 }
 

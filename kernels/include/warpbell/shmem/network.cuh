@@ -27,9 +27,9 @@ namespace detail {
 // that ended because a connection of its world has failed ends with the error of that connection.
 WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, uint32_t call, uint32_t pe, uint32_t me,
                                      uint64_t offset, uint64_t bytes, uint32_t channel) {
-  if (word == status_word(WB_STOPPED) && control->fault && !order::load_relaxed(control->abort) &&
-      !order::load_relaxed_sys(control->stop)) {
-    const uint64_t fault = order::load_relaxed_sys(control->fault);
+  if (word == status_word(WB_STOPPED) && control->fault && !order::load<order::relaxed>(control->abort) &&
+      !order::load<order::relaxed, order::system>(control->stop)) {
+    const uint64_t fault = order::load<order::relaxed, order::system>(control->fault);
     if (fault) {
       word = static_cast<uint32_t>(fault);
       pe = static_cast<uint32_t>(fault >> WB_FAULT_PE_SHIFT);
@@ -84,7 +84,8 @@ struct way {
 
   // Whether nothing is on its way.
   WB_FN bool is_idle() const {
-    return order::load_acquire(&queue.q->completed) == order::load_relaxed(&queue.q->ticket) && order::load_relaxed(&queue.q->failed) == 0;
+    return order::load<order::acquire>(&queue.q->completed) == order::load<order::relaxed>(&queue.q->ticket) &&
+           order::load<order::relaxed>(&queue.q->failed) == 0;
   }
   // Waits for what it has read into the heap, and everything else of the queue pair before it.
   WB_FN uint32_t landed(mlx5::request last) const {

@@ -88,7 +88,7 @@ WB_FN uint32_t completed(const mlx5::work_queue_ref& queue, const mlx5::request&
 // Copies what has landed to `to`: any memory, or 0: up to 16 bytes to `value`.
 WB_FN void take(uint64_t at, const entry* e, uint64_t to, order::detail::pair* value) {
   if (to) transfer::odd<transfer::get_words>(to, at, e->bytes, 0, 1);
-  else *value = order::load_remote(reinterpret_cast<const order::detail::pair*>(at));
+  else *value = order::load<order::relaxed, order::world>(reinterpret_cast<const order::detail::pair*>(at));
 }
 
 // Posts, and waits for room as long as one wait may last. What is held is waited for, taken, and let go: where the ring has no room for

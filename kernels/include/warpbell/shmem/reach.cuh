@@ -35,7 +35,7 @@ WB_FN_COLD bool all_allocated(const uint32_t* map, uint64_t offset, uint64_t byt
     const uint32_t from = word == first / 32 ? ~0u << first % 32 : ~0u;
     const uint32_t upto = word == last / 32 ? ~0u >> (31 - last % 32) : ~0u;
     const uint32_t wanted = from & upto;
-    if ((order::load_relaxed_sys(map + word) & wanted) != wanted) return false;
+    if ((order::load<order::relaxed, order::system>(map + word) & wanted) != wanted) return false;
   }
   return true;
 }
@@ -66,7 +66,7 @@ class world_base {
   WB_FN const wb_control* control() const { return w_.control; }
 
   // Whether a call of this PE's running kernels has failed. Fetches answer 0 from then on: a loop that goes by them has to look here too.
-  WB_FN bool has_failed() const { return order::load_relaxed(control()->abort) != 0; }
+  WB_FN bool has_failed() const { return order::load<order::relaxed>(control()->abort) != 0; }
 
   // Where this PE's loads and stores find the same object on another PE; null where they do not reach it.
   template <class T> WB_FN T* ptr(T* at, uint32_t pe) const {

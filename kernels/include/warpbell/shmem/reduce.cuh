@@ -58,7 +58,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
   const uint32_t size = team().size, me = team().pe;
   const size_t lines = line::count<T>(n);
   wb_team_rounds* mine = rounds(channel);
-  const uint64_t turn = order::load_relaxed(&mine->small) + 1;
+  const uint64_t turn = order::load<order::relaxed>(&mine->small) + 1;
   const uint32_t mark = detail::scratch_mark(turn);
   if ((turn & (detail::scratch_wrap - 1)) == 0) {
     if (outcome o = clear_scratch(s, call, channel); !o) return o;
@@ -70,7 +70,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
   line::words* to = scratch(channel, turn, me);
   for (size_t l = s.rank(); l < lines; l += s.count()) {
     const line::words out = line::make(line::gather(source, l * in_line, n), mark);
-    for (uint32_t k = here ? 0 : 1; k < (here ? 1 : size); ++k) order::store_remote(at(to, after(k)) + l, out);
+    for (uint32_t k = here ? 0 : 1; k < (here ? 1 : size); ++k) order::store<order::relaxed, order::world>(at(to, after(k)) + l, out);
   }
   uint32_t ended = WB_DONE;
   if (here) {
@@ -89,7 +89,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
 #pragma unroll
         for (uint32_t g = 0; g < group; ++g) {
           const uint32_t m = first + g;
-          got[g] = m < size && m != me ? order::load_remote(from + m * pitch) : line::make(own, mark);
+          got[g] = m < size && m != me ? order::load<order::relaxed, order::world>(from + m * pitch) : line::make(own, mark);
         }
 #pragma unroll
         for (uint32_t g = 0; g < group; ++g) {
@@ -109,7 +109,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
     }
     if (ended == WB_DONE) line::scatter(dest, l * in_line, n, sum);
   }
-  if (s.rank() == 0) order::store_relaxed(&mine->small, turn);
+  if (s.rank() == 0) order::store<order::relaxed>(&mine->small, turn);
   return together(s, ended);
 }
 
@@ -160,7 +160,7 @@ WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, 
 #pragma unroll
         for (uint32_t r = 0; r < row; ++r) {
           if (m + g < size && i + r * step < last) {
-            got[g][r] = order::load_remote(reinterpret_cast<const Word*>(from + (m + g) * apart) + i + r * step);
+            got[g][r] = order::load<order::relaxed, order::world>(reinterpret_cast<const Word*>(from + (m + g) * apart) + i + r * step);
           }
         }
       }
@@ -178,7 +178,7 @@ WB_FN void team_calls<Self>::reduce_words(S s, Op op, T* dest, const T* source, 
       const uint32_t m = k < size ? after(k) : team().pe;
 #pragma unroll
       for (uint32_t r = 0; r < row; ++r) {
-        if (i + r * step < last) order::store_remote(reinterpret_cast<Word*>(to + m * apart) + i + r * step, sum[r]);
+        if (i + r * step < last) order::store<order::relaxed, order::world>(reinterpret_cast<Word*>(to + m * apart) + i + r * step, sum[r]);
       }
     }
   }
@@ -208,10 +208,10 @@ WB_FN outcome team_calls<Self>::reduce_by_network(S s, Op op, T* dest, const T* 
       word sum{};
 #pragma unroll 1
       for (uint32_t m = 0; m < size; ++m) {
-        const word value = order::load_remote(reinterpret_cast<const word*>(m == me ? from : room + m * slot) + i);
+        const word value = order::load<order::relaxed, order::world>(reinterpret_cast<const word*>(m == me ? from : room + m * slot) + i);
         sum = m == 0 ? value : reduction::combine<T>(op, sum, value);
       }
-      order::store_remote(reinterpret_cast<word*>(to) + i, sum);
+      order::store<order::relaxed, order::world>(reinterpret_cast<word*>(to) + i, sum);
     }
     ended = in_network<&network_team::distribute>(over_network(), team(), s.number, to, count * sizeof(T), channel);
   }
@@ -267,7 +267,7 @@ WB_FN_COLD uint32_t network_team::leave(network_world world, wb_team team, uint3
   const scope::numbered s{scope};
   line::words* all = t.scratch(channel, 0, 0);
   const size_t lines = size_t{2} * team.size * (team.scratch_bytes / sizeof(line::words));
-  for (size_t i = s.rank(); i < lines; i += s.count()) order::store_remote(all + i, line::words{0, 0});
+  for (size_t i = s.rank(); i < lines; i += s.count()) order::store<order::relaxed, order::world>(all + i, line::words{0, 0});
   const uint32_t ended = t.finish(s, WB_CALL_REDUCE, channel);
   const outcome met = t.meet(s, WB_CALL_REDUCE, channel);
   return together(s, met ? ended : met.word).word;

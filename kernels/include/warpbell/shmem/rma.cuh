@@ -54,7 +54,7 @@ class world_rma : public world_base {
     element_t<To>* d = one(to);
     const reached how = reaches_one(WB_CALL_PUT, d, pe);
     if (how == reached::by_stores) {
-      order::store_remote(there(d, pe), value);
+      order::store<order::relaxed, order::world>(there(d, pe), value);
     } else if (how == reached::by_network) {
       const order::detail::pair all = widened(value);
       call_cold<&network::put_value>(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, network::own_lane());
@@ -64,7 +64,7 @@ class world_rma : public world_base {
   template <class From> WB_FN element_t<From> g(From from, uint32_t pe) const {
     const element_t<From>* f = one(from);
     const reached how = reaches_one(WB_CALL_GET, f, pe);
-    if (how == reached::by_stores) return order::load_remote(there(f, pe));
+    if (how == reached::by_stores) return order::load<order::relaxed, order::world>(there(f, pe));
     if (how == reached::not_at_all) return element_t<From>{};
     return narrowed<element_t<From>>(call_cold<&network::get_value>(net(), address(f), sizeof(*f), pe, network::own_lane()));
   }
@@ -117,7 +117,7 @@ class world_rma : public world_base {
   WB_FN outcome quiet() const {
     outcome o{};
     if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::own_lane(), 0, 1);
-    order::fence_sc_sys();
+    order::fence<order::seq_cst, order::system>();
     return o;
   }
   // The same for what all threads of this PE have put, also those of kernels before, in whichever block. The threads of the scope
@@ -128,7 +128,7 @@ class world_rma : public world_base {
     if (!all_by_stores()) {
       failed = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::all_lanes, S::rank(), S::count()) != WB_DONE;
     }
-    order::fence_sc_sys();
+    order::fence<order::seq_cst, order::system>();
     return outcome{S::any(failed) ? status_word(WB_STOPPED) : static_cast<uint32_t>(WB_DONE)};
   }
 
@@ -137,7 +137,7 @@ class world_rma : public world_base {
 
   // A fence for what goes to one PE; WB_NO_PE: to all.
   WB_FN void order_at(uint32_t pe) const {
-    order::fence_release_sys();
+    order::fence<order::release, order::system>();
     if (!all_by_stores()) call_cold<&network::settle>(net(), WB_CALL_QUIET, network::own_lane(), pe);
   }
 

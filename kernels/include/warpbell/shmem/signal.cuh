@@ -46,21 +46,21 @@ class world_signal : public world_wait {
   }
   WB_FN void signal_set(uint64_t* sig, uint64_t value, uint32_t pe) const {
     const reached how = reaches_one(WB_CALL_SIGNAL, sig, pe);
-    if (how == reached::by_stores) order::store_remote(there(sig, pe), value);
+    if (how == reached::by_stores) order::store<order::relaxed, order::world>(there(sig, pe), value);
     else if (how == reached::by_network) by_network(network::change::swap, sig, value, pe);
   }
   WB_FN void signal_add(uint64_t* sig, uint64_t value, uint32_t pe) const {
     const reached how = reaches_one(WB_CALL_SIGNAL, sig, pe, by_atomics);
-    if (how == reached::by_stores) order::add_relaxed_sys(there(sig, pe), value);
+    if (how == reached::by_stores) order::add<order::relaxed, order::world>(there(sig, pe), value);
     else if (how == reached::by_network) by_network(network::change::add, sig, value, pe);
   }
 
   // The value of a signal of this PE now. Says nothing of data: `test` and the waits do.
-  WB_FN uint64_t signal_fetch(const uint64_t* sig) const { return order::load_remote(sig); }
+  WB_FN uint64_t signal_fetch(const uint64_t* sig) const { return order::load<order::relaxed, order::world>(sig); }
   // `seen`, if given, gets the value that ended the wait.
   WB_FN outcome signal_wait_until(const uint64_t* sig, cmp how, uint64_t value, uint64_t* seen = nullptr) const {
     uint64_t last = 0;
-    const outcome o = wait_for(sig, 1, [&] { return holds(how, last = order::load_remote(sig), value); });
+    const outcome o = wait_for(sig, 1, [&] { return holds(how, last = order::load<order::relaxed, order::world>(sig), value); });
     if (seen) *seen = last;
     return o;
   }

@@ -37,7 +37,7 @@ WB_FN outcome team_calls<Self>::clear_scratch(S s, wb_shmem_call call, uint32_t 
   outcome met{};
 #pragma unroll 1
   for (uint32_t times = 0; times < 2 && met; ++times) {
-    for (size_t i = s.rank(); times == 1 && i < n; i += s.count()) order::store_remote(all + i, line::words{0, 0});
+    for (size_t i = s.rank(); times == 1 && i < n; i += s.count()) order::store<order::relaxed, order::world>(all + i, line::words{0, 0});
     met = meet(s, call, channel);
   }
   return met;
@@ -51,7 +51,7 @@ WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest,
   const uint32_t lines = Self::has_network ? 1 : static_cast<uint32_t>(line::count<T>(n));
   constexpr size_t in_line = line::data_bytes / sizeof(T);
   wb_team_rounds* mine = rounds(channel);
-  const uint64_t turn = order::load_relaxed(&mine->small) + 1;
+  const uint64_t turn = order::load<order::relaxed>(&mine->small) + 1;
   const uint32_t mark = detail::scratch_mark(turn);
   if ((turn & (detail::scratch_wrap - 1)) == 0) {
     if (outcome o = clear_scratch(s, call, channel); !o) return o;
@@ -72,17 +72,17 @@ WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest,
     const uint32_t member = before(i / lines + 1), l = i % lines;
     const line::words* from = scratch(channel, turn, member) + l;
     patience p(world().control());
-    line::words got = order::load_remote(from);
+    line::words got = order::load<order::relaxed, order::world>(from);
     while (!line::is_of(got, mark)) {
       if (verdict v = p.spent(); v != verdict::go_on) {
         ended = world().fail(call, status_word(v), from, n * sizeof(T), world_pe(member), channel).word;
         break;
       }
-      got = order::load_remote(from);
+      got = order::load<order::relaxed, order::world>(from);
     }
     if (ended == WB_DONE) line::scatter(dest + member * dest_pitch, l * in_line, n, line::data(got));
   }
-  if (s.rank() == 0) order::store_relaxed(&mine->small, turn);
+  if (s.rank() == 0) order::store<order::relaxed>(&mine->small, turn);
   return together(s, ended);
 }
 

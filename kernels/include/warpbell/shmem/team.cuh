@@ -132,7 +132,7 @@ template <class Self> class team_calls {
         return network::put_value(world().net(), call, address(word), turn, 0, sizeof(turn), world_pe(member), channel);
       }
     }
-    order::store_remote(at(word, member), turn);
+    order::store<order::relaxed, order::world>(at(word, member), turn);
     return WB_DONE;
   }
   // A line of the scratch (line.cuh).
@@ -143,7 +143,7 @@ template <class Self> class team_calls {
         return network::put_value(world().net(), call, address(to), l.low, l.high, sizeof(l), world_pe(member), channel);
       }
     }
-    order::store_remote(at(to, member), l);
+    order::store<order::relaxed, order::world>(at(to, member), l);
     return WB_DONE;
   }
   // Bytes to a member's heap. The threads of the scope share them.
@@ -175,7 +175,7 @@ template <class Self> class team_calls {
   // Waits for a word of this PE's heap that a member counts up.
   WB_FN uint32_t await(wb_shmem_call call, const uint64_t* word, uint64_t turn, uint32_t member, uint32_t channel) const {
     patience p(world().control());
-    while (order::load_remote(word) < turn) {
+    while (order::load<order::relaxed, order::world>(word) < turn) {
       if (verdict v = p.spent(); v != verdict::go_on) {
         return world().fail(call, status_word(v), word, 0, world_pe(member), channel).word;
       }
@@ -285,23 +285,23 @@ template <class Self> template <class S> WB_FN outcome team_calls<Self>::meet_no
   const uint32_t size = team().size;
   wb_team_rounds* mine = rounds(channel);
   uint64_t* words = team().sync + uint64_t{channel} * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
-  const uint64_t turn = order::load_relaxed(&mine->sync) + 1;
+  const uint64_t turn = order::load<order::relaxed>(&mine->sync) + 1;
   s.sync();  // everybody's work is done, and everybody knows the turn
   uint32_t word = WB_DONE;
   for (uint32_t step = 1; step < size; step *= WB_SYNC_SLOTS, words += WB_SYNC_SLOTS) {
     if (step > 1) s.sync();
     const uint32_t all = (size + step - 1) / step, end = all < WB_SYNC_SLOTS ? all : WB_SYNC_SLOTS;
     if (1 + s.rank() >= end) continue;
-    order::fence_release_sys();
+    order::fence<order::release, order::system>();
     for (uint32_t k = 1 + s.rank(); k < end && word == WB_DONE; k += s.count()) {
       word = tell(call, words + k, turn, after(k * step), channel);
     }
     for (uint32_t k = 1 + s.rank(); k < end && word == WB_DONE; k += s.count()) {
       word = await(call, words + k, turn, before(k * step), channel);
     }
-    order::fence_acquire_sys();
+    order::fence<order::acquire, order::system>();
   }
-  if (s.rank() == 0) order::store_relaxed(&mine->sync, turn);
+  if (s.rank() == 0) order::store<order::relaxed>(&mine->sync, turn);
   return together(s, word);
 }
 

@@ -19,11 +19,11 @@ struct put_words {
   // So many times `inline_words` are not worth a call: the registers that it saves wait in line with the stores.
   static constexpr uint32_t inline_turns = 8;
   template <class T> static WB_FN T load(const T* p) { return *p; }
-  template <class T> static WB_FN void store(T* p, const T& v) { order::store_remote(p, v); }
+  template <class T> static WB_FN void store(T* p, const T& v) { order::store<order::relaxed, order::world>(p, v); }
 };
 struct get_words {
   static constexpr uint32_t inline_turns = 1;
-  template <class T> static WB_FN T load(const T* p) { return order::load_remote(p); }
+  template <class T> static WB_FN T load(const T* p) { return order::load<order::relaxed, order::world>(p); }
   template <class T> static WB_FN void store(T* p, const T& v) { *p = v; }
 };
 

@@ -18,11 +18,11 @@ class world_wait : public world_atomic {
 
   template <class At> WB_FN outcome wait_until(At at, cmp how, element_t<At> value) const {
     const element_t<At>* word = waitable(at);
-    return wait_for(word, 1, [=] { return holds(how, order::load_remote(word), value); });
+    return wait_for(word, 1, [=] { return holds(how, order::load<order::relaxed, order::world>(word), value); });
   }
   template <class At> WB_FN bool test(At at, cmp how, element_t<At> value) const {
     const element_t<At>* word = waitable(at);
-    return look(word, 1, [=] { return holds(how, order::load_remote(word), value); });
+    return look(word, 1, [=] { return holds(how, order::load<order::relaxed, order::world>(word), value); });
   }
 
   // --- several words, compared with one value --------------------------------------------------------------------------
@@ -85,14 +85,14 @@ class world_wait : public world_atomic {
  protected:
   using world_atomic::world_atomic;
 
-  // The loop of every wait on memory of this PE: `ready` loads with `load_remote`, the fence at the end makes acquires of its loads.
+  // The loop of every wait on memory of this PE: `ready` loads in scope `world`, the fence at the end makes acquires of its loads.
   template <class T, class Ready> WB_FN outcome wait_for(const T* at, size_t n, Ready ready) const {
     if (!in_heap(at, bytes_of(n, sizeof(T)), sizeof(T))) return refuse(at, n);
     patience p(control());
     while (!ready()) {
       if (verdict v = p.spent(); v != verdict::go_on) return fail(WB_CALL_WAIT, status_word(v), at, n * sizeof(T), WB_NO_PE);
     }
-    order::fence_acquire_sys();
+    order::fence<order::acquire, order::system>();
     return outcome{};
   }
 
@@ -123,7 +123,7 @@ class world_wait : public world_atomic {
       return false;
     }
     if (!ready()) return false;
-    order::fence_acquire_sys();
+    order::fence<order::acquire, order::system>();
     return true;
   }
 
@@ -131,7 +131,7 @@ class world_wait : public world_atomic {
   template <class T, class V>
   static WB_FN bool all_from(size_t& i, const T* at, size_t n, const int* status, cmp how, V value) {
     for (; i < n; ++i) {
-      if (!excluded(status, i) && !holds(how, order::load_remote(at + i), T(value[i]))) return false;
+      if (!excluded(status, i) && !holds(how, order::load<order::relaxed, order::world>(at + i), T(value[i]))) return false;
     }
     return true;
   }
@@ -142,7 +142,7 @@ class world_wait : public world_atomic {
     for (size_t i = 0; i < n; ++i) {
       if (excluded(status, i)) continue;
       waiting = true;
-      if (holds(how, order::load_remote(at + i), T(value[i]))) return i;
+      if (holds(how, order::load<order::relaxed, order::world>(at + i), T(value[i]))) return i;
     }
     return no_index;
   }
@@ -153,7 +153,7 @@ class world_wait : public world_atomic {
     for (size_t i = 0; i < n; ++i) {
       if (excluded(status, i)) continue;
       waiting = true;
-      if (holds(how, order::load_remote(at + i), T(value[i]))) indices[found++] = i;
+      if (holds(how, order::load<order::relaxed, order::world>(at + i), T(value[i]))) indices[found++] = i;
     }
     return found;
   }
