@@ -186,7 +186,8 @@ template <memory_order O, thread_scope S = device, class T> WB_FN T fetch_add(T*
     static_assert(O == relaxed && S == device, "floats are added by order::fetch_add<order::relaxed> only");
     return atomicAdd(p, v);
   } else {
-    return static_cast<T>(detail::fetch_add(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(v)));
+    using word = detail::word_of<T>;
+    return static_cast<T>(detail::fetch_add(detail::access<O, S>{}, reinterpret_cast<word*>(p), static_cast<word>(v)));
   }
 }
 // Adds an integer of 4 or 8 bytes, and returns nothing.
@@ -197,8 +198,9 @@ template <memory_order O, thread_scope S = device, class T> WB_FN void add(T* p,
 // Stores `desired` if the integer of 4 or 8 bytes is `expected`. Returns the value before.
 template <memory_order O, thread_scope S = device, class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
   static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::compare_exchange takes integers of 4 or 8 bytes");
-  return static_cast<T>(detail::compare_exchange(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(expected),
-                                                 static_cast<detail::word_of<T>>(desired)));
+  using word = detail::word_of<T>;
+  return static_cast<T>(detail::compare_exchange(detail::access<O, S>{}, reinterpret_cast<word*>(p), static_cast<word>(expected),
+                                                 static_cast<word>(desired)));
 }
 template <memory_order O, thread_scope S = device> WB_FN void fence() { detail::fence(detail::access<O, S>{}); }
 
