@@ -11,6 +11,8 @@
 
 #include <stddef.h>
 
+#include <type_traits>
+
 #include <warpbell/platform.h>
 
 namespace warpbell {
@@ -98,6 +100,7 @@ template <> struct word<2> { using type = uint16_t; };
 template <> struct word<4> { using type = uint32_t; };
 template <> struct word<8> { using type = uint64_t; };
 template <> struct word<16> { using type = pair; };
+template <class T> using word_of = typename word<sizeof(T)>::type;
 
 template <memory_order, thread_scope> struct access {};
 
@@ -106,11 +109,11 @@ template <class> constexpr bool exists = false;
 #define WB_ORDER_MISSING(OP)                                                                                                    \
   static_assert(exists<Access>, "order::" OP " has no such order and scope: take one that order.cuh lists, or add a row there " \
                                 "and run .ci/ptx_snapshot.py NVCC --write")
-#define WB_ORDER_FALLBACK(OP)                                                                                                   \
-  template <class Access, class Word, class... Operands> WB_FN Word OP(Access, Word*, Operands...) {                            \
-    WB_ORDER_MISSING(#OP);                                                                                                      \
-    for (;;) {                                                                                                                  \
-    }                                                                                                                           \
+#define WB_ORDER_FALLBACK(OP)                                                                        \
+  template <class Access, class Word, class... Operands> WB_FN Word OP(Access, Word*, Operands...) { \
+    WB_ORDER_MISSING(#OP);                                                                           \
+    for (;;) {                                                                                       \
+    }                                                                                                \
   }
 WB_ORDER_FALLBACK(load)
 WB_ORDER_FALLBACK(store)
@@ -154,47 +157,50 @@ template <class To, class From> WB_FN To bits(const From& v) {
 
 // Loads a value of 1, 2, 4, 8 or 16 bytes.
 template <memory_order O, thread_scope S = device, class T> WB_FN T load(const T* p) {
-  using word = typename detail::word<sizeof(T)>::type;
-  return bits<T>(detail::load(detail::access<O, S>{}, reinterpret_cast<const word*>(p)));
+  // `bits` of a plain word is the word; without it nvcc orders independent instructions as for a direct access.
+  if constexpr (std::is_same_v<T, detail::word_of<T>>) return detail::load(detail::access<O, S>{}, p);
+  else return bits<T>(detail::load(detail::access<O, S>{}, reinterpret_cast<const detail::word_of<T>*>(p)));
 }
 template <memory_order O, thread_scope S = device, class T> WB_FN void store(T* p, T v) {
-  using word = typename detail::word<sizeof(T)>::type;
-  detail::store(detail::access<O, S>{}, reinterpret_cast<word*>(p), bits<word>(v));
+  if constexpr (std::is_same_v<T, detail::word_of<T>>) detail::store(detail::access<O, S>{}, p, v);
+  else detail::store(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), bits<detail::word_of<T>>(v));
 }
 
-#define WB_ORDER_UPDATE(OP)                                                                                  \
-  template <memory_order O, thread_scope S = device, class T> WB_FN T OP(T* p, T v) {                        \
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "order::" #OP " takes 4 or 8 bytes");                    \
-    using word = typename detail::word<sizeof(T)>::type;                                                     \
-    return bits<T>(detail::OP(detail::access<O, S>{}, reinterpret_cast<word*>(p), bits<word>(v)));           \
+// Updates of integers. Each returns the value before.
+#define WB_ORDER_UPDATE(OP, TYPES, ALLOWED)                                                                                                  \
+  template <memory_order O, thread_scope S = device, class T> WB_FN T OP(T* p, T v) {                                                        \
+    static_assert(ALLOWED && (sizeof(T) == 4 || sizeof(T) == 8), "order::" #OP " takes " TYPES " of 4 or 8 bytes");                          \
+    return static_cast<T>(detail::OP(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(v))); \
   }
-WB_ORDER_UPDATE(fetch_or)
-WB_ORDER_UPDATE(fetch_and)
-WB_ORDER_UPDATE(fetch_xor)
-WB_ORDER_UPDATE(fetch_min)  // of unsigned integers
-WB_ORDER_UPDATE(exchange)
+WB_ORDER_UPDATE(fetch_or, "integers", std::is_integral_v<T>)
+WB_ORDER_UPDATE(fetch_and, "integers", std::is_integral_v<T>)
+WB_ORDER_UPDATE(fetch_xor, "integers", std::is_integral_v<T>)
+WB_ORDER_UPDATE(fetch_min, "unsigned integers", std::is_unsigned_v<T>)
+WB_ORDER_UPDATE(exchange, "integers", std::is_integral_v<T>)
 #undef WB_ORDER_UPDATE
 
 // Adds an integer of 4 or 8 bytes, or in relaxed order on this device a float or double. Returns the value before.
 template <memory_order O, thread_scope S = device, class T> WB_FN T fetch_add(T* p, T v) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "order::fetch_add takes 4 or 8 bytes");
-  if constexpr (T(0.5) != T(0)) {
+  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::fetch_add takes numbers of 4 or 8 bytes");
+  if constexpr (std::is_floating_point_v<T>) {
     static_assert(O == relaxed && S == device, "floats are added by order::fetch_add<order::relaxed> only");
     return atomicAdd(p, v);
   } else {
-    using word = typename detail::word<sizeof(T)>::type;
+    using word = detail::word_of<T>;
     return static_cast<T>(detail::fetch_add(detail::access<O, S>{}, reinterpret_cast<word*>(p), static_cast<word>(v)));
   }
 }
+// Adds an integer of 4 or 8 bytes, and returns nothing.
 template <memory_order O, thread_scope S = device, class T> WB_FN void add(T* p, T v) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "order::add takes 4 or 8 bytes");
-  using word = typename detail::word<sizeof(T)>::type;
-  detail::add(detail::access<O, S>{}, reinterpret_cast<word*>(p), static_cast<word>(v));
+  static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::add takes integers of 4 or 8 bytes");
+  detail::add(detail::access<O, S>{}, reinterpret_cast<detail::word_of<T>*>(p), static_cast<detail::word_of<T>>(v));
 }
+// Stores `desired` if the integer of 4 or 8 bytes is `expected`. Returns the value before.
 template <memory_order O, thread_scope S = device, class T> WB_FN T compare_exchange(T* p, T expected, T desired) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "order::compare_exchange takes 4 or 8 bytes");
-  using word = typename detail::word<sizeof(T)>::type;
-  return bits<T>(detail::compare_exchange(detail::access<O, S>{}, reinterpret_cast<word*>(p), bits<word>(expected), bits<word>(desired)));
+  static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "order::compare_exchange takes integers of 4 or 8 bytes");
+  using word = detail::word_of<T>;
+  return static_cast<T>(detail::compare_exchange(detail::access<O, S>{}, reinterpret_cast<word*>(p), static_cast<word>(expected),
+                                                 static_cast<word>(desired)));
 }
 template <memory_order O, thread_scope S = device> WB_FN void fence() { detail::fence(detail::access<O, S>{}); }
 
