@@ -4,7 +4,8 @@
 
 The functions that a kernel calls are compiled for each kernel anew; what comes out must not depend on which other kernels stand in
 the same file. It did, with functions called through their addresses (kernels/include/warpbell/call.cuh): some lost instructions,
-and with them their meaning. Sizes tell; the kernels' own are not compared, as they load addresses from tables of the whole file.
+and with them their meaning. Numbers of instructions tell, without the padding behind the last function; the kernels' own are not
+compared, as they load addresses from tables of the whole file.
 """
 
 import pathlib
@@ -15,11 +16,20 @@ import sys
 import tempfile
 
 ENTRY = re.compile(r"(?:\.visible |\.weak )?\.entry (\w+)")
+INSTRUCTION_BYTES, NOP = 16, 0x918  # since sm_70
 PART = re.compile(r"(?m)^(?=(?:\.visible |\.weak )?\.(?:entry|func)\b)")
 
 
+def instructions(code):
+    """The number of instructions before the padding."""
+    opcodes = [struct.unpack_from("<H", code, at)[0] & 0xFFF for at in range(0, len(code), INSTRUCTION_BYTES)]
+    while opcodes and opcodes[-1] == NOP:
+        opcodes.pop()
+    return len(opcodes)
+
+
 def functions(cubin):
-    """Names and sizes of the functions in an ELF file."""
+    """Names of the functions in an ELF file, and how many instructions each has."""
     elf = cubin.read_bytes()
     table, entry_bytes, entries = struct.unpack_from("<Q", elf, 0x28)[0], *struct.unpack_from("<HH", elf, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", elf, table + i * entry_bytes) for i in range(entries)]
@@ -29,10 +39,11 @@ def functions(cubin):
             continue
         names = sections[link][4]
         for at in range(offset, offset + size, symbol_bytes):
-            name, info, _, _, _, length = struct.unpack_from("<IBBHQQ", elf, at)
+            name, info, _, index, value, length = struct.unpack_from("<IBBHQQ", elf, at)
             text = elf[names + name : elf.index(b"\0", names + name)].decode()
             if info & 15 == 2:  # STT_FUNC
-                found[text] = length
+                code = sections[index][4] + value
+                found[text] = instructions(elf[code : code + length])
     return found
 
 
@@ -54,12 +65,12 @@ def main(cuda, source, arch):
         whole = compiled(None)
         compared, different = 0, []
         for kernel in kernels:
-            for name, size in compiled(kernel).items():
+            for name, count in compiled(kernel).items():
                 if not name.startswith(f"${kernel}$"):
                     continue
                 compared += 1
-                if whole.get(name) != size:
-                    different.append(f"{name}: {size} bytes alone, {whole.get(name)} in the whole file")
+                if whole.get(name) != count:
+                    different.append(f"{name}: {count} instructions alone, {whole.get(name)} in the whole file")
     if different or not compared:
         sys.exit("\n".join(different) or f"{source}: no function of a kernel found")
     print(f"{source}: {len(kernels)} kernels, {compared} functions: alone as in the whole")

@@ -64,9 +64,9 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
       const uint32_t owner = collapsed ? 0 : entry >> q->log_completions & 1u;
       // Of a collapsed queue only the last one of these is wanted.
       if (!collapsed || warp::lane() == warp::last(asking)) {
-        char* to = reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at;
-        const order::quad tail{0, 0, q->queue_word << 8 | mlx5::op_write, mlx5::swap_bytes(index << 16) | owner << 24};
-        order::store_quad<order::relaxed, order::system>(to, tail);
+        order::store_quad<order::relaxed, order::system>(reinterpret_cast<char*>(q->completions) + uint64_t{entry & entries} * mlx5::cqe_bytes + mlx5::cqe_tail_at,
+                          order::quad{0, 0, q->queue_word << 8 | mlx5::op_write,
+                                      mlx5::swap_bytes(index << 16) | owner << 24});
       }
     }
     at.completed += warp::popcount(asking);
@@ -78,11 +78,75 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
 }
 
 // One post of a lane: a write of a few bytes, from memory that is named or from the entry.
-WB_FN mlx5::request post_one(const mlx5::send_queue_ref& q, uint64_t id, bool in_entry, mlx5::lanes l) {
+template <class Queue> WB_FN mlx5::request post_one(const Queue& q, uint64_t id, bool in_entry, mlx5::lanes l) {
   constexpr uint32_t key = 0x00101200, bytes = 8;
   const mlx5::remote to{id, mlx5::be32{key}};
   if (in_entry) return q.write_inline(to, mlx5::payload_of(id), bytes, l);
   return q.write(to, mlx5::local{id, mlx5::be32{key}}, bytes, l);
+}
+
+// Every thread posts `posts` writes; a warp's go out together. Blocks take the `count` queue pairs in turn, and a block's warps one each where
+// there are more queue pairs than blocks. Nothing is waited for but room in the ring, and at the end everything. Post r of thread t
+// has the remote address t * posts + r, so the sums on both sides prove that each was seen exactly once. `results` is
+// wb_warp_posted, one for each warp.
+template <class Queue>
+WB_FN void post_many(wb_send_queue* queues, uint32_t count, const wb_control* control, uint32_t posts, uint32_t in_entry,
+                     wb_warp_posted* results) {
+  const mlx5::lanes l{warp::full(), true};
+  const uint32_t turn = blockIdx.x + gridDim.x * (threadIdx.x / warp::width);
+  const Queue q(queues + turn % count, control);
+  uint64_t id = warp::thread_index() * posts, sum = 0;
+  uint32_t posted = 0, failed = 0;
+  mlx5::request last;
+  for (uint32_t r = 0; r < posts; ++r, ++id) {
+    last = post_one(q, id, in_entry != 0, l);
+    if (last.in_flight()) {
+      ++posted;
+      sum += id;
+    } else {
+      ++failed;
+    }
+    // After a failure nothing is measured any more; end together.
+    if (warp::any(l.mask, failed != 0)) break;
+  }
+  if (!q.wait(l.mask, true, last)) ++failed;
+  const uint64_t all_posted = warp::sum(l.mask, uint64_t{posted}), all_failed = warp::sum(l.mask, uint64_t{failed}),
+                 total = warp::sum(l.mask, sum);
+  if (warp::is_leader(l.mask)) results[warp::index()] = wb_warp_posted{all_posted, all_failed, total};
+}
+
+// One thread (`lanes` 1) or one warp posts a write each and waits for it, again and again, alone on its queue pair. `samples` is
+// u32[2][iterations]: ticks in the post call, and until it was known complete. Address i * lanes + lane in turn i, warm-up included.
+template <class Queue>
+WB_FN void post_alone(wb_send_queue* queue, const wb_control* control, uint32_t lanes, uint32_t warmup, uint32_t iterations,
+                      uint32_t in_entry, uint32_t* samples, wb_post_clock* clock) {
+  if (warp::index() != 0 || warp::lane() >= lanes) return;
+  const mlx5::lanes l{lanes == warp::width ? warp::full() : (1u << lanes) - 1u, true};
+  const Queue q(queue, control);
+  const bool speaks = warp::is_leader(l.mask);
+  uint32_t failed = 0;
+  for (uint32_t i = 0; i < warmup + iterations; ++i) {
+    if (i == warmup && speaks) {
+      clock->start_ns = now_ns();
+      clock->start_ticks = post_ticks();
+    }
+    const uint64_t before = post_ticks();
+    const mlx5::request r = post_one(q, uint64_t{i} * lanes + warp::lane(), in_entry != 0, l);
+    const uint64_t posted = post_ticks();
+    const mlx5::outcome o = q.wait(l.mask, true, r);
+    const uint64_t complete = post_ticks();
+    if (!o) ++failed;
+    if (i >= warmup && speaks) {
+      samples[i - warmup] = static_cast<uint32_t>(posted - before);
+      samples[iterations + i - warmup] = static_cast<uint32_t>(complete - before);
+    }
+    if (warp::any(l.mask, failed != 0)) break;
+  }
+  if (speaks) {
+    clock->end_ticks = post_ticks();
+    clock->end_ns = now_ns();
+    clock->failed = failed;
+  }
 }
 
 }  // namespace bench
@@ -108,73 +172,21 @@ WB_KERNEL void wb_bench_ideal_adapter(const wb_send_queue* queues, WB_PARAM uint
 }
 WB_EXPORT(wb_bench_ideal_adapter)
 
-// Every thread posts `posts` writes; a warp's go out together. Blocks take the `count` queue pairs in turn, and a block's warps one each where
-// there are more queue pairs than blocks. Nothing is waited for but room in the ring, and at the end everything. Post r of thread t
-// has the remote address t * posts + r, so the sums on both sides prove that each was seen exactly once. `results` is
-// wb_warp_posted, one for each warp.
-WB_KERNEL void wb_bench_post(wb_send_queue* queues, WB_PARAM uint32_t count, const wb_control* control, WB_PARAM uint32_t posts,
-                             WB_PARAM uint32_t in_entry, wb_warp_posted* results) {
-#if WB_DEVICE_PASS
-  using namespace warpbell;
-  const mlx5::lanes l{warp::full(), true};
-  const uint32_t turn = blockIdx.x + gridDim.x * (threadIdx.x / warp::width);
-  const mlx5::send_queue_ref q(queues + turn % count, control);
-  uint64_t id = warp::thread_index() * posts, sum = 0;
-  uint32_t posted = 0, failed = 0;
-  mlx5::request last;
-  for (uint32_t r = 0; r < posts; ++r, ++id) {
-    last = bench::post_one(q, id, in_entry != 0, l);
-    if (last.in_flight()) {
-      ++posted;
-      sum += id;
-    } else {
-      ++failed;
-    }
-    // After a failure nothing is measured any more; end together.
-    if (warp::any(l.mask, failed != 0)) break;
-  }
-  if (!q.wait(l.mask, true, last)) ++failed;
-  const uint64_t all_posted = warp::sum(l.mask, uint64_t{posted}), all_failed = warp::sum(l.mask, uint64_t{failed}),
-                 total = warp::sum(l.mask, sum);
-  if (warp::is_leader(l.mask)) results[warp::index()] = wb_warp_posted{all_posted, all_failed, total};
-#endif
-}
-WB_EXPORT(wb_bench_post)
+// Posts by functions that are called through an address, as a put does; and by the same functions inlined.
+#define WB_BENCH_POST(SUFFIX, QUEUE)                                                                                                       \
+  WB_KERNEL void wb_bench_post##SUFFIX(wb_send_queue* queues, WB_PARAM uint32_t count, const wb_control* control,                          \
+                                       WB_PARAM uint32_t posts, WB_PARAM uint32_t in_entry, wb_warp_posted* results) {                     \
+    warpbell::bench::post_many<QUEUE>(queues, count, control, posts, in_entry, results);                                                   \
+  }                                                                                                                                        \
+  WB_EXPORT(wb_bench_post##SUFFIX)                                                                                                         \
+  WB_KERNEL void wb_bench_post_latency##SUFFIX(wb_send_queue* queue, const wb_control* control, WB_PARAM uint32_t lanes,                   \
+                                               WB_PARAM uint32_t warmup, WB_PARAM uint32_t iterations, WB_PARAM uint32_t in_entry,         \
+                                               uint32_t* samples, wb_post_clock* clock) {                                                  \
+    warpbell::bench::post_alone<QUEUE>(queue, control, lanes, warmup, iterations, in_entry, samples, clock);                               \
+  }                                                                                                                                        \
+  WB_EXPORT(wb_bench_post_latency##SUFFIX)
 
-// One thread (`lanes` 1) or one warp posts a write each and waits for it, again and again, alone on its queue pair. `samples` is
-// u32[2][iterations]: ticks in the post call, and until it was known complete. Address i * lanes + lane in turn i, warm-up included.
-WB_KERNEL void wb_bench_post_latency(wb_send_queue* queue, const wb_control* control, WB_PARAM uint32_t lanes, WB_PARAM uint32_t warmup,
-                                     WB_PARAM uint32_t iterations, WB_PARAM uint32_t in_entry, uint32_t* samples,
-                                     wb_post_clock* clock) {
-#if WB_DEVICE_PASS
-  using namespace warpbell;
-  if (warp::index() != 0 || warp::lane() >= lanes) return;
-  const mlx5::lanes l{lanes == warp::width ? warp::full() : (1u << lanes) - 1u, true};
-  const mlx5::send_queue_ref q(queue, control);
-  const bool speaks = warp::is_leader(l.mask);
-  uint32_t failed = 0;
-  for (uint32_t i = 0; i < warmup + iterations; ++i) {
-    if (i == warmup && speaks) {
-      clock->start_ns = now_ns();
-      clock->start_ticks = bench::post_ticks();
-    }
-    const uint64_t before = bench::post_ticks();
-    const mlx5::request r = bench::post_one(q, uint64_t{i} * lanes + warp::lane(), in_entry != 0, l);
-    const uint64_t posted = bench::post_ticks();
-    const mlx5::outcome o = q.wait(l.mask, true, r);
-    const uint64_t complete = bench::post_ticks();
-    if (!o) ++failed;
-    if (i >= warmup && speaks) {
-      samples[i - warmup] = static_cast<uint32_t>(posted - before);
-      samples[iterations + i - warmup] = static_cast<uint32_t>(complete - before);
-    }
-    if (warp::any(l.mask, failed != 0)) break;
-  }
-  if (speaks) {
-    clock->end_ticks = bench::post_ticks();
-    clock->end_ns = now_ns();
-    clock->failed = failed;
-  }
-#endif
-}
-WB_EXPORT(wb_bench_post_latency)
+WB_BENCH_POST(, warpbell::mlx5::send_queue<warpbell::mlx5::from_kernel>)
+WB_BENCH_POST(_inlined, warpbell::mlx5::send_queue_ref)
+
+#undef WB_BENCH_POST

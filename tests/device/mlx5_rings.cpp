@@ -37,9 +37,9 @@ void laps() {
     const uint32_t turn = static_cast<uint32_t>(draw() % 3);
     uint32_t filled = 1;
     if (turn == 0) {
-      ring.store(index, nop(index, queue, signalled));
+      ring.store(index, placed(nop(), index, queue, signalled));
     } else if (turn == 1) {
-      ring.store(index, masked_swap(index, queue, unsignalled, remote{1, big(2)}, local{3, big(4)}, as_set(index)));
+      ring.store(index, placed(masked_swap(remote{1, big(2)}, local{3, big(4)}, as_set(index)), index, queue, unsignalled));
       filled = 2;
     } else {
       long_inline_write(ring, index, queue, unsignalled, remote{1, big(2)}, data, sizeof data);

@@ -92,7 +92,9 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
     }
     case 2: {
       const uint32_t few = r.below(staging_bytes + 1);
-      done(q.write_filled(there(m.far), few, [&](uint64_t at) { fill(reinterpret_cast<char*>(at), few, round); }, l), "a staged write");
+      char source[staging_bytes];
+      fill(source, few, round);
+      done(q.write_copied(there(m.far), reinterpret_cast<uint64_t>(source), few, l), "a staged write");
       if (l.wants) check(holds(m.far, few, round), "a staged write is done and its data is not there");
       break;
     }
@@ -117,10 +119,10 @@ void operate(stand& st, rng& r, uint32_t kind, uint32_t round, lanes l) {
     case 6: {
       const uint32_t few = r.below(staging_bytes + 1);
       fill(m.far, few, round);
-      bool taken = false;
-      const outcome o = q.fetch(there(m.far), few, [&](uint64_t at) { taken = holds(reinterpret_cast<const char*>(at), few, round); }, l);
+      char target[staging_bytes] = {};
+      const outcome o = q.fetch(there(m.far), few, reinterpret_cast<uint64_t>(target), l);
       if (l.wants) expect_done(o, "a fetch");
-      if (l.wants && few) check(taken, "a fetch is done and its data was not there");
+      if (l.wants) check(holds(target, few, round), "a fetch is done and its data was not there");
       break;
     }
     case 7: {
@@ -337,10 +339,9 @@ void full(const options& base) {
     st.a.ctl.deadline_ns = patient;
     expect_done(q.quiet(), "what filled the ring");
 
-    const request held = q.submit([&](uint64_t i, queue_word w, uint32_t how) {
-      q.hold(static_cast<uint32_t>(i));
-      return nop(i, w, how);
-    });
+    // Before anybody polls.
+    const request held = q.nop();
+    q.hold(held.block);
     expect_done(q.wait(held), "a request that is held");
     for (uint32_t i = 0; i + 1 < q.blocks(); ++i) expect_done(q.wait(q.nop()), "one after a held one");
     st.a.ctl.deadline_ns = impatient;
@@ -351,9 +352,10 @@ void full(const options& base) {
   });
   st.drain("full");
 
-  // A ring that is shorter than a chain.
+  // A ring that is shorter than a work request.
   options two = base;
   two.log_blocks = 1;
+  two.consistency = true;
   stand tiny(two);
   run(1, [&] {
     if (warp::lane() != 0) return;
@@ -363,7 +365,9 @@ void full(const options& base) {
       expect_done(q.wait(q.put_signal(there(m.far), here(m.near), 8, there(&m.signal), signal_op::add, 1)), "two blocks of two");
       expect_done(q.wait(q.masked_swap(there(&m.word64), as_set<uint64_t>(i))), "two blocks of two");
       expect_done(q.wait(q.nop()), "one block of two");
-      check(q.put_signal(there(m.far), here(m.near), 8, there(&m.signal), signal_op::set, 1).word == status_word(WB_BAD_ARGUMENT),
+      expect_done(q.wait(q.put_signal(there(m.far), here(m.near), 8, there(&m.signal), signal_op::set, i)), "one block and two of two");
+      uint64_t before;
+      check(q.fetch_masked_swap(there(&m.word64), as_set<uint64_t>(i), before).word == status_word(WB_BAD_ARGUMENT),
             "three blocks of two were promised room");
     }
   });

@@ -103,6 +103,9 @@ pub struct PostArgs {
     /// All completions in one entry, instead of a ring of them
     #[arg(long)]
     pub collapsed: bool,
+    /// Kernels have the functions that post inlined, instead of calling them as a put does
+    #[arg(long)]
+    pub inlined: bool,
     /// Posts in the timed part of a latency
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub iters: u32,

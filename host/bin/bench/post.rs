@@ -23,8 +23,9 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         args.measure.runs
     ))?;
     text.line(format_args!(
-        "# write of 8 bytes{}, a work request for each thread, a warp's posted together; ring {} blocks; completions {}",
+        "# write of 8 bytes{}, a work request for each thread, a warp's posted together, by functions {}; ring {} blocks; completions {}",
         if args.inline { " inline" } else { "" },
+        if args.inlined { "inlined" } else { "called, as by a put" },
         args.depth,
         if args.collapsed { "collapsed" } else { "ring" }
     ))?;
@@ -37,6 +38,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             posts_each: args.posts.unwrap_or(suited.posts_each),
             inline: args.inline,
             collapsed: args.collapsed,
+            inlined: args.inlined,
             ..suited
         }
     });
@@ -49,8 +51,8 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     text.line(format_args!("# one poster alone: time in the call, and until the write was known complete"))?;
     text.line(format_args!("{}", post::LATENCY_HEAD))?;
-    let alone =
-        PostSetting { inline: args.inline, collapsed: args.collapsed, ..PostSetting::suited(&engine, 1, args.depth) };
+    let suited = PostSetting::suited(&engine, 1, args.depth);
+    let alone = PostSetting { inline: args.inline, collapsed: args.collapsed, inlined: args.inlined, ..suited };
     let width = engine.info().warp_width;
     let mut latencies = Vec::new();
     for lanes in if width > 1 { vec![1, width] } else { vec![1] } {
@@ -61,7 +63,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if let Some(path) = &args.measure.report.json {
         let config = json!({
             "runs": args.measure.runs, "depth": args.depth, "inline": args.inline, "collapsed": args.collapsed,
-            "deadline_ns": nanoseconds(args.measure.engine.deadline),
+            "inlined": args.inlined, "deadline_ns": nanoseconds(args.measure.engine.deadline),
         });
         let results = json!({ "rates": rows, "latencies": latencies });
         output::write_json("bench post", &Report::new(config, &engine, None, results), path)?;

@@ -44,6 +44,8 @@ pub struct PostSetting {
     pub inline: bool,
     /// All completions in one entry.
     pub collapsed: bool,
+    /// Kernels have the functions that post inlined (otherwise they call them, as a put does).
+    pub inlined: bool,
 }
 
 impl PostSetting {
@@ -54,7 +56,7 @@ impl PostSetting {
         let (threads, posts_each) = if gpu { (256, 8192) } else { (width, 5_000) };
         // One for each warp, up to where the ideal adapter's own warps would be what is measured.
         let queues = blocks.saturating_mul(threads / width).min(MOST_QUEUES);
-        Self { blocks, threads, queues, depth, posts_each, inline: false, collapsed: false }
+        Self { blocks, threads, queues, depth, posts_each, inline: false, collapsed: false, inlined: false }
     }
 }
 
@@ -261,7 +263,7 @@ pub fn measure(engine: &Engine, setting: PostSetting, runs: u32) -> Result<PostR
         posted.fill(0, posted.len(), 0)?;
         let (table, inline) = (&adapter.queues.table, u32::from(setting.inline));
         let elapsed = adapter.serve(
-            "wb_bench_post",
+            if setting.inlined { "wb_bench_post_inlined" } else { "wb_bench_post" },
             Grid { blocks: setting.blocks, threads },
             args!(table, setting.queues, engine.control_address(), setting.posts_each, inline, &posted),
         )?;
@@ -301,7 +303,7 @@ pub fn measure_latency(
     clock.fill(0, clock.len(), 0)?;
     let (table, inline) = (&adapter.queues.table, u32::from(setting.inline));
     adapter.serve(
-        "wb_bench_post_latency",
+        if setting.inlined { "wb_bench_post_latency_inlined" } else { "wb_bench_post_latency" },
         Grid { blocks: 1, threads: width },
         args!(table, engine.control_address(), lanes, WARMUP, iterations, inline, &samples, &clock),
     )?;
@@ -347,9 +349,11 @@ mod tests {
     #[test]
     fn every_post_is_seen_once() {
         let engine = Engine::cpu().unwrap();
-        for (collapsed, inline) in [(false, false), (true, true)] {
+        for (collapsed, inline, inlined) in
+            [(false, false, false), (true, true, false), (true, false, true), (false, true, true)]
+        {
             let suited = PostSetting::suited(&engine, 2, 16);
-            let setting = PostSetting { posts_each: 400, collapsed, inline, ..suited };
+            let setting = PostSetting { posts_each: 400, collapsed, inline, inlined, ..suited };
             let row = measure(&engine, setting, 1).unwrap();
             assert!(row.posts_per_s.median > 0.0 && row.posts_per_doorbell >= 1.0, "{row:?}");
             let row = measure_latency(&engine, setting, 32, 100).unwrap();

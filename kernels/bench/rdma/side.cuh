@@ -44,25 +44,16 @@ WB_FN mlx5::request post(const lane_of& l, const mlx5::send_queue_ref& q, uint64
   const mlx5::local here = l.local(i);
   const mlx5::remote there = l.remote(i), word = l.word();
   const uint32_t bytes = static_cast<uint32_t>(s.bytes);
+  const mlx5::lanes lanes{mask, mine};
   switch (s.verb) {
-    case WB_RDMA_READ:
-      return q.submit(mask, mine, [=](uint64_t at, mlx5::queue_word w, uint32_t how) { return mlx5::read(at, w, how, there, here, bytes); });
-    case WB_RDMA_FETCH_ADD:
-      return q.submit(mask, mine, [=](uint64_t at, mlx5::queue_word w, uint32_t how) { return mlx5::fetch_add(at, w, how, word, here, 1); });
-    case WB_RDMA_COMPARE_SWAP:
-      // What the message before has left is what this one compares with.
-      return q.submit(mask, mine, [=](uint64_t at, mlx5::queue_word w, uint32_t how) {
-        return mlx5::compare_swap(at, w, how, word, here, i, i + 1);
-      });
+    case WB_RDMA_READ: return q.post(mlx5::read(there, here, bytes), lanes);
+    case WB_RDMA_FETCH_ADD: return q.post(mlx5::fetch_add(word, here, 1), lanes);
+    // What the message before has left is what this one compares with.
+    case WB_RDMA_COMPARE_SWAP: return q.post(mlx5::compare_swap(word, here, i, i + 1), lanes);
     default: break;
   }
-  if (bytes <= s.inline_bytes) {
-    const mlx5::write_payload data = payload(l, i);
-    return q.submit(mask, mine, [=](uint64_t at, mlx5::queue_word w, uint32_t how) {
-      return mlx5::inline_write(at, w, how, there, data, bytes);
-    });
-  }
-  return q.submit(mask, mine, [=](uint64_t at, mlx5::queue_word w, uint32_t how) { return mlx5::write(at, w, how, there, here, bytes); });
+  if (bytes <= s.inline_bytes) return q.post(mlx5::inline_write(there, payload(l, i), bytes), lanes);
+  return q.post(mlx5::write(there, here, bytes), lanes);
 }
 
 }  // namespace rdma_bench

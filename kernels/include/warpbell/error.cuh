@@ -13,7 +13,7 @@ WB_FN uint32_t status_word(wb_kind kind, uint32_t nvme = 0) {
 WB_FN uint32_t status_word(verdict v) { return status_word(v == verdict::timed_out ? WB_TIMED_OUT : WB_STOPPED); }
 
 // Enters an error in the run's log and fails the run: every wait of it ends in WB_STOPPED soon.
-WB_FN_COLD void raise_error(const wb_control* control, wb_error error) {
+WB_FN void enter_error(const wb_control* control, const wb_error& error) {
   wb_error_log* log = control->error_log;
   uint32_t i = order::fetch_add<order::relaxed>(&log->count, 1u);
   if (i < WB_ERROR_LOG_ENTRIES) {
@@ -29,5 +29,7 @@ WB_FN_COLD void raise_error(const wb_control* control, wb_error error) {
   }
   order::store<order::release>(control->abort, 1u);
 }
+// The same as a call.
+WB_FN_COLD void raise_error(const wb_control* control, wb_error error) { enter_error(control, error); }
 
 }  // namespace warpbell

@@ -97,10 +97,9 @@ template <class Queue, class Ring> class ring_core {
   // Takes tickets for as many lanes of `want` as there is room for, lowest lanes first; never waits. `unit` consecutive tickets
   // for each; `ticket` is a lane's first. Collective over `mask`, of which `want` is a part. True in the lanes that got theirs;
   // they must publish them without waiting for anything.
-  template <uint32_t unit = 1>
-  WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, grant& g) const {
+  WB_FN bool take(warp::mask_t mask, warp::mask_t want, uint32_t& ticket, grant& g, uint32_t unit = 1) const {
     const uint32_t wanted = warp::popcount(want);
-    const uint64_t got = draw<unit>(mask, wanted);
+    const uint64_t got = draw(mask, wanted, unit);
     g = grant{static_cast<uint32_t>(got), count_of(got), (got & low_bit) != 0, 0};
     if (g.lanes != 0 && warp::is_leader(mask)) {
       const uint64_t free = static_cast<uint64_t>(g.first) << 32;
@@ -196,28 +195,28 @@ template <class Queue, class Ring> class ring_core {
   WB_FN static uint32_t count_of(uint64_t drawn) { return static_cast<uint32_t>((drawn & ~low_bit) >> 32); }
 
   // Low bit, lanes << 32, first ticket; the same in all lanes.
-  template <uint32_t unit> WB_FN uint64_t draw(warp::mask_t mask, uint32_t lanes) const {
+  WB_FN uint64_t draw(warp::mask_t mask, uint32_t lanes, uint32_t unit) const {
     uint64_t got = 0;
     if (warp::is_leader(mask)) {
       const uint32_t wanted = lanes * unit;
       const uint64_t before = order::fetch_add<order::before_stores>(counts(), (static_cast<uint64_t>(wanted) << 32) - wanted);
       const uint32_t first = static_cast<uint32_t>(before >> 32);
       const int32_t had = static_cast<int32_t>(before);
-      uint32_t n = wanted;
+      uint32_t n = lanes;
       if (had < static_cast<int32_t>(wanted)) n = had < 0 ? 0 : settle_on(self(), first, static_cast<uint32_t>(had), wanted, unit);
-      if (n) got = static_cast<uint64_t>(n / unit) << 32 | first;
+      if (n) got = static_cast<uint64_t>(n) << 32 | first;
       if (had < static_cast<int32_t>(wanted + low_water)) got |= low_bit;
     }
     return warp::shuffle(mask, got, warp::leader(mask));
   }
 
-  // By who has taken more than the `had` tickets that there were, from `first` on: how many it gets, in whole units.
+  // By who has taken more than the `had` tickets that there were, from `first` on: how many whole units it gets.
   static WB_FN_COLD uint32_t settle_on(Ring r, uint32_t first, uint32_t had, uint32_t wanted, uint32_t unit) {
     had += order::exchange<order::acq_rel>(&r.q->spare, 0u);
     uint32_t n = had < wanted ? had : wanted;
     n -= n % unit;
     order::exchange<order::acq_rel>(r.counts(), static_cast<uint64_t>(first + n) << 32 | (had - n));
-    return n;
+    return n / unit;
   }
 };
 

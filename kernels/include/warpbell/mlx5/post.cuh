@@ -1,7 +1,10 @@
-// The operations of a send queue: write, read, atomics, put with signal.
+// Work requests and the functions that post them: of kernels that drive a send queue themselves, and of a world's calls.
 //
-// What goes out is posted and answered with a request to wait for; on one queue everything is carried out in the order in which
-// it was posted. What brings a value back (`fetch_*`) waits for it; the value lands in the block's staging, so the caller needs no
+// What is to be posted is a `work_request` in memory of its caller. Where functions that are called, and not inlined, get its address,
+// their registers count for every kernel that might call them; so each does one thing. Inlined, nothing of it is in memory.
+//
+// An operation without a result returns the request to wait for. On one queue everything is carried out in the order in which it was
+// posted. An operation with a result (`fetch`) waits for it. The result lands in the block's staging, so the caller needs no
 // registered memory.
 //
 // A message of no bytes has no data segment, and a plain write or read of none is no work request at all: adapters take a length
@@ -11,235 +14,381 @@
 // (WB_SEND_CONSISTENCY): a read of the landing place by the adapter, fenced behind the reads and atomics before it.
 #pragma once
 
+#include <warpbell/call.cuh>
 #include <warpbell/mlx5/queue.cuh>
+#include <warpbell/shmem/transfer.cuh>
 
 namespace warpbell {
 namespace mlx5 {
 
 constexpr uint64_t max_message_bytes = uint64_t{1} << 30;
 
-// Who makes a call together: every lane of `mask` does, those with `wants` mean it. Lanes may be on different queues.
+// Lanes that make a call together: every lane of `mask` does, those with `wants` mean it. Lanes may be on different queues.
 struct lanes {
   warp::mask_t mask;
   bool wants;
   WB_FN static lanes here() { return lanes{warp::active(), true}; }
 };
 
-// What becomes of a 64-bit signal word.
+// Change of a 64-bit signal word.
 enum class signal_op : uint32_t { set, add };
 
-// Whether a read ends with the flush, or the caller sees to that later (`flush`).
+// End of a read: with the flush, or without; then the caller flushes later (`flush`).
 enum class landing : uint32_t { flushed, later };
 
-class send_queue_ref : public work_queue_ref {
+// An entry of one or two blocks before it has a place in a ring. Where its last segment is the staging of its block, the entry is built
+// with `local{}`, and who posts it fills that in.
+struct work_request {
+  enum use : uint32_t {
+    none,     // the entry is complete
+    sent,     // a copy in the staging is sent
+    dropped,  // what lands in the staging is not looked at
+    taken     // what lands in the staging is waited for, and copied from there
+  };
+
+  order::quad segment[block_segments + 1];  // the fifth is the first one of a second block, which has no more
+  use staging;
+  uint32_t bytes;  // in the staging
+  uint64_t more;   // `sent`: the address of what is copied. `none`: bytes of the message behind this piece
+
+  WB_FN work_request(const block& b, use with = none, uint32_t n = 0, uint64_t of = 0)
+      : segment{b.segment[0], b.segment[1], b.segment[2], b.segment[3], empty_segment()}, staging(with), bytes(n), more(of) {}
+  WB_FN work_request(const block2& b, use with = none, uint32_t n = 0)
+      : segment{b.first.segment[0], b.first.segment[1], b.first.segment[2], b.first.segment[3], b.second.segment[0]},
+        staging(with), bytes(n), more(0) {}
+  // A write or a read of any length.
+  WB_FN static work_request in_pieces(uint32_t op, remote there, local here, uint64_t n) {
+    const uint64_t first = n < max_message_bytes ? n : max_message_bytes;
+    return work_request(transfer(op, there, here, static_cast<uint32_t>(first)), none, 0, n - first);
+  }
+
+  WB_FN uint32_t segments() const { return segment[0].y >> 24; }
+
+  // Turns a piece of a message into the next one.
+  WB_FN void go_on() {
+    const uint64_t n = more < max_message_bytes ? more : max_message_bytes;
+    advance(segment[1].x, segment[1].y);
+    advance(segment[2].z, segment[2].w);
+    segment[2].x = swap_bytes(static_cast<uint32_t>(n));
+    more -= n;
+  }
+
+ private:
+  WB_FN static void advance(uint32_t& high, uint32_t& low) {
+    const uint64_t next = (uint64_t{swap_bytes(high)} << 32 | swap_bytes(low)) + max_message_bytes;
+    high = big_high(next);
+    low = big_low(next);
+  }
+};
+
+// Extents of work requests that are not `taken`, as far as the type of the entry tells them.
+constexpr uint32_t unknown = ~0u;
+template <class Entry> struct known {
+  static constexpr uint32_t of = unknown;
+};
+template <> struct known<block> {
+  static constexpr uint32_t of = 0;
+};
+template <> struct known<block2> {
+  static constexpr uint32_t of = extent::is_long;
+};
+
+// The functions that post.
+class send_queue_base : public work_queue_ref {
  public:
-  WB_FN send_queue_ref(wb_send_queue* queue, const wb_control* control) : work_queue_ref(queue, control) {}
+  using work_queue_ref::work_queue_ref;
+
+  // Posts, and waits for room as long as one wait may last. What is taken is waited for, copied, and let go. Where the ring has no room
+  // for all lanes they go in turns, so that none waits for room while it holds what others wait for. The request says how it ended.
+  // With `called` its two steps are called, and not inlined. `of` is the extent of all lanes' work requests, or `unknown`.
+  template <bool called, uint32_t of>
+  WB_FN static request post_all(wb_send_queue* queue, const wb_control* control, lanes l, work_request* e, uint64_t to,
+                                order::detail::pair* value) {
+    const send_queue_base own(queue, control);
+    const warp::mask_t mask = l.mask;
+    patience p(control);
+    request r;
+    while (warp::any(mask, l.wants)) {
+      const bool tries = l.wants && (p.turns() == 0 || own.has_room(own.extent_of<of>(*e)));
+      const request now = called ? call_post_now(queue, mask, tries, e) : post_now<of>(queue, mask, tries, e);
+      const bool posted = now.in_flight(), holds = posted && e->staging == work_request::taken;
+      if (posted) {
+        r = now;
+        l.wants = e->staging == work_request::none && e->more != 0;
+        if (l.wants) e->go_on();
+      }
+      if (of == unknown && warp::any(mask, holds)) {
+        const uint32_t word = called ? wait_for(queue, control, mask, holds, now) : own.wait(mask, holds, now).word;
+        if (holds) {
+          if (word == WB_DONE) take_from(own.staging_of(now.block).at, e, to, value);
+          own.let_go(now.block);
+          r = request::ended(word);
+        }
+      }
+      const warp::mask_t left = warp::ballot(mask, l.wants);
+      if (left == 0) break;
+      if (warp::any(mask, posted)) {
+        p = patience(control);
+        continue;
+      }
+      uint32_t word = 0;
+      if (l.wants && own.cannot_post(own.extent_of<of>(*e), word)) {
+        r = request::ended(word);
+        l.wants = false;
+      }
+      own.make_room(mask, left, p.turns());
+      const verdict v = p.spent(mask);
+      if (v == verdict::go_on) continue;
+      if (l.wants) r = request::ended(status_word(v));
+      break;
+    }
+    return r;
+  }
+
+  static WB_FN_COLD request post_on(wb_send_queue* queue, const wb_control* control, lanes l, work_request* e, uint64_t to,
+                                    order::detail::pair* value) {
+    return post_all<true, unknown>(queue, control, l, e, to, value);
+  }
+  static WB_FN_COLD uint32_t wait_for(wb_send_queue* queue, const wb_control* control, warp::mask_t mask, bool mine, request r) {
+    return work_queue_ref(queue, control).wait(mask, mine, r).word;
+  }
+
+ protected:
+  WB_FN bool needs_flush() const { return (q->flags & WB_SEND_CONSISTENCY) != 0; }
+
+ private:
+  template <uint32_t of> WB_FN extent extent_of(const work_request& e) const {
+    if (of != unknown) return extent{of};
+    return extent{(e.segments() > block_segments ? extent::is_long : 0u) |
+                  (e.staging == work_request::taken && needs_flush() ? extent::has_second : 0u)};
+  }
+
+  // Writes a work request and what follows it at a ticket.
+  WB_FN void build(const writer& to, uint32_t ticket, const work_request& e, extent x, uint32_t how) const {
+    staging s{};
+    if (e.staging != work_request::none) {
+      s = staging_of(ticket);
+      if (e.staging == work_request::taken) hold(ticket);
+      if (e.staging == work_request::sent) transfer::odd<transfer::put_words>(s.at, e.more, e.bytes, 0, 1);
+    }
+    const uint32_t last = e.staging == work_request::none ? 0 : e.segments() - 1;
+    const auto segment = [&](uint32_t i) {
+      return i == last ? order::quad{e.segment[i].x, s.name.key.word, big_high(s.name.address), big_low(s.name.address)} : e.segment[i];
+    };
+    const bool flushes = (x.of & extent::has_second) != 0;
+    to.store(ticket, placed(block{{e.segment[0], e.segment[1], segment(2), segment(3)}}, ticket, to.word, flushes ? unsignalled : how));
+    if ((x.of & extent::is_long) != 0) to.store(ticket + 1, block{{segment(4), empty_segment(), empty_segment(), empty_segment()}});
+    const uint32_t behind = ticket + x.blocks() - 1;
+    if (flushes) to.store(behind, placed(dump(s.name, 1, fenced), behind, to.word, how));
+  }
+
+  // Posts once, for as many lanes as there is room for. Collective. A lane that got in has its request in flight.
+  template <uint32_t of> WB_FN static request post_now(wb_send_queue* queue, warp::mask_t mask, bool wants, const work_request* e) {
+    const send_queue_base own(queue, nullptr);
+    const extent mine = own.extent_of<of>(*e);
+    request r;
+    for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
+      const uint32_t lane = warp::first(untried);
+      const work_queue_ref group = own.shared(mask, lane);
+      const extent x{of != unknown ? of : warp::shuffle(mask, mine.of, lane)};
+      const bool member = wants && queue == group.q && mine.of == x.of;
+      const warp::mask_t members = warp::ballot(mask, member);
+      // Here, so that the loads are under way together with what `take` waits for.
+      const writer to = member ? own.to_write() : writer{};
+      uint32_t t;
+      grant g;
+      const bool got = group.take(mask, members, t, g, x.blocks());
+      if (g.lanes != 0) {
+        if (got) {
+          // The last of a run of tickets is the one with a completion.
+          own.build(to, t, *e, x, t + x.blocks() == g.first + g.lanes * x.blocks() ? signalled : unsignalled);
+          r = request::posted(t, t + x.end());
+        }
+        group.publish_run(mask, g, got, t, x);
+      }
+      // While the device is busy with these.
+      if (g.low) group.replenish(mask);
+      untried &= ~members;
+    }
+    return r;
+  }
+
+  static WB_FN_COLD request call_post_now(wb_send_queue* queue, warp::mask_t mask, bool wants, const work_request* e) {
+    return post_now<unknown>(queue, mask, wants, e);
+  }
+
+  // Copies what has landed to `to`: any memory, or 0: up to 16 bytes to `value`.
+  WB_FN static void take_from(uint64_t at, const work_request* e, uint64_t to, order::detail::pair* value) {
+    if (to) transfer::odd<transfer::get_words>(to, at, e->bytes, 0, 1);
+    else *value = order::load<order::relaxed, order::world>(reinterpret_cast<const order::detail::pair*>(at));
+  }
+};
+
+// Ways to reach these functions: inlined into a kernel; called by a kernel, through an address (call.cuh), which is how a put is called;
+// and called by a function that was called so itself.
+struct inlined {
+  template <uint32_t of, class... A> WB_FN static request post(A... a) { return send_queue_base::post_all<false, of>(a...); }
+};
+struct from_kernel {
+  template <uint32_t, class... A> WB_FN static request post(A... a) { return call_cold<&send_queue_base::post_on>(a...); }
+};
+struct from_function {
+  template <uint32_t, class... A> WB_FN static request post(A... a) { return send_queue_base::post_on(a...); }
+};
+
+// The operations of a send queue.
+template <class How> class send_queue : public send_queue_base {
+ public:
+  using send_queue_base::send_queue_base;
+
+  // Posts an entry (`block`, `block2`) or a `work_request` for each lane with `wants`, and waits for room as long as one wait may last. Lanes on the same queue share
+  // one reservation and one doorbell. Collective.
+  //
+  // The request has ended at once when there was no room in time (WB_TIMED_OUT, WB_STOPPED), when the queue pair has failed, or with
+  // WB_BAD_ARGUMENT where the ring is smaller than the work request.
+  template <class Entry> WB_FN request post(const Entry& e, lanes l = lanes::here()) const {
+    return posted<known<Entry>::of>(work_request(e), 0, nullptr, l);
+  }
+
+  // Posts a work request whose result is `taken`, waits for it, and copies it `to` any memory, or up to 16 bytes of it to `value`.
+  WB_FN outcome fetch(const work_request& e, uint64_t to, lanes l = lanes::here()) const {
+    return outcome{posted<unknown>(e, to, nullptr, l).word};
+  }
+  WB_FN outcome fetch(const work_request& e, order::detail::pair& value, lanes l = lanes::here()) const {
+    return outcome{posted<unknown>(e, 0, &value, l).word};
+  }
 
   // --- to the other side ---------------------------------------------------------------------------------------------
 
   WB_FN request write(remote to, local from, uint64_t bytes, lanes l = lanes::here()) const {
-    return in_pieces(l, to, from, bytes, [this](warp::mask_t mask, bool wants, remote r, local f, uint32_t n) {
-      return submit(mask, wants, [=](uint64_t i, queue_word w, uint32_t how) { return mlx5::write(i, w, how, r, f, n); });
-    });
+    l.wants = l.wants && bytes != 0;
+    return posted<0>(work_request::in_pieces(op_write, to, from, bytes), 0, nullptr, l);
   }
 
   // The data is in the entry: up to inline_write_max bytes, of any memory. It may change as soon as this returns.
   WB_FN request write_inline(remote to, const write_payload& data, uint32_t bytes, lanes l = lanes::here()) const {
-    return submit(l.mask, l.wants && bytes != 0, [&](uint64_t i, queue_word w, uint32_t how) {
-      return inline_write(i, w, how, to, data, bytes);
-    });
+    l.wants = l.wants && bytes != 0;
+    return post(inline_write(to, data, bytes), l);
   }
 
-  // The data goes through the block's staging: up to staging_bytes, written there by `fill(at)`. For data in memory that is not
-  // registered; it may change as soon as this returns.
-  template <class Fill> WB_FN request write_filled(remote to, uint32_t bytes, Fill fill, lanes l = lanes::here()) const {
-    return submit(l.mask, l.wants && bytes != 0, [&](uint64_t i, queue_word w, uint32_t how) {
-      const staging s = staging_of(static_cast<uint32_t>(i));
-      fill(s.at);
-      return mlx5::write(i, w, how, to, s.name, bytes);
-    });
+  // The data goes through the block's staging: up to staging_bytes, of any memory. It may change as soon as this returns.
+  WB_FN request write_copied(remote to, uint64_t from, uint32_t bytes, lanes l = lanes::here()) const {
+    l.wants = l.wants && bytes != 0;
+    return posted<0>(work_request(mlx5::write(to, local{}, bytes), work_request::sent, bytes, from), 0, nullptr, l);
   }
 
   // The receiver is told, by a completion with the immediate, when the data is there. It must have posted a receive.
   WB_FN request write_imm(remote to, local from, uint64_t bytes, be32 immediate, lanes l = lanes::here()) const {
-    const uint64_t before = last_piece_at(bytes);
+    const uint64_t before = bytes == 0 ? 0 : (bytes - 1) & ~(max_message_bytes - 1);
     const request r = write(to, from, before, lanes{l.mask, l.wants && before != 0});
-    const bool wants = l.wants && (before == 0 || r.in_flight());
+    if (before != 0 && !r.in_flight()) l.wants = false;
     const remote rest{to.address + before, to.key};
     const uint32_t n = static_cast<uint32_t>(bytes - before);
-    const request with = submit(l.mask, wants && n != 0, [=](uint64_t i, queue_word w, uint32_t how) {
-      return mlx5::write_imm(i, w, how, rest, local{from.address + before, from.key}, n, immediate);
-    });
-    const request without = submit(l.mask, wants && n == 0, [=](uint64_t i, queue_word w, uint32_t how) {
-      return empty_write_imm(i, w, how, rest, immediate);
-    });
-    return !wants ? r : n != 0 ? with : without;
+    const request last = post(n == 0 ? empty_write_imm(rest, immediate)
+                                     : mlx5::write_imm(rest, local{from.address + before, from.key}, n, immediate), l);
+    return l.wants ? last : r;
   }
 
   // --- from the other side -------------------------------------------------------------------------------------------
 
-  WB_FN request read(remote from, local to, uint64_t bytes, landing how_landed = landing::flushed,
-                     lanes l = lanes::here()) const {
-    const bool flushed = how_landed == landing::flushed && needs_flush(l);
-    return in_pieces(l, from, to, bytes, [this, flushed](warp::mask_t mask, bool wants, remote r, local t, uint32_t n) {
-      if (!flushed) return submit(mask, wants, [=](uint64_t i, queue_word w, uint32_t how) { return mlx5::read(i, w, how, r, t, n); });
-      return submit(mask, wants, [=](uint64_t i, queue_word w, uint32_t how) {
-        return with_flush(mlx5::read(i, w, unsignalled, r, t, n), i, w, how, t);
-      });
-    });
+  WB_FN request read(remote from, local to, uint64_t bytes, landing how_landed = landing::flushed, lanes l = lanes::here()) const {
+    l.wants = l.wants && bytes != 0;
+    const request r = posted<0>(work_request::in_pieces(op_read, from, to, bytes), 0, nullptr, l);
+    const bool flushes = how_landed == landing::flushed && r.in_flight() && needs_flush();
+    if (!warp::any(l.mask, flushes)) return r;
+    const request behind = flush(to, lanes{l.mask, flushes});
+    return flushes ? behind : r;
   }
 
-  // Reads up to staging_bytes into the block's staging, from where `take(at)` gets them, and waits for that.
-  template <class Take> WB_FN outcome fetch(remote from, uint32_t bytes, Take take, lanes l = lanes::here()) const {
-    return bring(lanes{l.mask, l.wants && bytes != 0}, take, [=](uint64_t i, queue_word w, uint32_t how, local to) {
-      return mlx5::read(i, w, how, from, to, bytes);
-    });
+  // Reads up to staging_bytes to any memory, and waits for that.
+  WB_FN outcome fetch(remote from, uint32_t bytes, uint64_t to, lanes l = lanes::here()) const {
+    l.wants = l.wants && bytes != 0;
+    return fetch(work_request(mlx5::read(from, local{}, bytes), work_request::taken, bytes), to, l);
+  }
+  // Reads up to 16 bytes. What is behind them in `value` is anything.
+  WB_FN outcome fetch(remote from, uint32_t bytes, order::detail::pair& value, lanes l = lanes::here()) const {
+    return fetch(work_request(mlx5::read(from, local{}, bytes), work_request::taken, bytes), value, l);
   }
 
   // --- atomics -------------------------------------------------------------------------------------------------------
   //
   // Adapters carry these out one after the other, whoever asks, on aligned words. They are not atomic with what processors do.
 
-  WB_FN request add(remote at, uint64_t v, lanes l = lanes::here()) const {
-    return drop(l, [=](uint64_t i, queue_word w, uint32_t how, local to) { return mlx5::fetch_add(i, w, how, at, to, v); });
-  }
+  WB_FN request add(remote at, uint64_t v, lanes l = lanes::here()) const { return drop(mlx5::fetch_add(at, local{}, v), l); }
   // T: uint32_t or uint64_t.
   template <class T> WB_FN request masked_add(remote at, add_operands<T> o, lanes l = lanes::here()) const {
-    return drop(l, [=](uint64_t i, queue_word w, uint32_t how, local to) { return mlx5::masked_add(i, w, how, at, to, o); });
+    return drop(mlx5::masked_add(at, local{}, o), l);
   }
   template <class T> WB_FN request masked_swap(remote at, swap_operands<T> o, lanes l = lanes::here()) const {
-    return drop(l, [=](uint64_t i, queue_word w, uint32_t how, local to) { return mlx5::masked_swap(i, w, how, at, to, o); });
+    return drop(mlx5::masked_swap(at, local{}, o), l);
   }
 
   // The same, and wait for the value before.
   WB_FN outcome fetch_add(remote at, uint64_t v, uint64_t& old, lanes l = lanes::here()) const {
-    return bring(l, value_into(old),
-                 [=](uint64_t i, queue_word w, uint32_t how, local to) { return mlx5::fetch_add(i, w, how, at, to, v); });
+    return bring(mlx5::fetch_add(at, local{}, v), old, l);
   }
   WB_FN outcome fetch_compare_swap(remote at, uint64_t compare, uint64_t swap, uint64_t& old, lanes l = lanes::here()) const {
-    return bring(l, value_into(old), [=](uint64_t i, queue_word w, uint32_t how, local to) {
-      return mlx5::compare_swap(i, w, how, at, to, compare, swap);
-    });
+    return bring(compare_swap(at, local{}, compare, swap), old, l);
   }
   template <class T> WB_FN outcome fetch_masked_add(remote at, add_operands<T> o, T& old, lanes l = lanes::here()) const {
-    return bring(l, value_into(old),
-                 [=](uint64_t i, queue_word w, uint32_t how, local to) { return mlx5::masked_add(i, w, how, at, to, o); });
+    return bring(mlx5::masked_add(at, local{}, o), old, l);
   }
   template <class T> WB_FN outcome fetch_masked_swap(remote at, swap_operands<T> o, T& old, lanes l = lanes::here()) const {
-    return bring(l, value_into(old),
-                 [=](uint64_t i, queue_word w, uint32_t how, local to) { return mlx5::masked_swap(i, w, how, at, to, o); });
+    return bring(mlx5::masked_swap(at, local{}, o), old, l);
   }
 
   // --- signals -------------------------------------------------------------------------------------------------------
 
   WB_FN request signal(remote at, signal_op op, uint64_t v, lanes l = lanes::here()) const {
-    const bool adds = op == signal_op::add;
-    const request a = add(at, v, lanes{l.mask, l.wants && adds});
-    const request s = masked_swap(at, as_set<uint64_t>(v), lanes{l.mask, l.wants && !adds});
-    return adds ? a : s;
+    return post(op == signal_op::add ? work_request(mlx5::fetch_add(at, local{}, v), work_request::dropped)
+                                     : work_request(mlx5::masked_swap(at, local{}, as_set<uint64_t>(v)), work_request::dropped), l);
   }
 
-  // A write, and the signal behind it, in one reservation: who sees the signal sees the data.
-  WB_FN request put_signal(remote to, local from, uint64_t bytes, remote at, signal_op op, uint64_t v,
-                           lanes l = lanes::here()) const {
-    const uint64_t before = last_piece_at(bytes);
-    const request r = write(to, from, before, lanes{l.mask, l.wants && before != 0});
-    if (l.wants && before != 0 && !r.in_flight()) l.wants = false;
-    const remote rest{to.address + before, to.key};
-    const local source{from.address + before, from.key};
-    const uint32_t n = static_cast<uint32_t>(bytes - before);
-    const request s = behind(l, n, at, op, v, [=](uint64_t i, queue_word w) { return mlx5::write(i, w, unsignalled, rest, source, n); });
-    return l.wants ? s : r;
+  // Posts a write, and a signal behind it: who sees the signal sees the data.
+  WB_FN request put_signal(remote to, local from, uint64_t bytes, remote at, signal_op op, uint64_t v, lanes l = lanes::here()) const {
+    return signal_behind(write(to, from, bytes, l), bytes, at, op, v, l);
   }
   // The same with up to inline_write_max bytes in the entry.
   WB_FN request put_signal_inline(remote to, const write_payload& data, uint32_t bytes, remote at, signal_op op, uint64_t v,
                                   lanes l = lanes::here()) const {
-    return behind(l, bytes, at, op, v, [&](uint64_t i, queue_word w) { return inline_write(i, w, unsignalled, to, data, bytes); });
+    return signal_behind(write_inline(to, data, bytes, l), bytes, at, op, v, l);
   }
 
   // --- nothing -------------------------------------------------------------------------------------------------------
 
-  WB_FN request nop(lanes l = lanes::here()) const {
-    return submit(l.mask, l.wants, [](uint64_t i, queue_word w, uint32_t how) { return mlx5::nop(i, w, how); });
-  }
+  WB_FN request nop(lanes l = lanes::here()) const { return post(mlx5::nop(), l); }
   // Reads local memory behind everything that has landed before; done at once where that needs no flush.
   WB_FN request flush(local at, lanes l = lanes::here()) const {
-    return submit(l.mask, l.wants && (q->flags & WB_SEND_CONSISTENCY) != 0, [=](uint64_t i, queue_word w, uint32_t how) {
-      return mlx5::dump(i, w, how | fenced, at, 1);
-    });
+    l.wants = l.wants && needs_flush();
+    return post(dump(at, 1, fenced), l);
   }
 
  private:
-  WB_FN bool needs_flush(lanes l) const { return warp::any(l.mask, l.wants && (q->flags & WB_SEND_CONSISTENCY) != 0); }
-
-  template <class Entry> WB_FN static chain<Entry, block> with_flush(const Entry& e, uint64_t i, queue_word w, uint32_t how, local at) {
-    return chain<Entry, block>{e, mlx5::dump(i + extent<Entry>::blocks, w, how | fenced, at, 1)};
-  }
-
-  // Where the last piece of a message begins.
-  WB_FN static uint64_t last_piece_at(uint64_t bytes) { return bytes == 0 ? 0 : (bytes - 1) & ~(max_message_bytes - 1); }
-
-  // Posts a message piece by piece; `post` is collective. The last piece's request speaks for all.
-  template <class Post> WB_FN static request in_pieces(lanes l, remote there, local here, uint64_t bytes, Post post) {
-    request r;
-    bool wants = l.wants && bytes != 0;
-    while (warp::any(l.mask, wants)) {
-      const uint32_t n = static_cast<uint32_t>(bytes < max_message_bytes ? bytes : max_message_bytes);
-      const request piece = post(l.mask, wants, there, here, n);
-      if (!wants) continue;
-      r = piece;
-      there.address += n;
-      here.address += n;
-      bytes -= n;
-      wants = bytes != 0 && r.in_flight();
-    }
-    return r;
+  template <uint32_t of> WB_FN request posted(work_request e, uint64_t to, order::detail::pair* value, lanes l) const {
+    return How::template post<of>(q, control_, l, &e, to, value);
   }
 
   // An atomic whose old value nobody wants: it lands in the block's staging all the same.
-  template <class Make> WB_FN request drop(lanes l, Make make) const {
-    return submit(l.mask, l.wants, [&](uint64_t i, queue_word w, uint32_t how) {
-      return make(i, w, how, staging_of(static_cast<uint32_t>(i)).name);
-    });
+  template <class Entry> WB_FN request drop(const Entry& e, lanes l) const {
+    return posted<known<Entry>::of>(work_request(e, work_request::dropped), 0, nullptr, l);
   }
 
-  // Something that lands in the block's staging and is taken from there.
-  template <class Take, class Make> WB_FN outcome bring(lanes l, Take take, Make make) const {
-    if (!needs_flush(l)) return exchange(l.mask, l.wants, make, take);
-    return exchange(
-        l.mask, l.wants,
-        [&](uint64_t i, queue_word w, uint32_t how, local to) { return with_flush(make(i, w, unsignalled, to), i, w, how, to); }, take);
+  template <class Entry, class T> WB_FN outcome bring(const Entry& e, T& old, lanes l) const {
+    order::detail::pair value{0, 0};
+    const outcome o = fetch(work_request(e, work_request::taken, sizeof(T)), value, l);
+    if (l.wants && o) old = sizeof(T) == 8 ? static_cast<T>(value.low) : static_cast<T>(landed(static_cast<uint32_t>(value.low)));
+    return o;
   }
 
-  struct take_64 {
-    uint64_t& old;
-    WB_FN void operator()(uint64_t at) const { old = order::load<order::relaxed>(reinterpret_cast<const uint64_t*>(at)); }
-  };
-  struct take_32 {
-    uint32_t& old;
-    WB_FN void operator()(uint64_t at) const { old = landed(order::load<order::relaxed>(reinterpret_cast<const uint32_t*>(at))); }
-  };
-  WB_FN static take_64 value_into(uint64_t& old) { return take_64{old}; }
-  WB_FN static take_32 value_into(uint32_t& old) { return take_32{old}; }
-
-  // A signal behind the entry of `bytes` bytes that `make(index, queue)` builds, or alone if there are none. Lanes may differ in all of
-  // that, and go in turns then.
-  template <class Make>
-  WB_FN request behind(lanes l, uint32_t bytes, remote at, signal_op op, uint64_t v, Make make) const {
-    const bool adds = op == signal_op::add, data = bytes != 0;
-    using entry = decltype(make(uint64_t{}, queue_word{}));
-    constexpr uint32_t after = extent<entry>::blocks;
-    const request alone = signal(at, op, v, lanes{l.mask, l.wants && !data});
-    const request added = submit(l.mask, l.wants && data && adds, [&](uint64_t i, queue_word w, uint32_t how) {
-      return chain<entry, block>{make(i, w), mlx5::fetch_add(i + after, w, how, at, old_value(i + after), v)};
-    });
-    const request set = submit(l.mask, l.wants && data && !adds, [&](uint64_t i, queue_word w, uint32_t how) {
-      return chain<entry, block2>{make(i, w), mlx5::masked_swap(i + after, w, how, at, old_value(i + after), as_set<uint64_t>(v))};
-    });
-    return !data ? alone : adds ? added : set;
+  WB_FN request signal_behind(request r, uint64_t bytes, remote at, signal_op op, uint64_t v, lanes l) const {
+    if (bytes != 0 && !r.in_flight()) l.wants = false;
+    const request s = signal(at, op, v, l);
+    return l.wants ? s : r;
   }
-  WB_FN local old_value(uint64_t index) const { return staging_of(static_cast<uint32_t>(index)).name; }
 };
+
+// A send queue of a kernel that drives it itself.
+using send_queue_ref = send_queue<inlined>;
 
 }  // namespace mlx5
 }  // namespace warpbell

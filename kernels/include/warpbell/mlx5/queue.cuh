@@ -1,4 +1,4 @@
-// A send queue as kernels use it: post work requests, poll for completions, wait. post.cuh has the operations themselves.
+// A send queue as kernels use it: how its blocks are published, completed, waited for and freed. post.cuh posts work requests.
 //
 // Tickets count blocks of 64 bytes (ring.cuh). An entry of two blocks, or several entries that belong together, take consecutive
 // tickets in one go; each block has its place in the ring by itself, so they may go across the ring's end. All blocks of the
@@ -59,26 +59,15 @@ struct request {
   WB_FN static request ended(uint32_t word) { return request{0, 0, word}; }
 };
 
-// Two entries, one behind the other, in one reservation. Only the second one may be signalled.
-template <class First, class Second> struct chain {
-  First first;
-  Second second;
-};
+// The blocks that are posted together: an entry of one or two, and perhaps an entry of one block behind it, which alone may be
+// signalled then.
+struct extent {
+  enum parts : uint32_t { is_long = 1, has_second = 2 };
+  uint32_t of = 0;
 
-// Blocks of an entry or a chain, and where in it the last entry begins.
-template <class Entry> struct extent;
-template <> struct extent<block> {
-  using entry = block;
-  static constexpr uint32_t blocks = 1, last = 0;
-};
-template <> struct extent<block2> {
-  using entry = block2;
-  static constexpr uint32_t blocks = 2, last = 0;
-};
-template <class First, class Second> struct extent<chain<First, Second>> {
-  using entry = chain<First, Second>;
-  static constexpr uint32_t blocks = extent<First>::blocks + extent<Second>::blocks;
-  static constexpr uint32_t last = extent<First>::blocks + extent<Second>::last;
+  WB_FN uint32_t blocks() const { return 1 + (of & is_long) + of / has_second; }
+  // Blocks behind which a completion of the last entry is waited for: it names that entry's first block.
+  WB_FN uint32_t end() const { return (of & has_second) != 0 ? blocks() : 1; }
 };
 
 // A block's own piece of registered memory: as kernels see it, and as work requests name it.
@@ -104,25 +93,24 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     queue_word word;
 
     WB_FN void store(uint32_t ticket, const block& b) const { send_ring(ring, log_blocks).store(ticket, b); }
-    WB_FN void store(uint32_t ticket, const block2& b) const { send_ring(ring, log_blocks).store(ticket, b); }
-    template <class First, class Second> WB_FN void store(uint32_t ticket, const chain<First, Second>& c) const {
-      store(ticket, c.first);
-      store(ticket + extent<First>::blocks, c.second);
-    }
   };
   WB_FN writer to_write() const { return writer{q->ring, q->log_blocks, word()}; }
 
   // Rings for the entries of a grant, which the lanes with `got` have written at their `ticket`s; or leaves that to who is at it.
-  // `Size` is the extent of what each has written. Collective.
-  template <class Size> WB_FN void publish_run(warp::mask_t mask, const grant& g, bool got, uint32_t ticket) const {
-    using entry = typename Size::entry;
+  // `x` is the extent of each. Collective.
+  WB_FN void publish_run(warp::mask_t mask, const grant& g, bool got, uint32_t ticket, extent x) const {
+    const bool is_long = (x.of & extent::is_long) != 0;
+    const uint32_t first = marked(ticket, is_long ? first_of_two : only_block);
+    for (uint32_t t = ticket + 1; got && t != ticket + x.blocks(); ++t) {
+      order::store<order::relaxed>(mark(t), marked(t, is_long && t == ticket + 1 ? second_of_two : only_block));
+    }
     if (has_tail(mask, g)) {
       // The poller has to know of second blocks, from marks. And a mark of 2^32 blocks ago would be taken for one of now.
-      if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store<order::relaxed>(mark(t), marked(t, kind)); });
-      ring_for(mask, g.first + g.lanes * Size::blocks);
+      if (got) order::store<order::relaxed>(mark(ticket), first);
+      ring_for(mask, g.first + g.lanes * x.blocks());
       return;
     }
-    if (got) mark_all<entry>(ticket, [this](uint32_t t, uint32_t kind) { order::store<order::release>(mark(t), marked(t, kind)); });
+    if (got) order::store<order::release>(mark(ticket), first);
     publish(mask);
   }
 
@@ -184,10 +172,6 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     tail += k;
     return k >= n;
   }
-
-  // Marks the blocks of an entry or chain, the first one last and by `set`.
-  template <class Entry, class Set> WB_FN void mark_all(uint32_t ticket, Set set) const { marker<Entry>::mark(*this, ticket, set); }
-  template <class Entry> struct marker;
 
   // `completed`, and `failed` above it: told together, so that who sees a failure sees what had completed before it.
   WB_FN uint64_t* ended() const { return reinterpret_cast<uint64_t*>(&q->completed); }
@@ -354,99 +338,11 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 };
 
-template <> struct send_core::marker<block> {
-  template <class Set> WB_FN static void mark(const send_core&, uint32_t ticket, Set set) { set(ticket, only_block); }
-};
-template <> struct send_core::marker<block2> {
-  template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
-    order::store<order::relaxed>(c.mark(ticket + 1), c.marked(ticket + 1, second_of_two));
-    set(ticket, first_of_two);
-  }
-};
-template <class First, class Second> struct send_core::marker<chain<First, Second>> {
-  template <class Set> WB_FN static void mark(const send_core& c, uint32_t ticket, Set set) {
-    marker<Second>::mark(c, ticket + extent<First>::blocks,
-                         [&c](uint32_t t, uint32_t kind) { order::store<order::relaxed>(c.mark(t), c.marked(t, kind)); });
-    marker<First>::mark(c, ticket, set);
-  }
-};
-
 // A send queue, by value. "Collective" functions take a mask, and every lane in it makes the call; lanes may be on different
 // queues. Those without a mask are for the lanes that happen to be together.
 class work_queue_ref : public send_core {
  public:
   WB_FN work_queue_ref(wb_send_queue* queue, const wb_control* control) : send_core(queue), control_(control) {}
-
-  // Posts an entry, or a chain of them, for each lane with `wants`, and waits for room as long as one wait may last. Lanes on the
-  // same queue share one reservation and one doorbell. `build(index, queue, how)` answers a `block`, `block2` or `chain`: `index` and
-  // `queue` are for its control segments, `how` for that of its last entry (`signalled` or not); earlier ones of a chain are
-  // `unsignalled`. It must not wait for anything. Collective.
-  //
-  // The request has ended at once when there was no room in time (WB_TIMED_OUT, WB_STOPPED), when the queue pair has failed, or with
-  // WB_BAD_ARGUMENT where the ring is smaller than the chain.
-  template <class Build> WB_FN request submit(warp::mask_t mask, bool wants, Build build) const {
-    using size = extent<decltype(build(uint64_t{}, queue_word{}, uint32_t{}))>;
-    patience p(control_);
-    request r;
-    while (warp::any(mask, wants)) {
-      if (submit_now<size>(mask, wants && (p.turns() == 0 || has_room<size>()), r, build)) wants = false;
-      const warp::mask_t left = warp::ballot(mask, wants);
-      if (left == 0) break;
-      uint32_t word = 0;
-      if (wants && cannot_post<size>(word)) {
-        r = request::ended(word);
-        wants = false;
-      }
-      make_room(mask, left, p.turns());
-      const verdict v = p.spent(mask);
-      if (v == verdict::go_on) continue;
-      if (wants) r = request::ended(status_word(v));
-      break;
-    }
-    return r;
-  }
-  template <class Build> WB_FN request submit(Build build) const { return submit(warp::active(), true, build); }
-
-  // Posts requests whose answers land in their blocks' staging, waits for them, and has them taken, for each lane with `wants`.
-  // `build` is as for `submit` and takes the staging's name besides; `take(at)` gets its address, if the request is done. Where the
-  // ring has no room for all lanes they go in turns: none waits for room while it holds what others wait for. Collective.
-  template <class Build, class Take>
-  WB_FN outcome exchange(warp::mask_t mask, bool wants, Build build, Take take) const {
-    patience p(control_);
-    outcome o;
-    auto held = [&](uint64_t index, queue_word queue, uint32_t how) {
-      hold(static_cast<uint32_t>(index));
-      return build(index, queue, how, staging_of(static_cast<uint32_t>(index)).name);
-    };
-    using size = extent<decltype(held(uint64_t{}, queue_word{}, uint32_t{}))>;
-    while (warp::any(mask, wants)) {
-      request r;
-      const bool posted = submit_now<size>(mask, wants && (p.turns() == 0 || has_room<size>()), r, held);
-      if (warp::any(mask, posted)) {
-        const outcome ended = wait(mask, posted, r);
-        if (posted) {
-          o = ended;
-          if (ended) take(staging_of(r.block).at);
-          let_go(r.block);
-          wants = false;
-        }
-        continue;
-      }
-      uint32_t word = 0;
-      if (wants && cannot_post<size>(word)) {
-        o = outcome{word};
-        wants = false;
-      }
-      const warp::mask_t left = warp::ballot(mask, wants);
-      if (left == 0) break;
-      make_room(mask, left, p.turns());
-      const verdict v = p.spent(mask);
-      if (v == verdict::go_on) continue;
-      if (wants) o = outcome{status_word(v)};
-      break;
-    }
-    return o;
-  }
 
   // --- completion ----------------------------------------------------------------------------------------------------
 
@@ -511,40 +407,12 @@ class work_queue_ref : public send_core {
  protected:
   const wb_control* control_;
 
-  // Posts for as many lanes as there is room for. Collective; lanes may be on different queues. True in those that got in.
-  template <class Size, class Build> WB_FN bool submit_now(warp::mask_t mask, bool wants, request& r, const Build& build) const {
-    bool posted = false;
-    for (warp::mask_t untried = warp::ballot(mask, wants); untried;) {
-      const work_queue_ref group = shared(mask, warp::first(untried));
-      const warp::mask_t members = warp::ballot(mask, wants && q == group.q);
-      // Here, so that the loads are under way together with what `take` waits for.
-      const writer to = wants && q == group.q ? to_write() : writer{};
-      uint32_t t;
-      grant g;
-      const bool got = group.template take<Size::blocks>(mask, members, t, g);
-      if (g.lanes != 0) {
-        if (got) {
-          // The last of a run of tickets is the one with a completion.
-          const bool last = t + Size::blocks == g.first + g.lanes * Size::blocks;
-          to.store(t, build(t, to.word, last ? signalled : unsignalled));
-          r = request::posted(t, t + Size::last + 1);
-          posted = true;
-        }
-        group.template publish_run<Size>(mask, g, got, t);
-      }
-      // While the device is busy with these.
-      if (g.low) group.replenish(mask);
-      untried &= ~members;
-    }
-    return posted;
-  }
-
   // Whether to try again. Who draws more credit than there is hides it from others until it has put it right: on a short ring
   // those who try again and again would keep each other from finding enough for a chain.
-  template <class Size> WB_FN bool has_room() const {
+  WB_FN bool has_room(extent x) const {
     uint32_t t;
     const int32_t had = credit(t);
-    return had >= 0 && static_cast<uint32_t>(had) + order::load<order::relaxed>(&q->spare) >= Size::blocks;
+    return had >= 0 && static_cast<uint32_t>(had) + order::load<order::relaxed>(&q->spare) >= x.blocks();
   }
   // Takes completions off one of the queues of the lanes that are left, and grants their blocks again. Collective.
   WB_FN void make_room(warp::mask_t mask, warp::mask_t left, uint32_t turn) const {
@@ -553,9 +421,9 @@ class work_queue_ref : public send_core {
     one.replenish(mask);
   }
 
-  // Whether a chain will never find room; why.
-  template <class Size> WB_FN bool cannot_post(uint32_t& word) const {
-    word = Size::blocks > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load<order::acquire>(&q->failed);
+  // Whether what is to be posted will never find room; why.
+  WB_FN bool cannot_post(extent x, uint32_t& word) const {
+    word = x.blocks() > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load<order::acquire>(&q->failed);
     return word != 0;
   }
 

@@ -1,6 +1,8 @@
 // Work queue entries of mlx5 adapters, built in registers: segments of 16 bytes, blocks of 64. Layouts as in rdma-core's
 // mlx5dv.h; host/wire/mlx5 has the same entries as types, and tests hold the two against each other byte for byte.
 //
+// Builders know neither an entry's place in the ring nor whether it asks for a completion. Who posts it adds both: `placed`.
+//
 // An entry of one block is a `block`; an entry of two is a `block2`, whose second block may be at the ring's start
 // (send_ring.cuh). A data segment of no bytes must not be posted: for a message of no bytes there are forms without one.
 #pragma once
@@ -77,13 +79,25 @@ constexpr uint32_t inline_mark = 0x80000000u;
 
 WB_FN order::quad empty_segment() { return order::quad{0, 0, 0, 0}; }
 
-// `index` is the number of the entry's first block; only its low 16 bits go in, whatever the ring's size is. `segments` counts
-// this one too.
-WB_FN order::quad control_segment(uint32_t op, uint32_t mod, uint64_t index, queue_word queue, uint32_t segments, uint32_t how,
-                                  be32 immediate = be32{}) {
+// The operation, and the number of segments, this one included. `placed` adds the rest.
+WB_FN order::quad control_segment(uint32_t op, uint32_t mod, uint32_t segments, be32 immediate = be32{}, uint32_t how = unsignalled) {
+  return order::quad{mod | op << 24, segments << 24, how << 24, immediate.word};
+}
+
+// Returns the control segment of an entry whose first block has the number `index` in its queue. Only the low 16 bits of that go in,
+// whatever the ring's size is. `how` adds flags to the entry's own.
+WB_FN order::quad placed(const order::quad& control, uint64_t index, queue_word queue, uint32_t how) {
   // Bytes: modifier, index high, index low, opcode; then the queue's three and the segments; then four of which the last is `how`.
-  const uint32_t first = permute(static_cast<uint32_t>(index), mod | op << 24, 0x7014u);
-  return order::quad{first, queue.word | segments << 24, how << 24, immediate.word};
+  const uint32_t first = permute(static_cast<uint32_t>(index), control.x, 0x7014u);
+  return order::quad{first, queue.word | control.y, how << 24 | control.z, control.w};
+}
+WB_FN block placed(block b, uint64_t index, queue_word queue, uint32_t how) {
+  b.segment[0] = placed(b.segment[0], index, queue, how);
+  return b;
+}
+WB_FN block2 placed(block2 b, uint64_t index, queue_word queue, uint32_t how) {
+  b.first = placed(b.first, index, queue, how);
+  return b;
 }
 
 WB_FN order::quad remote_segment(remote r) {
@@ -103,64 +117,54 @@ WB_FN order::quad wait_segment(uint32_t cqn, uint32_t number) {
 
 // --- nothing, flush, wait --------------------------------------------------------------------------------------------
 
-WB_FN block nop(uint64_t index, queue_word queue, uint32_t how) {
-  return block{{control_segment(op_nop, opmod_none, index, queue, 1, how), empty_segment(), empty_segment(), empty_segment()}};
+WB_FN block nop() {
+  return block{{control_segment(op_nop, opmod_none, 1), empty_segment(), empty_segment(), empty_segment()}};
 }
 
 // Reads local memory behind the adapter's earlier writes; with `fenced`, behind earlier reads and atomics of the queue pair.
-WB_FN block dump(uint64_t index, queue_word queue, uint32_t how, local l, uint32_t bytes) {
+WB_FN block dump(local l, uint32_t bytes, uint32_t how = unsignalled) {
   return block{
-      {control_segment(op_dump, opmod_none, index, queue, 2, how), data_segment(l, bytes), empty_segment(), empty_segment()}};
+      {control_segment(op_dump, opmod_none, 2, be32{}, how), data_segment(l, bytes), empty_segment(), empty_segment()}};
 }
 
 // Stops the queue until completion `number` of another queue has come. The queue pair must be a core-direct master.
-WB_FN block wait(uint64_t index, queue_word queue, uint32_t how, uint32_t cqn, uint32_t number) {
+WB_FN block wait(uint32_t cqn, uint32_t number) {
   return block{
-      {control_segment(op_wait, opmod_none, index, queue, 2, how), wait_segment(cqn, number), empty_segment(), empty_segment()}};
+      {control_segment(op_wait, opmod_none, 2), wait_segment(cqn, number), empty_segment(), empty_segment()}};
 }
 
 // --- writes, reads, sends --------------------------------------------------------------------------------------------
 
-WB_FN block transfer(uint32_t op, uint64_t index, queue_word queue, uint32_t how, remote to, local from, uint32_t bytes,
-                     be32 immediate = be32{}) {
-  return block{{control_segment(op, opmod_none, index, queue, 3, how, immediate), remote_segment(to), data_segment(from, bytes),
+WB_FN block transfer(uint32_t op, remote to, local from, uint32_t bytes, be32 immediate = be32{}) {
+  return block{{control_segment(op, opmod_none, 3, immediate), remote_segment(to), data_segment(from, bytes),
                 empty_segment()}};
 }
-WB_FN block write(uint64_t index, queue_word queue, uint32_t how, remote to, local from, uint32_t bytes) {
-  return transfer(op_write, index, queue, how, to, from, bytes);
-}
-WB_FN block write_imm(uint64_t index, queue_word queue, uint32_t how, remote to, local from, uint32_t bytes, be32 immediate) {
-  return transfer(op_write_imm, index, queue, how, to, from, bytes, immediate);
+WB_FN block write(remote to, local from, uint32_t bytes) { return transfer(op_write, to, from, bytes); }
+WB_FN block write_imm(remote to, local from, uint32_t bytes, be32 immediate) {
+  return transfer(op_write_imm, to, from, bytes, immediate);
 }
 // The local memory is where the bytes land.
-WB_FN block read(uint64_t index, queue_word queue, uint32_t how, remote from, local to, uint32_t bytes) {
-  return transfer(op_read, index, queue, how, from, to, bytes);
-}
+WB_FN block read(remote from, local to, uint32_t bytes) { return transfer(op_read, from, to, bytes); }
 
 // Of no bytes: no data segment. With an immediate it still tells the receiver.
-WB_FN block empty_write(uint64_t index, queue_word queue, uint32_t how, remote to) {
+WB_FN block empty_write(remote to) {
   return block{
-      {control_segment(op_write, opmod_none, index, queue, 2, how), remote_segment(to), empty_segment(), empty_segment()}};
+      {control_segment(op_write, opmod_none, 2), remote_segment(to), empty_segment(), empty_segment()}};
 }
-WB_FN block empty_write_imm(uint64_t index, queue_word queue, uint32_t how, remote to, be32 immediate) {
-  return block{{control_segment(op_write_imm, opmod_none, index, queue, 2, how, immediate), remote_segment(to), empty_segment(),
+WB_FN block empty_write_imm(remote to, be32 immediate) {
+  return block{{control_segment(op_write_imm, opmod_none, 2, immediate), remote_segment(to), empty_segment(),
                 empty_segment()}};
 }
 
-WB_FN block message(uint32_t op, uint64_t index, queue_word queue, uint32_t how, local from, uint32_t bytes, be32 with = be32{}) {
-  return block{{control_segment(op, opmod_none, index, queue, 2, how, with), data_segment(from, bytes), empty_segment(),
-                empty_segment()}};
+WB_FN block message(uint32_t op, local from, uint32_t bytes, be32 with = be32{}) {
+  return block{{control_segment(op, opmod_none, 2, with), data_segment(from, bytes), empty_segment(), empty_segment()}};
 }
-WB_FN block send(uint64_t index, queue_word queue, uint32_t how, local from, uint32_t bytes) {
-  return message(op_send, index, queue, how, from, bytes);
-}
-WB_FN block send_imm(uint64_t index, queue_word queue, uint32_t how, local from, uint32_t bytes, be32 immediate) {
-  return message(op_send_imm, index, queue, how, from, bytes, immediate);
+WB_FN block send(local from, uint32_t bytes) { return message(op_send, from, bytes); }
+WB_FN block send_imm(local from, uint32_t bytes, be32 immediate) {
+  return message(op_send_imm, from, bytes, immediate);
 }
 // The key of the peer becomes invalid.
-WB_FN block send_inval(uint64_t index, queue_word queue, uint32_t how, local from, uint32_t bytes, be32 key) {
-  return message(op_send_inval, index, queue, how, from, bytes, key);
-}
+WB_FN block send_inval(local from, uint32_t bytes, be32 key) { return message(op_send_inval, from, bytes, key); }
 
 // --- data in the entry itself ----------------------------------------------------------------------------------------
 
@@ -191,13 +195,13 @@ WB_FN order::quad inline_segment(uint32_t bytes, uint32_t a, uint32_t b, uint32_
 }
 
 // At most inline_write_max bytes.
-WB_FN block inline_write(uint64_t index, queue_word queue, uint32_t how, remote to, const write_payload& p, uint32_t bytes) {
-  return block{{control_segment(op_write, opmod_none, index, queue, inline_write_segments(bytes), how), remote_segment(to),
+WB_FN block inline_write(remote to, const write_payload& p, uint32_t bytes) {
+  return block{{control_segment(op_write, opmod_none, inline_write_segments(bytes)), remote_segment(to),
                 inline_segment(bytes, p.w[0], p.w[1], p.w[2]), order::quad{p.w[3], p.w[4], p.w[5], p.w[6]}}};
 }
 // At most inline_send_max bytes.
-WB_FN block inline_send(uint64_t index, queue_word queue, uint32_t how, const send_payload& p, uint32_t bytes) {
-  return block{{control_segment(op_send, opmod_none, index, queue, inline_send_segments(bytes), how),
+WB_FN block inline_send(const send_payload& p, uint32_t bytes) {
+  return block{{control_segment(op_send, opmod_none, inline_send_segments(bytes)),
                 inline_segment(bytes, p.w[0], p.w[1], p.w[2]), order::quad{p.w[3], p.w[4], p.w[5], p.w[6]},
                 order::quad{p.w[7], p.w[8], p.w[9], p.w[10]}}};
 }
@@ -209,21 +213,20 @@ struct inline_front {
   order::quad remote;
   uint32_t header;
 };
-WB_FN inline_front inline_write_front(uint64_t index, queue_word queue, uint32_t how, remote to, uint32_t bytes) {
-  return inline_front{control_segment(op_write, opmod_none, index, queue, inline_write_segments(bytes), how), remote_segment(to),
+WB_FN inline_front inline_write_front(remote to, uint32_t bytes) {
+  return inline_front{control_segment(op_write, opmod_none, inline_write_segments(bytes)), remote_segment(to),
                       swap_bytes(bytes | inline_mark)};
 }
 
 // --- atomics ---------------------------------------------------------------------------------------------------------
 
 // The old value lands in `landing`, 8 bytes in host order. (After a masked operation on 4 bytes it is 4 bytes, big-endian.)
-WB_FN block fetch_add(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, uint64_t add) {
-  return block{{control_segment(op_fetch_add, opmod_none, index, queue, 4, how), remote_segment(at), two_words(add, 0),
+WB_FN block fetch_add(remote at, local landing, uint64_t add) {
+  return block{{control_segment(op_fetch_add, opmod_none, 4), remote_segment(at), two_words(add, 0),
                 data_segment(landing, 8)}};
 }
-WB_FN block compare_swap(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, uint64_t compare,
-                         uint64_t swap) {
-  return block{{control_segment(op_compare_swap, opmod_none, index, queue, 4, how), remote_segment(at), two_words(swap, compare),
+WB_FN block compare_swap(remote at, local landing, uint64_t compare, uint64_t swap) {
+  return block{{control_segment(op_compare_swap, opmod_none, 4), remote_segment(at), two_words(swap, compare),
                 data_segment(landing, 8)}};
 }
 
@@ -251,23 +254,23 @@ template <class T> WB_FN swap_operands<T> as_compare_swap(T compare, T swap) {
   return swap_operands<T>{swap, compare, static_cast<T>(~T{0}), static_cast<T>(~T{0})};
 }
 
-WB_FN block masked_add(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, add_operands<uint32_t> o) {
-  return block{{control_segment(op_masked_fetch_add, opmod_4_bytes, index, queue, 4, how), remote_segment(at),
+WB_FN block masked_add(remote at, local landing, add_operands<uint32_t> o) {
+  return block{{control_segment(op_masked_fetch_add, opmod_4_bytes, 4), remote_segment(at),
                 order::quad{swap_bytes(o.add), swap_bytes(o.boundary), 0, 0}, data_segment(landing, 4)}};
 }
-WB_FN block masked_add(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, add_operands<uint64_t> o) {
-  return block{{control_segment(op_masked_fetch_add, opmod_8_bytes, index, queue, 4, how), remote_segment(at),
+WB_FN block masked_add(remote at, local landing, add_operands<uint64_t> o) {
+  return block{{control_segment(op_masked_fetch_add, opmod_8_bytes, 4), remote_segment(at),
                 two_words(o.add, o.boundary), data_segment(landing, 8)}};
 }
-WB_FN block masked_swap(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, swap_operands<uint32_t> o) {
-  return block{{control_segment(op_masked_compare_swap, opmod_4_bytes, index, queue, 4, how), remote_segment(at),
+WB_FN block masked_swap(remote at, local landing, swap_operands<uint32_t> o) {
+  return block{{control_segment(op_masked_compare_swap, opmod_4_bytes, 4), remote_segment(at),
                 order::quad{swap_bytes(o.swap), swap_bytes(o.compare), swap_bytes(o.swap_mask), swap_bytes(o.compare_mask)},
                 data_segment(landing, 4)}};
 }
 // Two blocks: its completion names the first, so where a queue's progress is read from a collapsed completion queue, a signalled
 // entry of one block must follow.
-WB_FN block2 masked_swap(uint64_t index, queue_word queue, uint32_t how, remote at, local landing, swap_operands<uint64_t> o) {
-  return block2{{{control_segment(op_masked_compare_swap, opmod_8_bytes, index, queue, 5, how), remote_segment(at),
+WB_FN block2 masked_swap(remote at, local landing, swap_operands<uint64_t> o) {
+  return block2{{{control_segment(op_masked_compare_swap, opmod_8_bytes, 5), remote_segment(at),
                   two_words(o.swap, o.compare), two_words(o.swap_mask, o.compare_mask)}},
                 {{data_segment(landing, 8), empty_segment(), empty_segment(), empty_segment()}}};
 }
@@ -300,16 +303,14 @@ WB_FN order::quad address_segment(const half_address& a, uint32_t full) {
                      swap_bytes(a.rate_level << 24 | (a.path & 0xffu) << 16 | (a.lid & 0xffffu))};
 }
 
-WB_FN block dc_write(uint64_t index, queue_word queue, uint32_t how, const half_address& a, remote to, local from,
-                     uint32_t bytes) {
-  return block{{control_segment(op_write, opmod_none, index, queue, 4, how), address_segment(a, 0), remote_segment(to),
+WB_FN block dc_write(const half_address& a, remote to, local from, uint32_t bytes) {
+  return block{{control_segment(op_write, opmod_none, 4), address_segment(a, 0), remote_segment(to),
                 data_segment(from, bytes)}};
 }
-WB_FN block2 dc_write(uint64_t index, queue_word queue, uint32_t how, const half_address& a, const global_address& g, remote to,
-                      local from, uint32_t bytes) {
+WB_FN block2 dc_write(const half_address& a, const global_address& g, remote to, local from, uint32_t bytes) {
   const uint64_t mac_class_hops = g.mac << 16 | (g.traffic_class & 0xffu) << 8 | (g.hop_limit & 0xffu);
   const order::quad way = {0, big_high(mac_class_hops), big_low(mac_class_hops), swap_bytes(g.route_flow)};
-  return block2{{{control_segment(op_write, opmod_none, index, queue, 6, how), address_segment(a, full_address), way,
+  return block2{{{control_segment(op_write, opmod_none, 6), address_segment(a, full_address), way,
                   two_words(g.gid_high, g.gid_low)}},
                 {{remote_segment(to), data_segment(from, bytes), empty_segment(), empty_segment()}}};
 }

@@ -18,7 +18,7 @@
 #pragma once
 
 #include <warpbell/error.cuh>
-#include <warpbell/shmem/network_request.cuh>
+#include <warpbell/mlx5.cuh>
 
 namespace warpbell {
 namespace detail {
@@ -36,7 +36,7 @@ WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, u
     }
   }
   const uint32_t shown = bytes < 0xffffffffu ? static_cast<uint32_t>(bytes) : 0xffffffffu;
-  raise_error(control, wb_error{word, pe, me, channel, call, shown, offset});
+  enter_error(control, wb_error{word, pe, me, channel, call, shown, offset});
   return word;
 }
 
@@ -44,8 +44,16 @@ WB_FN_COLD uint32_t raise_call_error(const wb_control* control, uint32_t word, u
 
 namespace network {
 
-constexpr uint64_t message_bytes = uint64_t{1} << 30;  // the most that one request moves (InfiniBand: 2^31)
-constexpr uint64_t strict_bytes = 4096;                // the longest put by the strict key
+constexpr uint64_t strict_bytes = 4096;  // the longest put by the strict key
+
+// A send queue of functions that are called, and not inlined.
+using send_queue = mlx5::send_queue<mlx5::from_function>;
+
+// What became of a request so far: posted is as good as done.
+WB_FN uint32_t so_far(const mlx5::request& r) { return r.in_flight() ? static_cast<uint32_t>(WB_DONE) : r.word; }
+WB_FN uint32_t completed(const send_queue& queue, const mlx5::request& r) {
+  return send_queue::wait_for(queue.q, queue.control(), warp::active(), true, r);
+}
 
 // The lane of the calling block.
 WB_FN uint32_t own_lane() { return blockIdx.x; }
@@ -55,9 +63,9 @@ WB_FN const wb_peer* peer_of(const wb_network* net, uint32_t pe) { return net->p
 WB_FN bool is_near(const wb_network* net, uint32_t pe) {
   return pe == net->pe || (peer_of(net, pe)->flags & WB_PEER_LOAD_STORE) != 0;
 }
-WB_FN mlx5::work_queue_ref queue_at(const wb_network* net, const wb_peer* peer, uint32_t lane) {
+WB_FN send_queue queue_at(const wb_network* net, const wb_peer* peer, uint32_t lane) {
   wb_send_queue* all = peer->queues;
-  return mlx5::work_queue_ref(all + (lane & (peer->queue_count - 1)), net->control);
+  return send_queue(all + (lane & (peer->queue_count - 1)), net->control);
 }
 // Whether the adapter can name the bytes: memory of the heap.
 WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
@@ -69,7 +77,7 @@ WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
 struct way {
   const wb_network* net;
   const wb_peer* peer;
-  mlx5::work_queue_ref queue;
+  send_queue queue;
   uint32_t call, pe, lane;
 
   WB_FN way(const wb_network* n, uint32_t c, uint32_t p, uint32_t l)
@@ -89,7 +97,7 @@ struct way {
   }
   // Waits for what it has read into the heap, and everything else of the queue pair before it.
   WB_FN uint32_t landed(mlx5::request last) const {
-    if (queue.q->flags & WB_SEND_CONSISTENCY) last = post(queue, flushing(own(net->local)));
+    if (queue.q->flags & WB_SEND_CONSISTENCY) last = queue.flush(own(net->local));
     return completed(queue, last);
   }
 
@@ -134,21 +142,17 @@ WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint6
   if (bytes <= mlx5::inline_write_max) {
     if (rank != 0) return WB_DONE;
     const uint32_t some = static_cast<uint32_t>(bytes);
-    word = so_far(post(w.queue, inline_write(w.strict(to), gather(from, some), some)));
+    word = so_far(w.queue.write_inline(w.strict(to), gather(from, some), some));
   } else if (in_heap(net, from, bytes)) {
     if (rank != 0) return WB_DONE;
-    mlx5::request last{};
-    for (uint64_t done = 0; done < bytes && word == WB_DONE; done += message_bytes) {
-      const uint64_t left = bytes - done, some = left < message_bytes ? left : message_bytes;
-      last = post(w.queue, moving(mlx5::op_write, w.data(to + done, bytes), w.own(from + done), static_cast<uint32_t>(some)));
-      word = so_far(last);
-    }
+    const mlx5::request last = w.queue.write(w.data(to, bytes), w.own(from), bytes);
+    word = so_far(last);
     if (finish && word == WB_DONE) word = completed(w.queue, last);
   } else {
     const uint64_t piece = w.queue.q->staging_bytes;
     for (uint64_t done = rank * piece; done < bytes && word == WB_DONE; done += count * piece) {
       const uint64_t left = bytes - done, some = left < piece ? left : piece;
-      word = so_far(post(w.queue, copying(w.data(to + done, bytes), from + done, static_cast<uint32_t>(some))));
+      word = so_far(w.queue.write_copied(w.data(to + done, bytes), from + done, static_cast<uint32_t>(some)));
     }
   }
   return w.ended(word, to, bytes);
@@ -160,7 +164,7 @@ WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to,
   const way w(net, call, pe, lane);
   const mlx5::write_payload p{{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
                                static_cast<uint32_t>(high >> 32), 0, 0, 0}};
-  return w.ended(so_far(post(w.queue, inline_write(w.strict(to), p, bytes))), to, bytes);
+  return w.ended(so_far(w.queue.write_inline(w.strict(to), p, bytes)), to, bytes);
 }
 
 // Elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart, which wrap as addresses do: a request for each.
@@ -169,7 +173,7 @@ WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t fro
   const way w(net, WB_CALL_PUT, pe, own_lane());
   uint32_t word = WB_DONE;
   for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
-    word = so_far(post(w.queue, inline_write(w.strict(to + i * to_gap), gather(from + i * from_gap, bytes), bytes)));
+    word = so_far(w.queue.write_inline(w.strict(to + i * to_gap), gather(from + i * from_gap, bytes), bytes));
   }
   return w.ended(word, to, bytes);
 }
@@ -184,18 +188,14 @@ WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint6
   uint32_t word = WB_DONE;
   if (in_heap(net, to, bytes)) {
     if (rank != 0) return WB_DONE;
-    mlx5::request last{};
-    for (uint64_t done = 0; done < bytes && word == WB_DONE; done += message_bytes) {
-      const uint64_t left = bytes - done, some = left < message_bytes ? left : message_bytes;
-      last = post(w.queue, moving(mlx5::op_read, w.data(from + done, bytes), w.own(to + done), static_cast<uint32_t>(some)));
-      word = so_far(last);
-    }
+    const mlx5::request last = w.queue.read(w.data(from, bytes), w.own(to), bytes, mlx5::landing::later);
+    word = so_far(last);
     if (finish && word == WB_DONE) word = w.landed(last);
   } else {
     const uint64_t piece = w.queue.q->staging_bytes;
     for (uint64_t done = rank * piece; done < bytes && word == WB_DONE; done += count * piece) {
       const uint64_t left = bytes - done, some = left < piece ? left : piece;
-      word = fetch(w.queue, reading(w.data(from + done, bytes), static_cast<uint32_t>(some)), to + done, nullptr);
+      word = w.queue.fetch(w.data(from + done, bytes), static_cast<uint32_t>(some), to + done).word;
     }
   }
   return w.ended(word, from, bytes);
@@ -205,7 +205,7 @@ WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint6
 WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, uint32_t bytes, uint32_t pe, uint32_t lane) {
   const way w(net, WB_CALL_GET, pe, lane);
   order::detail::pair value{0, 0};
-  w.ended(fetch(w.queue, reading(w.strict(from), bytes), 0, &value), from, bytes);
+  w.ended(w.queue.fetch(w.strict(from), bytes, value).word, from, bytes);
   return value;
 }
 
@@ -218,13 +218,13 @@ WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t fro
   if (in_heap(net, to, (n - 1) * to_gap + bytes)) {
     mlx5::request last{};
     for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
-      last = post(w.queue, moving(mlx5::op_read, w.strict(from + i * from_gap), w.own(to + i * to_gap), bytes));
+      last = w.queue.read(w.strict(from + i * from_gap), w.own(to + i * to_gap), bytes, mlx5::landing::later);
       word = so_far(last);
     }
     if (word == WB_DONE) word = w.landed(last);
   } else {
     for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
-      word = fetch(w.queue, reading(w.strict(from + i * from_gap), bytes), to + i * to_gap, nullptr);
+      word = w.queue.fetch(w.strict(from + i * from_gap), bytes, to + i * to_gap).word;
     }
   }
   return w.ended(word, from, bytes);
