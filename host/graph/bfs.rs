@@ -1,11 +1,10 @@
 //! Breadth-first search, direction-optimising, level by level.
 
-use super::edges::{GraphError, GraphOnEngine, Lists, TILE_EDGES};
-use super::hub::LEADS;
+use super::edges::{GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, QueueOrder};
 use super::params::{
     BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_ITEMS as ITEMS, BFS_LEAD_HITS as LEAD_HITS, BFS_SCANNED as SCANNED,
-    Bfs as Parameters, GraphReport as Report,
+    Bfs as Parameters, GRAPH_LEADS, GRAPH_PIECE_EDGES, GraphReport as Report,
 };
 use crate::args;
 use crate::memory::{Place, Region};
@@ -188,7 +187,7 @@ impl<'g> Bfs<'g> {
             vertices: self.graph.vertices,
             source,
             level: 0,
-            skip: if lists.leads_first { LEADS } else { 0 },
+            skip: if lists.leads_first { GRAPH_LEADS } else { 0 },
         }
     }
 
@@ -234,7 +233,7 @@ impl<'g> Bfs<'g> {
                             level,
                             ..forward
                         };
-                        self.first_bottom_up(p, frontier, lists, outward, items + degrees / TILE_EDGES)?
+                        self.first_bottom_up(p, frontier, lists, outward, items + degrees / GRAPH_PIECE_EDGES)?
                     } else {
                         (Direction::BottomUp, self.over(lists, "wb_bfs_bottom_up", p)?)
                     }

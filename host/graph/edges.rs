@@ -1,6 +1,7 @@
 //! A graph where kernels can reach it: everything of size O(vertices) in the engine's memory, the edges where they were
 //! asked to be.
 
+use super::params::GRAPH_PIECE_EDGES;
 use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
 use crate::memory::{MemoryError, Region};
 use crate::remedy::{Remedies, Remedy};
@@ -15,9 +16,6 @@ use std::time::Duration;
 
 /// Longest time of one kernel, unless told otherwise.
 pub const DEFAULT_LAUNCH_LIMIT: Duration = Duration::from_secs(300);
-
-/// Edges in a tile: `piece_edges` of `kernels/graph/work.cuh`.
-pub(super) const TILE_EDGES: u64 = 1024;
 
 /// `warpbell::graph::weighted` of 32-bit identifiers; the weight is an integer or the bits of a float.
 #[repr(C, align(8))]
@@ -406,6 +404,6 @@ impl GraphOnEngine {
 
     /// Items that a queue may have to hold: one for each vertex, and the pieces of long lists beyond the first.
     pub(super) fn queue_items(&self) -> usize {
-        (self.vertices + 2 * (self.arcs / TILE_EDGES) + 1) as usize
+        (self.vertices + 2 * (self.arcs / GRAPH_PIECE_EDGES) + 1) as usize
     }
 }

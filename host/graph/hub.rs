@@ -2,13 +2,11 @@
 //! the first of each list in fast memory, reads little of the rest.
 
 use super::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights};
+use super::params::GRAPH_LEADS;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
-/// Neighbours of each vertex that stay in fast memory: `lead_count` of `kernels/graph/work.cuh`.
-pub const LEADS: u32 = 4;
-
-/// For each vertex its [`LEADS`] neighbours with the highest degrees, in descending order (of equal ones by number), in the
+/// For each vertex its [`GRAPH_LEADS`] neighbours with the highest degrees, in descending order (of equal ones by number), in the
 /// width of the graph's neighbours; filled up with the largest value of that width.
 pub fn leads(csr: &Csr) -> Neighbours {
     match csr.neighbours() {
@@ -18,7 +16,7 @@ pub fn leads(csr: &Csr) -> Neighbours {
 }
 
 fn leads_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
-    const COUNT: usize = LEADS as usize;
+    const COUNT: usize = GRAPH_LEADS as usize;
     let sorted = csr.order() == NeighbourOrder::ByDegree;
     let mut leads = vec![V::NONE; csr.vertices() as usize * COUNT];
     leads.par_chunks_mut(COUNT).enumerate().for_each(|(v, leads)| {
@@ -111,8 +109,8 @@ mod tests {
                 let keys: Vec<_> = list.iter().map(|&(n, _)| (Reverse(csr.degree(n)), n)).collect();
                 prop_assert!(keys.is_sorted());
                 let none = if wide { u64::MAX } else { u32::MAX.into() };
-                for i in 0..LEADS as usize {
-                    let lead = leads.get(v as usize * LEADS as usize + i);
+                for i in 0..GRAPH_LEADS as usize {
+                    let lead = leads.get(v as usize * GRAPH_LEADS as usize + i);
                     prop_assert_eq!(lead, list.get(i).map_or(none, |&(n, _)| n));
                 }
                 let mut sorted = list;

@@ -1,9 +1,9 @@
 //! Launching the kernels of an algorithm, and reading what they report.
 
-use super::edges::{EdgeStore, GraphError, GraphOnEngine, TILE_EDGES};
+use super::edges::{EdgeStore, GraphError, GraphOnEngine};
 use super::params::{
-    self, GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GRAPH_SUMS, GraphReport as Report,
-    GraphTally, QueueOrder as OrderParameters,
+    self, GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GRAPH_PIECE_EDGES, GRAPH_SUMS,
+    GraphReport as Report, GraphTally, QueueOrder as OrderParameters,
 };
 use crate::args;
 use crate::engine::{Args, Engine, Grid};
@@ -112,7 +112,7 @@ impl QueueOrder {
             EdgeStore::Memory(_) => None,
             _ => Some(graph.engine.allocate(Place::Device, words * size_of::<u32>())?),
         };
-        Ok(Self { bitmap, vertices: graph.vertices, least_items: graph.arcs / TILE_EDGES / PAGES_PER_ITEM })
+        Ok(Self { bitmap, vertices: graph.vertices, least_items: graph.arcs / GRAPH_PIECE_EDGES / PAGES_PER_ITEM })
     }
 
     /// Clears what a failed run may have left behind.

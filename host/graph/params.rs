@@ -3,6 +3,8 @@ use bytemuck::{Pod, Zeroable};
 use core::mem::offset_of;
 pub const GRAPH_BLOCK_THREADS: u32 = 256;
 pub const GRAPH_BLOCKS_PER_PROCESSOR: u32 = 4;
+pub const GRAPH_PIECE_EDGES: u64 = 1024;
+pub const GRAPH_LEADS: u32 = 4;
 pub const GRAPH_SUMS: usize = 6;
 pub const GRAPH_BAD_EDGES: usize = 5;
 #[repr(C)]

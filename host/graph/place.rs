@@ -2,10 +2,11 @@
 
 use super::csr::{Csr, NeighbourOrder, VertexId, Weights, with_neighbours};
 use super::edges::{
-    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Needs, Placement, TILE_EDGES,
-    WeightKind, Weighted, WideEdge,
+    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Needs, Placement, WeightKind,
+    Weighted, WideEdge,
 };
 use super::hub::{leads, order_by_degree};
+use super::params::GRAPH_PIECE_EDGES;
 use super::stored;
 use crate::engine::Engine;
 use crate::memory::{Place, Region};
@@ -317,6 +318,9 @@ fn isolated(csr: &Csr, inward: Option<&[u64]>) -> Vec<u32> {
 
 /// For each tile of edges the vertex that holds its first one.
 fn tiles<V: VertexId>(offsets: &[u64], neighbours: &[V]) -> Vec<V> {
-    let tiles = (neighbours.len() as u64).div_ceil(TILE_EDGES);
-    (0..tiles).into_par_iter().map(|t| V::from_index(offsets.partition_point(|&o| o <= t * TILE_EDGES) - 1)).collect()
+    let tiles = (neighbours.len() as u64).div_ceil(GRAPH_PIECE_EDGES);
+    (0..tiles)
+        .into_par_iter()
+        .map(|t| V::from_index(offsets.partition_point(|&o| o <= t * GRAPH_PIECE_EDGES) - 1))
+        .collect()
 }

@@ -9,6 +9,12 @@
 #define WB_GRAPH_BLOCK_THREADS 256u
 #define WB_GRAPH_BLOCKS_PER_PROCESSOR 4u
 
+// Lists of more edges are shared out in pieces, cut at multiples of this, and kernels that read all edges read them in tiles of as many: 4 KiB
+// of 4-byte identifiers.
+#define WB_GRAPH_PIECE_EDGES 1024u
+// Neighbours of each vertex that no edge has to be read for: those of the highest degree, the highest first.
+#define WB_GRAPH_LEADS 4u
+
 #define WB_GRAPH_SUMS 6u
 // The last sum of every kernel: edges that lead to vertices that do not exist.
 #define WB_GRAPH_BAD_EDGES 5u

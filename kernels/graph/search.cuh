@@ -58,7 +58,7 @@ template <class Id> struct bfs_lists {
   WB_FN bool asks(uint64_t v, Id& from) const {
     const leads<Id> mine = lead[v];
 #pragma unroll
-    for (uint32_t i = 0; i < lead_count; ++i) {
+    for (uint32_t i = 0; i < WB_GRAPH_LEADS; ++i) {
       from = mine.id[i];
       if (from == static_cast<Id>(~Id{0})) return false;
       if (is_seen(from)) return true;
@@ -67,7 +67,7 @@ template <class Id> struct bfs_lists {
   }
 
   // Whether a vertex has no neighbours but its leads.
-  WB_FN bool all_leads(uint64_t v) const { return offset[v + 1] - offset[v] <= lead_count; }
+  WB_FN bool all_leads(uint64_t v) const { return offset[v + 1] - offset[v] <= WB_GRAPH_LEADS; }
 
   // What of a list is worth reading when no lead was seen; whether there is any.
   WB_FN bool rest_of(uint64_t v, uint64_t& first, uint64_t& last) const {
@@ -131,7 +131,7 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
       if (g.all_leads(from)) {
         const leads<Id> lead = g.lead[from];
 #pragma unroll
-        for (uint32_t i = 0; i < lead_count; ++i) {
+        for (uint32_t i = 0; i < WB_GRAPH_LEADS; ++i) {
           if (share == 0 && i < r.count && visit(from, lead.id[i])) ++counts.lead_hits;
         }
         r.count = 0;

@@ -55,19 +55,14 @@ template <class Session> WB_FN bool leads_somewhere(const Session&, uint64_t ver
 
 // --- the neighbours that stay in fast memory -------------------------------------------------------------------------
 
-// Neighbours of each vertex that no edge has to be read for: those of the highest degree, the highest first. Mirrored by
-// host/graph/hub.rs.
-constexpr uint32_t lead_count = 4;
-
 // Filled up with the largest identifier. A list that is no longer is here as a whole.
 template <class Id> struct alignas(16) leads {
-  Id id[lead_count];
+  Id id[WB_GRAPH_LEADS];
 };
 
 // --- queues ----------------------------------------------------------------------------------------------------------
 
-// Lists longer than this are shared out in pieces of it, cut at multiples of it: a piece of 4-byte edges is one 4 KiB page.
-constexpr uint64_t piece_edges = 1024;
+constexpr uint64_t piece_edges = WB_GRAPH_PIECE_EDGES;
 
 // A vertex, or a piece of its list, that waits to be expanded.
 template <class Id> struct alignas(2 * sizeof(Id)) item {

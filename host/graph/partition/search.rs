@@ -3,12 +3,11 @@
 use super::deal::{Deal, Part, Whole};
 use super::launch::{Steps, list_limit, longest_list};
 use super::memory::{Own, Shared};
-use crate::graph::edges::{GraphError, GraphOnEngine, Lists, Needs, Placement, TILE_EDGES};
-use crate::graph::hub::LEADS;
+use crate::graph::edges::{GraphError, GraphOnEngine, Lists, Needs, Placement};
 use crate::graph::launch::{Launcher, QueueOrder};
 use crate::graph::params::{
     BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_ITEMS as ITEMS, BFS_LEAD_HITS as LEAD_HITS, BFS_SCANNED as SCANNED,
-    Partition as Parameters, PartitionReport as Report,
+    GRAPH_LEADS, GRAPH_PIECE_EDGES, Partition as Parameters, PartitionReport as Report,
 };
 use crate::graph::{BfsOptions, BfsResult, Direction, LevelReport, UNREACHED};
 use crate::setters::setters;
@@ -244,7 +243,7 @@ impl<'s, 'g> Search<'s, 'g> {
         Parameters {
             offset: lists.offset.address(),
             leads: lists.leads.address(),
-            skip: if lists.leads_first { LEADS } else { 0 },
+            skip: if lists.leads_first { GRAPH_LEADS } else { 0 },
             level,
             ..self.common
         }
@@ -272,7 +271,7 @@ impl<'s, 'g> Search<'s, 'g> {
             let (direction, report) = match (bottom_up, self.inward()) {
                 (true, Some(inward)) => {
                     if queued && self.on.graph.part.is_stored() {
-                        self.first_bottom_up(inward, level, items + degrees / TILE_EDGES)?
+                        self.first_bottom_up(inward, level, items + degrees / GRAPH_PIECE_EDGES)?
                     } else {
                         (Direction::BottomUp, self.bottom_up(inward, level, false)?)
                     }

@@ -241,8 +241,8 @@ template <class How> class send_queue : public send_queue_base {
  public:
   using send_queue_base::send_queue_base;
 
-  // Posts an entry (`block`, `block2`) or a `work_request` for each lane with `wants`, and waits for room as long as one wait may last. Lanes on the same queue share
-  // one reservation and one doorbell. Collective.
+  // Posts an entry (`block`, `block2`) or a `work_request` for each lane with `wants`, and waits for room as long as one wait may last.
+  // Lanes on the same queue share one reservation and one doorbell. Collective.
   //
   // The request has ended at once when there was no room in time (WB_TIMED_OUT, WB_STOPPED), when the queue pair has failed, or with
   // WB_BAD_ARGUMENT where the ring is smaller than the work request.
