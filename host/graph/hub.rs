@@ -6,7 +6,7 @@ use super::params::GRAPH_LEADS;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
-/// For each vertex its [`GRAPH_LEADS`] neighbours with the highest degrees, in descending order (of equal ones by number), in the
+/// For each vertex its neighbours with the highest degrees, four or fewer, in descending order (of equal ones by number), in the
 /// width of the graph's neighbours; filled up with the largest value of that width.
 pub fn leads(csr: &Csr) -> Neighbours {
     match csr.neighbours() {
