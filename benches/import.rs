@@ -55,7 +55,7 @@ fn building(c: &mut Criterion) {
     group.throughput(Throughput::Elements(edges.len() as u64));
     let directed = CsrOptions::default().directed(true);
     group.bench_function("edges", |b| b.iter(|| Csr::from_edges(csr.vertices(), black_box(&edges), directed)));
-    group.bench_function("leads", |b| b.iter(|| hub::leads(black_box(&csr))));
+    group.bench_function("hub neighbours", |b| b.iter(|| hub::hub_neighbours(black_box(&csr))));
     group.bench_function("order_by_degree", |b| {
         b.iter_batched(|| csr.clone(), |mut csr| hub::order_by_degree(&mut csr), criterion::BatchSize::LargeInput);
     });

@@ -14,7 +14,7 @@ mod support;
 use std::time::Duration;
 use warpbell::args;
 use warpbell::memory::Place;
-use warpbell::storage::{Array, Cache, Consent, Drive, Plan, Volume};
+use warpbell::storage::{Array, Cache, Drive, OverwritePolicy, Plan, Volume};
 
 fn main() -> Result<(), support::Failure> {
     let numbers: Vec<u32> = (0..1 << 20).collect();
@@ -23,7 +23,7 @@ fn main() -> Result<(), support::Failure> {
     let options = support::Options::parse("--engine auto|gpu|cpu --device SPEC")?;
     let engine = support::engine(&options, 0)?;
     println!("engine {engine}");
-    let drive = Drive::create(&options.get("device", "soft:mem".to_owned())?, plan.bytes(), &Consent::none())?;
+    let drive = Drive::create(&options.get("device", "soft:mem".to_owned())?, plan.bytes(), &OverwritePolicy::none())?;
     let volume = Volume::on(&engine, [drive]).build()?;
     println!("{}", volume.path());
     volume.store_array("numbers", &numbers)?;

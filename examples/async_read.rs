@@ -14,7 +14,7 @@ mod support;
 use std::time::Duration;
 use warpbell::args;
 use warpbell::memory::Place;
-use warpbell::storage::{Consent, Drive, Volume};
+use warpbell::storage::{Drive, OverwritePolicy, Volume};
 
 const BYTES: u64 = 2 << 20;
 /// `ahead` in async_read.cu.
@@ -24,7 +24,7 @@ fn main() -> Result<(), support::Failure> {
     let options = support::Options::parse("--engine auto|gpu|cpu --device SPEC")?;
     let engine = support::engine(&options, 0)?;
     println!("engine {engine}");
-    let drive = Drive::create(&options.get("device", "soft:mem".to_owned())?, BYTES, &Consent::none())?;
+    let drive = Drive::create(&options.get("device", "soft:mem".to_owned())?, BYTES, &OverwritePolicy::none())?;
     let volume = Volume::on(&engine, [drive]).build()?;
     println!("{}", volume.path());
 

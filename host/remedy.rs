@@ -16,7 +16,7 @@ pub enum Remedy {
     Step(Cow<'static, str>),
     /// A GPU as the engine ([`Engine::gpu`](crate::engine::Engine::gpu)).
     UseGpu,
-    /// This file or device may be overwritten once a [`Consent`](crate::storage::Consent) names it.
+    /// This file or device may be overwritten once a [`OverwritePolicy`](crate::storage::Consent) names it.
     Overwrite(PathBuf),
     /// The device may be used without an IOMMU once the risk is accepted by name (`unsafe-no-iommu` in a device specification).
     AcceptNoIommu,

@@ -95,7 +95,7 @@ fn parts(drive: &Drive) -> (Arc<Controller<Ready>>, Namespace) {
 }
 
 #[test]
-fn a_controller_introduces_itself() {
+fn a_controller_is_identified() {
     for spec in devices() {
         let drive = open(&spec);
         let (controller, ns) = parts(&drive);

@@ -1,20 +1,20 @@
 //! `warpbell doctor` as its users run it, on recorded trees.
 #![cfg(feature = "cli")]
 
-#[path = "common/recorded.rs"]
+#[path = "common/fixture.rs"]
 #[allow(dead_code)]
-mod recorded;
+mod fixture;
 
 #[path = "common/tree.rs"]
 mod tree;
 
-use recorded::{Device, Recorded};
+use fixture::{Device, Fixture};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
 /// A machine with a drive that its own driver holds and nobody uses, and an IOMMU.
-fn machine() -> Recorded {
-    let tree = Recorded::new();
+fn machine() -> Fixture {
+    let tree = Fixture::new();
     tree.file("/proc/sys/kernel/osrelease", "6.12.9\n")
         .file("/proc/self/mountinfo", "25 1 0:21 / /proc rw - proc proc rw\n");
     tree.file("/proc/self/limits", "Max locked memory  unlimited  unlimited  bytes\n");
@@ -26,7 +26,7 @@ fn machine() -> Recorded {
     tree
 }
 
-fn doctor(tree: &Recorded, args: &[&str]) -> Output {
+fn doctor(tree: &Fixture, args: &[&str]) -> Output {
     let mut c = Command::new(tree::program());
     c.arg("doctor").arg("--root").arg(tree.root()).args(args).stdin(Stdio::null()).output().unwrap()
 }
@@ -58,7 +58,7 @@ fn what_is_required_and_not_possible_ends_with_one() {
 
 #[test]
 fn what_is_required_and_possible_ends_with_none() {
-    let tree = Recorded::new();
+    let tree = Fixture::new();
     let drive = Device { class: 0x01_08_02, driver: Some("vfio-pci"), group: Some(7), ..Device::default() };
     tree.pci("pci0000:00/0000:00:03.0", &drive).group_type(7, "DMA");
     tree.node("/dev/vfio/vfio", 0o666).node("/dev/vfio/7", 0o666);

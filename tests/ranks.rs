@@ -373,7 +373,7 @@ fn who_is_killed_while_others_wait_is_named() {
 }
 
 #[test]
-fn who_ends_without_a_farewell_is_named_under_run() {
+fn who_ends_without_leaving_is_named_under_run() {
     let (code, text) = finish(under_run("exit", 3));
     assert_eq!(code, Some(1), "{text}");
     for rank in 0..2 {

@@ -18,9 +18,9 @@ WB_FN void blocks_meet(const world_ref& w, uint32_t* arrived, uint32_t turn) {
   __syncthreads();
   if (threadIdx.x == 0) {
     order::fetch_add<order::acq_rel>(arrived, 1u);
-    patience p(w.control());
+    deadline p(w.control());
     while (order::load<order::acquire>(arrived) < turn * gridDim.x) {
-      if (verdict v = p.spent(); v != verdict::go_on) {
+      if (wait_status v = p.expired(); v != wait_status::go_on) {
         w.fail(WB_CALL_WAIT, status_word(v), arrived, sizeof *arrived, w.my_pe());
         break;
       }

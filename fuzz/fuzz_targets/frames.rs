@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use warpbell::memory::{Place, Space};
-use warpbell::rdma::served::{Fetched, ServedRing};
+use warpbell::rdma::ring_service::{Fetched, RingService};
 use warpbell::rdma::{QueuePlan, QueueRings};
 use warpbell::soft::nic::Frame;
 use warpbell::wire::mlx5::doorbell::SendDoorbell;
@@ -16,12 +16,12 @@ fuzz_target!(|input: &[u8]| {
     if let Some(frame) = Frame::decode(input) {
         assert_eq!(frame.encode(), input);
     }
-    let Some((&rung, entries)) = input.split_first() else { return };
-    let plan = QueuePlan::new(Space::cpu(), Place::Host).log_blocks(3).collapsed(rung & 0x80 != 0);
+    let Some((&announced, entries)) = input.split_first() else { return };
+    let plan = QueuePlan::new(Space::cpu(), Place::Host).log_blocks(3).collapsed(announced & 0x80 != 0);
     let memory = Arc::new(QueueRings::new(plan, Place::Host).expect("memory"));
-    let mut ring = ServedRing::new(memory.clone(), NUMBER).expect("host memory");
+    let mut ring = RingService::new(memory.clone(), NUMBER).expect("host memory");
     memory.ring().write(0, &entries[..entries.len().min(512)]).expect("in bounds");
-    let next = u64::from(rung & 0xf);
+    let next = u64::from(announced & 0xf);
     memory.records().set(4, (next as u32).to_be()).expect("in bounds");
     let doorbell = SendDoorbell::new(NUMBER, next).to_bytes();
     memory.records().write(QueueRings::doorbell_offset(), &doorbell).expect("in bounds");

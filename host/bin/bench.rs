@@ -16,7 +16,7 @@ use crate::{device, engine, output};
 use clap::ValueEnum;
 use serde_json::json;
 use warpbell::engine::EngineKind;
-use warpbell::storage::{Cache, Consent, Drive, Volume};
+use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
 use warpbell::units::{Bytes, si};
 
 pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> {
@@ -170,7 +170,7 @@ fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     text.line(format_args!("# warpbell {}  bench array  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     let _stop = interrupt.stops(&engine);
     // No device is in play: the array's pages stay in the cache from the first write on.
-    let volume = Volume::on(&engine, [Drive::create("soft:mem", bytes, &Consent::none())?]).build()?;
+    let volume = Volume::on(&engine, [Drive::create("soft:mem", bytes, &OverwritePolicy::none())?]).build()?;
     let cache = Cache::on(&volume)
         .bytes((bytes + bytes / CACHE_SLACK).max(LEAST_CACHE))
         .page(args.page.page_size.0 as usize)

@@ -5,18 +5,18 @@ use crate::measure::report::PathReport;
 use crate::output::{Failure, Text};
 use std::path::PathBuf;
 use warpbell::engine::Engine;
-use warpbell::memory::ladder::RungChoice;
+use warpbell::memory::mapping::BackendChoice;
 use warpbell::spec::{DeviceSpec, PE, for_pe};
-use warpbell::storage::{Consent, Drive, DriveSpec, Plan, StorageError, Volume};
+use warpbell::storage::{Drive, DriveSpec, OverwritePolicy, Plan, StorageError, Volume};
 use warpbell::units::Bytes;
 
 /// Opens the devices, together large enough for `plan`, and puts queues on them for commands of `transfer` bytes.
 pub fn volume(args: &DeviceArgs, engine: &Engine, plan: &Plan, transfer: Bytes) -> Result<Volume, Failure> {
     let specs = specs(args)?;
-    let consent = Consent::to_destroy(&args.yes_destroy);
+    let policy = OverwritePolicy::to_destroy(&args.yes_destroy);
     let striped = if args.replicate { 1 } else { specs.len() };
     let each = plan.bytes_for_each(striped, args.stripe_chunk.0);
-    let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
+    let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &policy)).collect::<Result<_, _>>()?;
     build(args, engine, drives, transfer, Some(plan.has_page_checksums()))
 }
 
@@ -33,11 +33,11 @@ pub fn measured(
         let drives: Vec<Drive> = specs.iter().map(DriveSpec::open).collect::<Result<_, _>>()?;
         return build(args, engine, drives, transfer, None);
     }
-    let consent = Consent::to_destroy(&args.yes_destroy);
+    let policy = OverwritePolicy::to_destroy(&args.yes_destroy);
     let striped = if args.replicate { 1 } else { specs.len() as u64 };
     // So many that no whole number of chunks is as many are refused by what they are asked of.
     let each = bytes.div_ceil(striped).checked_next_multiple_of(args.stripe_chunk.0.max(1)).unwrap_or(u64::MAX);
-    let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &consent)).collect::<Result<_, _>>()?;
+    let drives: Vec<Drive> = specs.iter().map(|s| s.create(each, &policy)).collect::<Result<_, _>>()?;
     let volume = build(args, engine, drives, transfer, None)?;
     if let Some(stored) = volume.stored()?.first() {
         let (path, found) = (stored.device.clone(), "it holds stored arrays, which this would overwrite".to_owned());
@@ -60,7 +60,7 @@ fn build(
         .landing(args.landing.parse()?)
         .queue_memory(args.queue_memory.parse()?)
         .doorbell(args.doorbell.parse()?)
-        .mapping(args.mapping.parse::<RungChoice>().map_err(|e| Failure::Usage(e.to_string()))?);
+        .mapping(args.mapping.parse::<BackendChoice>().map_err(|e| Failure::Usage(e.to_string()))?);
     if let Some(wanted) = page_checksums {
         builder = builder.page_checksums(wanted);
     }

@@ -14,7 +14,7 @@ pub fn open(args: &EngineArgs) -> Result<Engine, Failure> {
 pub fn open_on(args: &EngineArgs, gpu: usize, threads: usize) -> Result<Engine, Failure> {
     let cpu = |note| Engine::cpu_with(threads, &CpuImage::shipped()?, note);
     let engine = match args.engine {
-        EngineChoice::Gpu(named) => Engine::gpu(named.unwrap_or(gpu)).map_err(with_way_out)?,
+        EngineChoice::Gpu(named) => Engine::gpu(named.unwrap_or(gpu)).map_err(with_remedy)?,
         EngineChoice::Cpu => cpu(None)?,
         EngineChoice::Auto => match Engine::gpu(gpu) {
             Ok(gpu) => gpu,
@@ -26,7 +26,7 @@ pub fn open_on(args: &EngineArgs, gpu: usize, threads: usize) -> Result<Engine, 
 }
 
 /// The same can be done on CPU threads.
-fn with_way_out(e: EngineError) -> Failure {
+fn with_remedy(e: EngineError) -> Failure {
     let other = remedy::of(&e).map(|r| format!("{r}, or ")).unwrap_or_default();
     Failure::Error(format!("{e}; {other}use --engine cpu"))
 }

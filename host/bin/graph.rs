@@ -15,8 +15,8 @@ use warpbell::graph::output::Values;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
     Bfs, BfsOptions, BfsResult, Components, ComponentsOptions, ComponentsResult, Csr, Distances, GraphError,
-    GraphOnEngine, Input, LoadOptions, Loaded, Needs, Orientation, PageRank, PageRankOptions, PageRankResult,
-    Placement, Sssp, SsspOptions, SsspResult, UNREACHED, WeightMode, hub, teps,
+    GraphOnEngine, Input, LoadOptions, Loaded, Orientation, PageRank, PageRankOptions, PageRankResult, Placement,
+    PlacementOptions, Sssp, SsspOptions, SsspResult, UNREACHED, WeightMode, hub, teps,
 };
 use warpbell::storage::{Cache, Volume};
 use warpbell::units::{Bytes, BytesOrShare, grouped};
@@ -226,12 +226,12 @@ impl Job {
         run.source.filter(|_| !said).map_or_else(String::new, |s| format!("source {s}  "))
     }
 
-    fn needs(&self) -> Needs {
+    fn needs(&self) -> PlacementOptions {
         match self.algorithm {
-            Algorithm::Bfs => Needs::BFS,
-            Algorithm::Components => Needs::COMPONENTS,
-            Algorithm::PageRank(_) => Needs::PAGERANK,
-            Algorithm::Sssp(..) => Needs::SSSP,
+            Algorithm::Bfs => PlacementOptions::BFS,
+            Algorithm::Components => PlacementOptions::COMPONENTS,
+            Algorithm::PageRank(_) => PlacementOptions::PAGERANK,
+            Algorithm::Sssp(..) => PlacementOptions::SSSP,
         }
     }
 
@@ -406,7 +406,7 @@ impl Outcome {
                     "level {:<3} {:<10} found {found:>12}   scanned {scanned:>13}   by lead {:>12}   {}{put}",
                     l.level,
                     l.direction.to_string(),
-                    grouped(l.lead_hits),
+                    grouped(l.hub_hits),
                     seconds(l.elapsed),
                 ))
             }),

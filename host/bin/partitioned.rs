@@ -13,7 +13,7 @@ use serde_json::json;
 use std::sync::mpsc;
 use std::time::Instant;
 use warpbell::graph::partition::{
-    Deal, Part, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph,
+    Part, PartitionPlan, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph,
 };
 use warpbell::graph::{BfsResult, GraphError, Loaded, Placement};
 use warpbell::shmem::{ShmemError, World};
@@ -66,11 +66,11 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     text.line(format_args!("warpbell {}  {plan}", env!("CARGO_PKG_VERSION")))?;
     text.line(format_args!("{}", shape(&loaded)))?;
 
-    let deal = Deal::new(csr, plan.pes(), true);
+    let partition = PartitionPlan::new(csr, plan.pes(), true);
     let options = PartitionedBfsOptions::default();
-    let work = Work { job, loaded: &loaded, deal: &deal, sources: &sources, options: &options, text: &text };
+    let work = Work { job, loaded: &loaded, partition: &partition, sources: &sources, options: &options, text: &text };
     interrupt.doing("searching on all PEs");
-    let answers = plan.run(deal.heap_bytes(&options.search), interrupt, |world| work.on(world))?;
+    let answers = plan.run(partition.heap_bytes(&options.search), interrupt, |world| work.on(world))?;
     let Some(answer) = answers.into_iter().flatten().next() else { return Ok(()) };
     let summary = if answer.runs.len() > 1 { Summary::of(&answer.runs) } else { None };
     if let Some(s) = &summary {
@@ -109,7 +109,7 @@ fn config(job: &Job, pes: usize) -> serde_json::Value {
 struct Work<'a> {
     job: &'a Job,
     loaded: &'a Loaded,
-    deal: &'a Deal<'a>,
+    partition: &'a PartitionPlan<'a>,
     sources: &'a [u64],
     options: &'a PartitionedBfsOptions,
     text: &'a Text,
@@ -119,7 +119,7 @@ impl Work<'_> {
     fn on(&self, world: &World) -> Result<Option<Answer>, Failure> {
         let args = &self.job.graph;
         let speaks = world.my_pe() == 0;
-        let part = self.deal.part(world.my_pe());
+        let part = self.partition.part(world.my_pe());
         // No PE stores its part before all may.
         let volume = together(world, self.volume(world, &part))?;
         let mut store = together(world, self.store(world, &part, volume))?;
@@ -190,7 +190,7 @@ impl Work<'_> {
             edge_bytes: part.edge_bytes(),
             path: volume.as_ref().map(device::path),
         };
-        Ok(Store { graph: PartitionedGraph::place(world, self.deal, part, placement)?, volume, report })
+        Ok(Store { graph: PartitionedGraph::place(world, self.partition, part, placement)?, volume, report })
     }
 
     /// One run, from a cold cache unless it is to stay warm. Depths and parents are on PE 0.
@@ -203,9 +203,9 @@ impl Work<'_> {
     ) -> Result<(PartitionedBfsResult, Option<BfsResult>), Failure> {
         let cooled = if self.job.graph.warm { Ok(()) } else { store.graph.part().cool() };
         together(world, cooled.map_err(Failure::from))?;
-        let result = search.run(self.deal, source).map_err(|e| store.explain(e));
+        let result = search.run(self.partition, source).map_err(|e| store.explain(e));
         let result = together(world, result)?;
-        let tree = search.gather(self.deal, result.clone())?;
+        let tree = search.gather(self.partition, result.clone())?;
         Ok((result, tree))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use warpbell::graph::{Progress, Stage};
 
 /// Loads shorter than this show nothing.
-const PATIENCE: Duration = Duration::from_millis(500);
+const DEADLINE: Duration = Duration::from_millis(500);
 
 /// The bar, and how it is drawn.
 pub struct Loading {
@@ -38,7 +38,7 @@ impl Loading {
     }
 
     fn show(&self, template: &'static str, done: u64, total: u64) {
-        if self.bar.is_hidden() || self.started.elapsed() < PATIENCE {
+        if self.bar.is_hidden() || self.started.elapsed() < DEADLINE {
             return;
         }
         let mut shown = self.template.lock();

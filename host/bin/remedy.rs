@@ -47,13 +47,13 @@ pub fn in_options(remedy: &Remedy) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpbell::storage::{Consent, Drive};
+    use warpbell::storage::{Drive, OverwritePolicy};
 
     #[test]
     fn options_are_named_by_the_program_alone() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "somebody's thesis").unwrap();
-        let e = Drive::create(&format!("soft:{}", file.path().display()), 4096, &Consent::none()).unwrap_err();
+        let e = Drive::create(&format!("soft:{}", file.path().display()), 4096, &OverwritePolicy::none()).unwrap_err();
         assert!(!e.to_string().contains("--"), "{e}");
         assert_eq!(of(&e).unwrap(), format!("choose another, or say --yes-destroy {}", file.path().display()));
         assert_eq!(of(&std::io::Error::other("not ours")), None);

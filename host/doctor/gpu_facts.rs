@@ -4,7 +4,7 @@ use super::paths::Tried;
 use crate::cuda::{DeviceInfo, WritesOrdering};
 use crate::engine::Engine;
 use crate::memory::Place;
-use crate::memory::ladder::{DriverDmaBuf, Linux, Outcome, Rung, Syscalls, TRIAL_BYTES, survey};
+use crate::memory::mapping::{DriverDmaBuf, Linux, MappingBackend, Outcome, SCRATCH_BYTES, Syscalls, survey};
 use crate::pci::Bdf;
 use crate::remedy::told;
 use serde::Serialize;
@@ -244,12 +244,14 @@ fn refusal(status: nvml_wrapper::enum_wrappers::device::P2pStatus) -> &'static s
 
 /// Tries the rungs that reach GPU memory as far as they go without a controller; none where there is no memory to try them with.
 fn try_rungs(engine: &Engine) -> Vec<Tried> {
-    let Ok(trial) = engine.allocate(Place::Device, TRIAL_BYTES) else { return Vec::new() };
+    let Ok(probe) = engine.allocate(Place::Device, SCRATCH_BYTES) else { return Vec::new() };
     let system: Arc<dyn Syscalls> = Arc::new(Linux);
-    let attempts = survey(&system, &DriverDmaBuf, Some(&Arc::new(trial))).into_iter().filter(|a| a.rung != Rung::Host);
+    let attempts = survey(&system, &DriverDmaBuf, Some(&Arc::new(probe)))
+        .into_iter()
+        .filter(|a| a.backend != MappingBackend::Host);
     attempts
         .map(|a| Tried {
-            name: a.rung.name().to_owned(),
+            name: a.backend.name().to_owned(),
             works: a.outcome != Outcome::PassedOver,
             reason: a.reason,
             next: a.next,

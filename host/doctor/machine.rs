@@ -250,11 +250,11 @@ fn huge_pages(sysfs: &Sysfs) -> Vec<HugePages> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::{Device, Recorded};
+    use crate::pci::fixture::{Device, Fixture};
 
     #[test]
     fn groups_and_their_modes_are_read() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let device = |group| Device { group: Some(group), ..Device::default() };
         tree.pci("pci0000:00/0000:00:01.0", &device(1)).pci("pci0000:00/0000:00:02.0", &device(2));
         tree.group_type(1, "DMA-FQ").group_type(2, "identity");
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn groups_without_an_iommu_are_no_iommu() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.pci("pci0000:00/0000:00:01.0", &Device { group: Some(0), ..Device::default() });
         tree.file("/sys/kernel/iommu_groups/0/name", "vfio-noiommu\n");
         assert_eq!(Machine::read(&Sysfs::at(tree.root())).iommu, IommuState::Off);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn containers_and_limits_are_seen() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.file("/proc/self/cgroup", "0::/kubepods.slice/pod1\n").file("/proc/meminfo", "MemTotal: 1048576 kB\n");
         tree.file("/sys/fs/cgroup/memory.max", "536870912\n");
         let m = Machine::read(&Sysfs::at(tree.root()));

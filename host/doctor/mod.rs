@@ -14,18 +14,18 @@ mod nvidia;
 mod nvme;
 mod paths;
 mod pci;
+mod probes;
 mod process;
 mod rdma;
 #[cfg(test)]
 mod tests;
 mod text;
-mod trials;
 
 pub use check::{Area, Check, Status};
 pub use gpu_facts::{Gpu, GpuFacts, GpuPeer, Virtualization, runs_on};
 pub use network::{NetworkPath, PeerPairs};
 pub use nvme::{Controller, Reach};
-pub use paths::{Rung, State, StoragePath, Tried};
+pub use paths::{BackendReport, State, StoragePath, Tried};
 pub use pci::{NicPair, Pair};
 
 use crate::pci::Sysfs;
@@ -95,7 +95,7 @@ pub struct Blocker {
     /// The remedy, where there is one.
     pub fix: Option<Remedy>,
     /// Other rungs that are closed too.
-    pub more_rungs: usize,
+    pub more_backends: usize,
 }
 
 impl fmt::Display for Blocker {
@@ -104,7 +104,7 @@ impl fmt::Display for Blocker {
         if let Some(fix) = &self.fix {
             write!(f, "; {fix}")?;
         }
-        if self.more_rungs > 0 { write!(f, " (and {} more rungs)", self.more_rungs) } else { Ok(()) }
+        if self.more_backends > 0 { write!(f, " (and {} more rungs)", self.more_backends) } else { Ok(()) }
     }
 }
 
@@ -141,7 +141,7 @@ pub struct Report {
     /// Every check, by area and subject.
     pub checks: Vec<Check>,
     /// The rungs of the mapping ladder, best first.
-    pub rungs: Vec<Rung>,
+    pub backends: Vec<BackendReport>,
     /// The path that a volume would get.
     pub storage: StoragePath,
     /// What there is to carry data between PEs.
@@ -164,9 +164,9 @@ impl Report {
     /// Returns the report with every remedy in these words: a program names its own options.
     pub fn with_remedies(mut self, words: impl Fn(&Remedy) -> String) -> Self {
         let checks = self.checks.iter_mut().map(|c| &mut c.fix);
-        let rungs = self.rungs.iter_mut().map(|r| &mut r.fix);
+        let backends = self.backends.iter_mut().map(|r| &mut r.fix);
         let requirements = self.requirements.iter_mut().flat_map(|r| &mut r.because).map(|b| &mut b.fix);
-        for fix in checks.chain(rungs).chain(requirements).flatten() {
+        for fix in checks.chain(backends).chain(requirements).flatten() {
             *fix = Remedy::step(words(fix));
         }
         self
@@ -204,21 +204,21 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
     // A recorded machine has nothing to try.
     if sysfs.is_system() {
         let gpu = facts.shown().iter().find(|g| g.is_usable()).map(|g| g.ordinal);
-        trials::check(&trials::try_all(&nics, gpu), &mut checks);
+        probes::check(&probes::try_all(&nics, gpu), &mut checks);
     }
     let site =
         paths::Site { sysfs, machine: &machine, facts, controllers: &controllers, pairs: &pairs, checks: &checks };
-    let rungs = site.rungs();
-    let storage = site.storage(&rungs);
+    let backends = site.backends();
+    let storage = site.storage(&backends);
     let network = NetworkPath::of(sysfs, &machine, facts, &nics, &checks);
     let mut requirements: Vec<Requirement> = Vec::new();
     for &require in required {
         if requirements.iter().all(|r| r.require != require) {
-            let because = blocker(require, &site, &rungs);
+            let because = blocker(require, &site, &backends);
             requirements.push(Requirement { require, possible: because.is_none(), because });
         }
     }
-    paths::check(&rungs, &mut checks);
+    paths::check(&backends, &mut checks);
     Report {
         version: env!("CARGO_PKG_VERSION"),
         host: host_line(&machine),
@@ -231,7 +231,7 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
         distances: pairs,
         nic_distances,
         checks,
-        rungs,
+        backends,
         storage,
         network,
         requirements,
@@ -242,10 +242,10 @@ pub fn examine(sysfs: &Sysfs, facts: &GpuFacts, required: &[Require]) -> Report 
 }
 
 /// Why something is not possible; `None` when it is.
-fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<Blocker> {
+fn blocker(require: Require, site: &paths::Site<'_>, backends: &[BackendReport]) -> Option<Blocker> {
     let of_check =
-        |c: &Check| Blocker { detail: format!("{}: {}", c.title(), c.detail), fix: c.fix.clone(), more_rungs: 0 };
-    let plain = |detail: &str| Blocker { detail: detail.to_owned(), fix: None, more_rungs: 0 };
+        |c: &Check| Blocker { detail: format!("{}: {}", c.title(), c.detail), fix: c.fix.clone(), more_backends: 0 };
+    let plain = |detail: &str| Blocker { detail: detail.to_owned(), fix: None, more_backends: 0 };
     let nvme = || {
         let locked = site.checks.iter().find(|c| c.name == "memlock" && c.status == Status::Fail);
         match (site.controllers.iter().any(Controller::is_drivable), locked) {
@@ -270,13 +270,13 @@ fn blocker(require: Require, site: &paths::Site<'_>, rungs: &[Rung]) -> Option<B
         Require::Gpu => gpu(),
         Require::Nvme => nvme(),
         Require::P2p => gpu().or_else(nvme).or_else(|| {
-            let direct: Vec<&Rung> = rungs.iter().filter(|r| r.reaches_gpu_memory).collect();
+            let direct: Vec<&BackendReport> = backends.iter().filter(|r| r.reaches_gpu_memory).collect();
             if direct.iter().any(|r| matches!(r.state, State::Open | State::Ready)) {
                 return None;
             }
             let first = direct.first()?;
             let detail = format!("path {}: {}", first.name, first.reason);
-            Some(Blocker { detail, fix: first.fix.clone(), more_rungs: direct.len() - 1 })
+            Some(Blocker { detail, fix: first.fix.clone(), more_backends: direct.len() - 1 })
         }),
     }
 }

@@ -186,11 +186,11 @@ fn link(sysfs: &Sysfs, nic: &RdmaDevice, c: &mut Checks<'_>) {
 
 /// What an IOMMU does to transfers between it and GPU memory; nothing to say without a GPU.
 fn iommu(machine: &Machine, nic: &RdmaDevice, pairs: &[Pair], c: &mut Checks<'_>) {
-    let mut ways = pairs.iter().filter(|p| p.peer == nic.name).peekable();
-    if ways.peek().is_none() {
+    let mut apis = pairs.iter().filter(|p| p.peer == nic.name).peekable();
+    if apis.peek().is_none() {
         return;
     }
-    let near = ways.find(|p| p.distance.is_some_and(Distance::shares_switch));
+    let near = apis.find(|p| p.distance.is_some_and(Distance::shares_switch));
     match (nic.bdf.and_then(|b| machine.translates(b)), near) {
         (Some(false), _) => c.ok("iommu", "does not translate for it"),
         (Some(true), None) => c.ok("iommu", "translates for it, which adds little: no GPU is below the same switch"),

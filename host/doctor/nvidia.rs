@@ -85,12 +85,12 @@ fn parse(text: &str) -> Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::Recorded;
+    use crate::pci::fixture::Fixture;
     use proptest::prelude::*;
 
     #[test]
     fn version_and_parameters_are_read() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.file(
             "/proc/driver/nvidia/version",
             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (x@y)\nGCC version: 12\n",
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn no_files_or_nonsense_is_unknown() {
         assert_eq!(Module::read(&Sysfs::at("/nowhere")), Module::default());
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.file("/proc/driver/nvidia/version", [0xff, 0xfe, b'\n']).file("/proc/driver/nvidia/params", "nonsense");
         assert_eq!(Module::read(&Sysfs::at(tree.root())), Module::default());
     }

@@ -3,7 +3,7 @@
 use super::check::{Area, Check, Checks};
 use super::machine::{IommuState, Machine};
 use super::process::Access;
-use crate::memory::ladder::GDRDRV;
+use crate::memory::mapping::GDRDRV;
 use crate::pci::{Bdf, Function, GroupMember, InUse, IommuGroup, Link, Sysfs, in_use, is_vfio};
 use crate::remedy::Remedy;
 use serde::Serialize;
@@ -108,7 +108,7 @@ impl Controller {
             reach: Vec::new(),
             blocked: None,
         };
-        match this.ways(sysfs, machine) {
+        match this.apis(sysfs, machine) {
             Ok(reach) => this.reach = reach,
             Err(reason) => this.blocked = Some(reason),
         }
@@ -146,7 +146,7 @@ impl Controller {
         group.map(|g| g.in_the_way(self.bdf).cloned().collect()).unwrap_or_default()
     }
 
-    fn ways(&self, sysfs: &Sysfs, machine: &Machine) -> Result<Vec<Reach>, String> {
+    fn apis(&self, sysfs: &Sysfs, machine: &Machine) -> Result<Vec<Reach>, String> {
         if !self.is_vfio() {
             return Err(match &self.driver {
                 Some(driver) => format!("held by {driver}, not by vfio-pci"),
@@ -161,23 +161,23 @@ impl Controller {
             return Err(format!("IOMMU group {group} also has {stranger}"));
         }
         let may = |name: &str| machine.process.access(sysfs, name);
-        let mut ways = Vec::new();
+        let mut apis = Vec::new();
         let by_file = self.vfio_device.as_ref().map(|d| format!("/dev/vfio/devices/{d}"));
         if by_file.is_some_and(|d| may(&d) == Access::Allowed) && may("/dev/iommu") == Access::Allowed {
-            ways.push(Reach::Cdev);
+            apis.push(Reach::Cdev);
         }
         let nodes = [self.group_node(group), "/dev/vfio/vfio".to_owned()];
         match nodes.iter().map(|n| (n, may(n))).find(|(_, access)| *access != Access::Allowed) {
-            None => ways.push(Reach::Group),
-            Some(_) if !ways.is_empty() => {}
+            None => apis.push(Reach::Group),
+            Some(_) if !apis.is_empty() => {}
             Some((node, Access::Missing)) => return Err(format!("there is no {node}")),
             Some((node, _)) => return Err(format!("this user may not open {node}")),
         }
         // As opening it does: only the group's type1 maps what gdrdrv maps.
         if may(GDRDRV) == Access::Allowed {
-            ways.reverse();
+            apis.reverse();
         }
-        Ok(ways)
+        Ok(apis)
     }
 }
 

@@ -8,7 +8,7 @@ use super::pci::{Pair, nearest};
 use super::process::Access;
 use crate::cuda::WritesOrdering;
 use crate::engine::EngineKind;
-use crate::memory::ladder::{GDRDRV, Rung as LadderRung};
+use crate::memory::mapping::{GDRDRV, MappingBackend};
 use crate::pci::Sysfs;
 use crate::remedy::Remedy;
 use crate::storage::{Doorbell, LandingPath, QueueMemory};
@@ -30,7 +30,7 @@ pub enum State {
 
 /// A way for a device to get an address for memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Rung {
+pub struct BackendReport {
     /// Name, as the mapping ladder has it.
     pub name: &'static str,
     /// Whether queues and data can be in GPU memory.
@@ -150,13 +150,13 @@ impl Site<'_> {
 
     /// A controller that this process reaches in one of these ways; the option that is needed because opening it would try
     /// another way first.
-    fn reached(&self, ways: &[Reach], words: &str) -> Result<Option<Remedy>, Missing> {
-        let of = |c: &&Controller| c.reach.iter().any(|r| ways.contains(r));
-        if self.controllers.iter().filter(of).any(|c| c.reach.first().is_some_and(|r| ways.contains(r))) {
+    fn reached(&self, apis: &[Reach], words: &str) -> Result<Option<Remedy>, Missing> {
+        let of = |c: &&Controller| c.reach.iter().any(|r| apis.contains(r));
+        if self.controllers.iter().filter(of).any(|c| c.reach.first().is_some_and(|r| apis.contains(r))) {
             return Ok(None);
         }
         if let Some(c) = self.controllers.iter().find(of) {
-            let api = if ways.contains(&Reach::Group) { "group" } else { "cdev" };
+            let api = if apis.contains(&Reach::Group) { "group" } else { "cdev" };
             let device = format!("nvme:{},api={api}", c.bdf);
             return Ok(Some(Remedy::OpenAs { before: "", device, after: "" }));
         }
@@ -203,22 +203,22 @@ impl Site<'_> {
         name: &'static str,
         by_files: impl FnOnce() -> Result<(), Missing>,
         controller: impl FnOnce() -> Result<Option<Remedy>, Missing>,
-    ) -> Rung {
+    ) -> BackendReport {
         let own = self.tried(name).unwrap_or_else(by_files);
         match own.and_then(|()| controller()) {
-            Ok(option) => Rung {
+            Ok(option) => BackendReport {
                 name,
                 reaches_gpu_memory: true,
                 state: State::Ready,
                 reason: "what it needs is here; it is tried, and read back, when a volume is opened".into(),
                 fix: option,
             },
-            Err(m) => Rung { name, reaches_gpu_memory: true, state: m.state, reason: m.reason, fix: m.fix },
+            Err(m) => BackendReport { name, reaches_gpu_memory: true, state: m.state, reason: m.reason, fix: m.fix },
         }
     }
 
     /// Every rung, best first.
-    pub(super) fn rungs(&self) -> Vec<Rung> {
+    pub(super) fn backends(&self) -> Vec<BackendReport> {
         let mut all = vec![
             self.judge(
                 "gdrdrv",
@@ -259,7 +259,7 @@ impl Site<'_> {
             ),
         ];
         all.push(self.host());
-        all.push(Rung {
+        all.push(BackendReport {
             name: "soft",
             reaches_gpu_memory: false,
             state: State::Open,
@@ -300,13 +300,13 @@ impl Site<'_> {
         let nodes = libnvm_nodes(self.sysfs);
         match nodes.first() {
             Some(first) => self.node(first, ""),
-            None => Err(Missing::closed("there is no /dev/libnvm0", LadderRung::Libnvm.how_to_get().to_owned())),
+            None => Err(Missing::closed("there is no /dev/libnvm0", MappingBackend::Libnvm.how_to_get().to_owned())),
         }
     }
 
     /// Pinned host memory: needs nothing but a controller.
-    fn host(&self) -> Rung {
-        let of = |state, reason, fix| Rung { name: "host", reaches_gpu_memory: false, state, reason, fix };
+    fn host(&self) -> BackendReport {
+        let of = |state, reason, fix| BackendReport { name: "host", reaches_gpu_memory: false, state, reason, fix };
         if let Some(c) = self.controller() {
             return of(State::Open, format!("{} maps pinned host memory through {}", c.bdf, by(c)), None);
         }
@@ -337,12 +337,12 @@ impl Site<'_> {
     }
 
     /// The path that a volume would get.
-    pub(super) fn storage(&self, rungs: &[Rung]) -> StoragePath {
+    pub(super) fn storage(&self, backends: &[BackendReport]) -> StoragePath {
         let gpu = self.gpu();
         let engine = if gpu.is_some() { EngineKind::Gpu } else { EngineKind::Cpu };
         let mut why = Vec::new();
         let Some(controller) = self.controller() else {
-            if let Some(host) = rungs.iter().find(|r| r.name == "host") {
+            if let Some(host) = backends.iter().find(|r| r.name == "host") {
                 why.push(format!("no real controller: {}", host.reason));
             }
             let (landing, doorbell) = match engine {
@@ -371,14 +371,14 @@ impl Site<'_> {
                 Doorbell::Cpu
             }
         };
-        let mut direct = rungs.iter().filter(|r| r.reaches_gpu_memory);
+        let mut direct = backends.iter().filter(|r| r.reaches_gpu_memory);
         // One with a remedy is not taken unless that is followed.
         let ready = direct.clone().find(|r| matches!(r.state, State::Open | State::Ready) && r.fix.is_none());
         let (queues, landing) = match (gpu, ready) {
             (None, _) => (QueueMemory::Host, LandingPath::Direct),
-            (Some(gpu), Some(rung)) => {
+            (Some(gpu), Some(backend)) => {
                 let otherwise = "if its read-back succeeds, else in host memory with bounce landing";
-                why.push(format!("queues in GPU memory through {} {otherwise}", rung.name));
+                why.push(format!("queues in GPU memory through {} {otherwise}", backend.name));
                 if gpu.writes_ordering.is_some_and(|o| o >= WritesOrdering::Owner) {
                     (QueueMemory::Gpu, LandingPath::Direct)
                 } else {
@@ -413,17 +413,17 @@ fn by(controller: &Controller) -> &'static str {
 }
 
 /// One check for each rung.
-pub(super) fn check(rungs: &[Rung], all: &mut Vec<Check>) {
-    for rung in rungs {
+pub(super) fn check(backends: &[BackendReport], all: &mut Vec<Check>) {
+    for backend in backends {
         let mut c = Checks::of(Area::Path, "", all);
-        match rung.state {
-            State::Open => c.ok(rung.name, rung.reason.clone()),
-            State::Ready => c.skip(rung.name, format!("ready: {}", rung.reason)),
-            State::Unknown => c.unknown(rung.name, &rung.reason),
-            State::Closed => c.skip(rung.name, format!("closed: {}", rung.reason)),
+        match backend.state {
+            State::Open => c.ok(backend.name, backend.reason.clone()),
+            State::Ready => c.skip(backend.name, format!("ready: {}", backend.reason)),
+            State::Unknown => c.unknown(backend.name, &backend.reason),
+            State::Closed => c.skip(backend.name, format!("closed: {}", backend.reason)),
         }
         if let Some(last) = all.last_mut() {
-            last.fix = rung.fix.clone();
+            last.fix = backend.fix.clone();
         }
     }
 }

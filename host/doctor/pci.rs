@@ -78,8 +78,8 @@ pub(super) fn nic_pairs(machine: &Machine, nics: &[Seat], controllers: &[Control
         controllers.chain(nics.iter().map(|n| (n.name.clone(), n.bdf)))
     };
     let pair = |nic: &Seat, (peer, bdf)| {
-        let way = machine.topology.way(nic.bdf, bdf);
-        let (distance, common_bridge) = (way.distance, way.common);
+        let path = machine.topology.path(nic.bdf, bdf);
+        let (distance, common_bridge) = (path.distance, path.common);
         NicPair { nic: nic.name.clone(), nic_bdf: nic.bdf, peer, distance, common_bridge }
     };
     nics.iter().flat_map(|nic| others().map(move |other| pair(nic, other))).collect()
@@ -108,24 +108,24 @@ pub(super) fn pairs(
     for gpu in seats {
         let controllers = controllers.iter().map(|c| (c.bdf.to_string(), c.bdf));
         for (peer, bdf) in controllers.chain(nics.iter().map(|n| (n.name.clone(), n.bdf))) {
-            let way = machine.topology.way(gpu.bdf, bdf);
+            let path = machine.topology.path(gpu.bdf, bdf);
             all.push(Pair {
                 gpu: gpu.name.clone(),
                 gpu_bdf: gpu.bdf,
                 peer,
-                distance: way.distance,
-                common_bridge: way.common,
-                acs: Some(AcsPath::read(sysfs, &way.ports)),
+                distance: path.distance,
+                common_bridge: path.common,
+                acs: Some(AcsPath::read(sysfs, &path.ports)),
             });
         }
         for other in seats {
-            let way = machine.topology.way(gpu.bdf, other.bdf);
+            let path = machine.topology.path(gpu.bdf, other.bdf);
             all.push(Pair {
                 gpu: gpu.name.clone(),
                 gpu_bdf: gpu.bdf,
                 peer: other.name.clone(),
-                distance: way.distance,
-                common_bridge: way.common,
+                distance: path.distance,
+                common_bridge: path.common,
                 acs: None,
             });
         }

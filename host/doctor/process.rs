@@ -125,10 +125,10 @@ fn limit(text: &str, name: &str) -> Option<(Limit, Limit)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::Recorded;
+    use crate::pci::fixture::Fixture;
     use proptest::prelude::*;
 
-    fn process(tree: &Recorded, uid: u32, capabilities: &str) -> Process {
+    fn process(tree: &Fixture, uid: u32, capabilities: &str) -> Process {
         tree.file(
             "/proc/self/status",
             format!(
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn identity_and_limits_are_read() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.file(
             "/proc/self/limits",
             "Limit  Soft Limit  Hard Limit  Units\nMax locked memory  8388608  unlimited  bytes\nMax open files  1024  524288  files\n",
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn capabilities_of_a_user_namespace_do_not_count() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.file("/proc/self/uid_map", "0 100000 65536\n");
         let p = process(&tree, 0, "000001ffffffffff");
         assert_eq!(p.user_namespace, Some(true));
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn modes_decide_in_a_recorded_tree() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.node("/dev/vfio/12", 0o600).node("/dev/vfio/vfio", 0o666);
         let sysfs = Sysfs::at(tree.root());
         let p = process(&tree, tree.stranger(), "0");

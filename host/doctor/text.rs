@@ -42,7 +42,7 @@ impl fmt::Display for Report {
         writeln!(f, "host")?;
         self.section(f, Area::Host, "", width)?;
         writeln!(f, "paths")?;
-        self.rungs(f, width)?;
+        self.backends(f, width)?;
         self.summary(f)
     }
 }
@@ -104,7 +104,7 @@ impl Report {
     }
 
     /// Rungs that are closed for one and the same reason share a line.
-    fn rungs(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+    fn backends(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let mut rest: &[Check] = match self.checks.iter().position(|c| c.area == Area::Path) {
             Some(first) => &self.checks[first..],
             None => &[],

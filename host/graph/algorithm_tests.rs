@@ -124,7 +124,7 @@ fn check_bfs(shape: &Shape, graph: &GraphOnEngine, options: &BfsOptions) {
 fn depths_and_parents_are_those_of_a_serial_search() {
     let engine = testing::cpu();
     for shape in shapes() {
-        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::BFS).unwrap();
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, PlacementOptions::BFS).unwrap();
         for alpha in [0, 15] {
             check_bfs(&shape, &graph, &BfsOptions { alpha, ..BfsOptions::default() });
         }
@@ -136,7 +136,7 @@ fn depths_and_parents_are_those_of_a_serial_search() {
 #[test]
 fn a_directed_graph_without_in_edges_is_searched_top_down() {
     let engine = testing::cpu();
-    let needs = Needs { inward: false, ..Needs::BFS };
+    let needs = PlacementOptions { inward: false, ..PlacementOptions::BFS };
     for shape in shapes().into_iter().filter(|s| s.csr.directed()) {
         let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Pinned, needs).unwrap();
         check_bfs(&shape, &graph, &BfsOptions { alpha: u64::MAX, ..BfsOptions::default() });
@@ -165,7 +165,7 @@ fn serial_components(csr: &Csr) -> Vec<u64> {
 fn labels_are_the_smallest_vertices_of_components() {
     let engine = testing::cpu();
     for shape in shapes() {
-        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::COMPONENTS).unwrap();
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, PlacementOptions::COMPONENTS).unwrap();
         let expected = serial_components(&shape.csr);
         for giant in [0.0, 0.5, 2.0] {
             let options = ComponentsOptions { giant, ..ComponentsOptions::default() };
@@ -196,7 +196,7 @@ fn serial_ranks(csr: &Csr, damping: f64, iterations: u32) -> Vec<f64> {
 fn ranks_are_those_of_the_power_method() {
     let engine = testing::cpu();
     for shape in shapes() {
-        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, Needs::PAGERANK).unwrap();
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, PlacementOptions::PAGERANK).unwrap();
         for (tolerance, close) in [(None, 1e-12), (Some(1e-30), 1e-12), (Some(1e-3), 1e-3)] {
             let options = PageRankOptions { tolerance, iterations: 12, ..PageRankOptions::default() };
             let result = pagerank(&graph, &options).unwrap();
@@ -270,7 +270,7 @@ fn integer_distances_are_dijkstras() {
             let options = CsrOptions { directed: shape.csr.directed(), keep_self_loops: true, wide };
             let csr = Csr::from_weighted_edges(shape.csr.vertices(), &edges, options).unwrap();
             let Some(Weights::U32(weights)) = csr.weights() else { panic!("integer weights") };
-            let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::SSSP).unwrap();
+            let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::SSSP).unwrap();
             let mut search = Sssp::new(&graph, &SsspOptions { delta, rounds: 0 }).unwrap();
             for source in sources(&csr).into_iter().take(2) {
                 let result = search.run(source).unwrap();
@@ -295,7 +295,7 @@ fn real_distances_are_dijkstras() {
         let options = CsrOptions { directed: shape.csr.directed(), keep_self_loops: true, wide };
         let csr = Csr::from_real_edges(shape.csr.vertices(), &edges, options).unwrap();
         let Some(Weights::F32(weights)) = csr.weights() else { panic!("real weights") };
-        let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::SSSP).unwrap();
+        let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::SSSP).unwrap();
         for delta in [None, Some(1e-9), Some(1e9)] {
             // Every distance in a range of its own.
             if delta.is_some_and(|d| d < 1.0) && csr.vertices() > 100 {
@@ -314,7 +314,7 @@ fn real_distances_are_dijkstras() {
 fn a_graph_without_weights_counts_edges() {
     let engine = testing::cpu();
     let csr = Csr::from_edges(500, &skewed(500, 3000, 9), CsrOptions::default()).unwrap();
-    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::ALL).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::ALL).unwrap();
     let depth = bfs(&graph, 3, &BfsOptions::default()).unwrap().depth;
     let hops = depth.iter().map(|&d| if d == UNREACHED { u64::MAX } else { u64::from(d) }).collect();
     assert_eq!(sssp(&graph, 3, &SsspOptions::default()).unwrap().distance, Distances::Integer(hops));
@@ -324,7 +324,7 @@ fn a_graph_without_weights_counts_edges() {
 fn wrong_calls_are_errors() {
     let engine = testing::cpu();
     let csr = Csr::from_edges(4, &[(0, 1), (1, 2)], CsrOptions { directed: true, ..CsrOptions::default() }).unwrap();
-    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::COMPONENTS).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::COMPONENTS).unwrap();
     let no_vertex = bfs(&graph, 4, &BfsOptions::default());
     assert!(matches!(no_vertex, Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
     assert!(matches!(sssp(&graph, 0, &SsspOptions::default()), Err(GraphError::NotPlaced { .. })));
@@ -333,7 +333,7 @@ fn wrong_calls_are_errors() {
         let options = PageRankOptions { damping, ..PageRankOptions::default() };
         assert!(matches!(pagerank(&graph, &options), Err(GraphError::Parameter { name: "damping", .. })));
     }
-    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, Needs::ALL).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::ALL).unwrap();
     for delta in [0.0, -1.0, f64::INFINITY] {
         let options = SsspOptions { delta: Some(delta), rounds: 0 };
         assert!(matches!(sssp(&graph, 0, &options), Err(GraphError::Parameter { name: "delta", .. })));
@@ -343,7 +343,7 @@ fn wrong_calls_are_errors() {
 }
 
 /// A device in memory that a graph just fits, and a cache for a quarter of its edges.
-fn on_storage(engine: &Engine, csr: &Csr, needs: Needs, spec: &str) -> Placement {
+fn on_storage(engine: &Engine, csr: &Csr, needs: PlacementOptions, spec: &str) -> Placement {
     let bytes = GraphOnEngine::plan(csr, needs).bytes().next_multiple_of(4096);
     let drive = Drive::open(&format!("soft:mem:{bytes}{spec}")).unwrap();
     let volume = Volume::on(engine, [drive]).queues(2).depth(64).build().unwrap();
@@ -356,8 +356,8 @@ fn every_shape_on_storage() {
     let engine = testing::cpu();
     for shape in shapes() {
         let csr = &shape.csr;
-        let placement = on_storage(&engine, csr, Needs::ALL, "");
-        let graph = GraphOnEngine::place(&engine, csr, placement, Needs::ALL).unwrap();
+        let placement = on_storage(&engine, csr, PlacementOptions::ALL, "");
+        let graph = GraphOnEngine::place(&engine, csr, placement, PlacementOptions::ALL).unwrap();
         verify_all(csr, &graph, 0);
         let top_down = BfsOptions { alpha: 0, trace_io: true, ..BfsOptions::default() };
         graph.cool().unwrap();
@@ -382,7 +382,13 @@ fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 4] {
 fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
     let engine = testing::cpu();
     let csr = Csr::from_edges(2000, &uniform(2000, 16_000, 8), CsrOptions::default()).unwrap();
-    let graph = GraphOnEngine::place(&engine, &csr, on_storage(&engine, &csr, Needs::ALL, ""), Needs::ALL).unwrap();
+    let graph = GraphOnEngine::place(
+        &engine,
+        &csr,
+        on_storage(&engine, &csr, PlacementOptions::ALL, ""),
+        PlacementOptions::ALL,
+    )
+    .unwrap();
     let Placement::Storage(cache) = graph.placement() else { panic!("storage") };
     let volume = cache.volume();
     let edges: Vec<_> = volume.manifest().unwrap().entries().to_vec();
@@ -398,8 +404,8 @@ fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
     // The second half of the edges is on bad blocks.
     let faults: String =
         edges().map(|e| format!(",media-error=read:{}-{}", (e.offset + e.bytes() / 2) / 512, e.end() / 512)).collect();
-    let placement = on_storage(&engine, &csr, Needs::ALL, &faults);
-    let graph = GraphOnEngine::place(&engine, &csr, placement, Needs::ALL).unwrap();
+    let placement = on_storage(&engine, &csr, PlacementOptions::ALL, &faults);
+    let graph = GraphOnEngine::place(&engine, &csr, placement, PlacementOptions::ALL).unwrap();
     for result in run_all(&graph) {
         match result {
             Err(GraphError::Run(RunError::Operations { errors, .. })) => {
@@ -440,7 +446,7 @@ fn enron_and_generated_graphs_pass_the_verifiers() {
         let options = LoadOptions { weights, precision, ..LoadOptions::default() };
         let mut csr = input.parse::<Input>().unwrap().load(&options).unwrap().csr;
         hub::order_by_degree(&mut csr);
-        let graph = GraphOnEngine::place(&engine, &csr, Placement::Pinned, Needs::ALL).unwrap();
+        let graph = GraphOnEngine::place(&engine, &csr, Placement::Pinned, PlacementOptions::ALL).unwrap();
         verify_all(&csr, &graph, 1);
     }
 }

@@ -3,8 +3,8 @@
 use super::edges::{GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, QueueOrder};
 use super::params::{
-    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_ITEMS as ITEMS, BFS_LEAD_HITS as LEAD_HITS, BFS_SCANNED as SCANNED,
-    Bfs as Parameters, GRAPH_LEADS, GRAPH_PIECE_EDGES, GraphReport as Report,
+    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
+    Bfs as Parameters, GRAPH_HUBS, GRAPH_PIECE_EDGES, GraphReport as Report,
 };
 use crate::args;
 use crate::memory::{Place, Region};
@@ -76,7 +76,7 @@ pub struct LevelReport {
     /// Edges looked at.
     pub scanned: u64,
     /// Of the vertices found, those that needed no edge: one of the neighbours that stay in memory led to them.
-    pub lead_hits: u64,
+    pub hub_hits: u64,
     /// Bytes read from storage; `None` unless [`BfsOptions::trace_io`] is set and the edges are on storage.
     pub read_bytes: Option<u64>,
     /// Bytes that PEs put to each other; `None` for a search of one PE.
@@ -172,7 +172,7 @@ impl<'g> Bfs<'g> {
     fn parameters(&self, lists: &Lists, source: u64) -> Parameters {
         Parameters {
             offset: lists.offset.address(),
-            leads: lists.leads.address(),
+            hubs: lists.hubs.address(),
             isolated: self.graph.isolated.address(),
             seen: 0,
             seen_next: 0,
@@ -182,12 +182,12 @@ impl<'g> Bfs<'g> {
             queue: 0,
             queue_next: 0,
             items: 0,
-            tally: self.launcher.tally_address(),
+            sums: self.launcher.sums_address(),
             report: self.launcher.report_address(),
             vertices: self.graph.vertices,
             source,
             level: 0,
-            skip: if lists.leads_first { GRAPH_LEADS } else { 0 },
+            skip: if lists.hubs_first { GRAPH_HUBS } else { 0 },
         }
     }
 
@@ -268,7 +268,7 @@ impl<'g> Bfs<'g> {
                 frontier,
                 found,
                 scanned: report.sum[SCANNED],
-                lead_hits: report.sum[LEAD_HITS],
+                hub_hits: report.sum[HUB_HITS],
                 read_bytes,
                 put_bytes: None,
                 elapsed,
@@ -293,17 +293,17 @@ impl<'g> Bfs<'g> {
         pages: u64,
     ) -> Result<(Direction, Report), GraphError> {
         // SAFETY: the parameters of this kernel; the regions that they name belong to `self`, or are borrowed by it.
-        let by_leads = unsafe { self.launcher.step(&format!("wb_bfs_by_leads_{}", self.graph.id_suffix()), args!(p)) }?;
-        let left = by_leads.sum[ITEMS];
+        let by_hubs = unsafe { self.launcher.step(&format!("wb_bfs_by_hubs_{}", self.graph.id_suffix()), args!(p)) }?;
+        let left = by_hubs.sum[ITEMS];
         let (direction, mut report) = if left == 0 {
-            return Ok((Direction::BottomUp, by_leads));
+            return Ok((Direction::BottomUp, by_hubs));
         } else if left <= pages {
             (Direction::BottomUp, self.over(inward, "wb_bfs_bottom_up", Parameters { open: p.seen_next, ..p })?)
         } else {
             (Direction::Both, self.over(outward, "wb_bfs_top_down", frontier)?)
         };
-        report.sum[FOUND] += by_leads.sum[FOUND];
-        report.sum[LEAD_HITS] += by_leads.sum[LEAD_HITS];
+        report.sum[FOUND] += by_hubs.sum[FOUND];
+        report.sum[HUB_HITS] += by_hubs.sum[HUB_HITS];
         Ok((direction, report))
     }
 

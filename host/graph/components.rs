@@ -118,11 +118,11 @@ impl<'g> Components<'g> {
         }
         let p = Parameters {
             offset: lists.offset.address(),
-            leads: lists.leads.address(),
+            hubs: lists.hubs.address(),
             label: self.label.address(),
             tile: lists.tile.address(),
             sample: self.sample.address(),
-            tally: self.launcher.tally_address(),
+            sums: self.launcher.sums_address(),
             report: self.launcher.report_address(),
             vertices: graph.vertices,
             edges: graph.arcs,
@@ -151,7 +151,7 @@ impl<'g> Components<'g> {
                 break;
             }
             let started = Instant::now();
-            let neighbour = round + u32::from(lists.leads_first);
+            let neighbour = round + u32::from(lists.hubs_first);
             let report = self.over("wb_components_round", Parameters { neighbour, ..p })?;
             let trees = self.compress(p)?;
             phase("neighbours", started, report.sum[SCANNED], trees);

@@ -76,7 +76,7 @@ pub enum GraphError {
     /// A device holds stored arrays other than those that were to be placed.
     #[error("{}: it holds {holds}; nothing was written", device.display())]
     Occupied {
-        /// The file, or the device as it was named: what a [`Consent`](crate::storage::Consent) has to name.
+        /// The file, or the device as it was named: what a [`OverwritePolicy`](crate::storage::Consent) has to name.
         device: PathBuf,
         /// Words for its contents.
         holds: String,
@@ -125,10 +125,12 @@ pub enum GraphError {
     )]
     OutOfStep,
     /// A partition was made for another world.
-    #[error("the graph was dealt out to {dealt} PEs, and this world has {pes}; deal it out to as many as there are")]
+    #[error(
+        "the graph was dealt out to {partitioned} PEs, and this world has {pes}; deal it out to as many as there are"
+    )]
     OtherWorld {
         /// PEs that it was dealt out to.
-        dealt: usize,
+        partitioned: usize,
         /// PEs of the world.
         pes: usize,
     },
@@ -183,7 +185,7 @@ impl fmt::Display for Placement {
 
 /// What of a graph is placed. An algorithm that finds something missing says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Needs {
+pub struct PlacementOptions {
     /// Neighbour lists: breadth-first search, components, and PageRank of undirected graphs.
     pub lists: bool,
     /// In-neighbour lists of a directed graph: PageRank; breadth-first search can then go bottom-up.
@@ -192,7 +194,7 @@ pub struct Needs {
     pub weighted: bool,
 }
 
-impl Needs {
+impl PlacementOptions {
     /// For breadth-first search.
     pub const BFS: Self = Self { lists: true, inward: true, weighted: false };
     /// For connected components.
@@ -263,11 +265,11 @@ pub(super) struct Lists {
     /// u64[vertices + 1].
     pub offset: Region,
     /// For each vertex its neighbours of the highest degrees ([`leads`](super::hub::leads)).
-    pub leads: Region,
+    pub hubs: Region,
     /// For each tile of edges the vertex of its first edge.
     pub tile: Region,
     /// Whether a vertex's leads are the first of its list.
-    pub leads_first: bool,
+    pub hubs_first: bool,
     pub edges: Option<EdgeStore>,
 }
 

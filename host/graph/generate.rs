@@ -128,7 +128,7 @@ impl Generator {
                 Shape::Kronecker => Format::Kronecker,
                 Shape::Uniform => Format::Uniform,
             },
-            orientation: if asked { OrientationReason::Asked } else { OrientationReason::Declared },
+            orientation: if asked { OrientationReason::Requested } else { OrientationReason::Declared },
             weights,
             input_edges: edges,
             self_loops,

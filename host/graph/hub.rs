@@ -2,41 +2,41 @@
 //! the first of each list in fast memory, reads little of the rest.
 
 use super::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights};
-use super::params::GRAPH_LEADS;
+use super::params::GRAPH_HUBS;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
 /// For each vertex its neighbours with the highest degrees, four or fewer, in descending order (of equal ones by number), in the
 /// width of the graph's neighbours; filled up with the largest value of that width.
-pub fn leads(csr: &Csr) -> Neighbours {
+pub fn hub_neighbours(csr: &Csr) -> Neighbours {
     match csr.neighbours() {
-        Neighbours::U32(list) => Neighbours::U32(leads_in(csr, list)),
-        Neighbours::U64(list) => Neighbours::U64(leads_in(csr, list)),
+        Neighbours::U32(list) => Neighbours::U32(hubs_in(csr, list)),
+        Neighbours::U64(list) => Neighbours::U64(hubs_in(csr, list)),
     }
 }
 
-fn leads_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
-    const COUNT: usize = GRAPH_LEADS as usize;
+fn hubs_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
+    const COUNT: usize = GRAPH_HUBS as usize;
     let sorted = csr.order() == NeighbourOrder::ByDegree;
-    let mut leads = vec![V::NONE; csr.vertices() as usize * COUNT];
-    leads.par_chunks_mut(COUNT).enumerate().for_each(|(v, leads)| {
+    let mut hubs = vec![V::NONE; csr.vertices() as usize * COUNT];
+    hubs.par_chunks_mut(COUNT).enumerate().for_each(|(v, hubs)| {
         let list = &list[csr.range(v as u64)];
         let key = |n: V| (Reverse(csr.degree(n.number())), n);
         for (i, &n) in list.iter().enumerate() {
             if i < COUNT {
-                leads[i] = n;
+                hubs[i] = n;
                 if !sorted {
-                    leads[..=i].sort_unstable_by_key(|&n| key(n));
+                    hubs[..=i].sort_unstable_by_key(|&n| key(n));
                 }
             } else if sorted {
                 break;
-            } else if key(n) < key(leads[COUNT - 1]) {
-                leads[COUNT - 1] = n;
-                leads.sort_unstable_by_key(|&n| key(n));
+            } else if key(n) < key(hubs[COUNT - 1]) {
+                hubs[COUNT - 1] = n;
+                hubs.sort_unstable_by_key(|&n| key(n));
             }
         }
     });
-    leads
+    hubs
 }
 
 /// Sorts each neighbour list by descending degree of the neighbours, equal degrees by number. Weights move along.
@@ -102,16 +102,16 @@ mod tests {
             let csr = Csr::from_weighted_edges(30, &edges, options).unwrap();
             let mut ordered = csr.clone();
             order_by_degree(&mut ordered);
-            let leads = leads(&csr);
-            prop_assert_eq!(&super::leads(&ordered), &leads);
+            let hubs = hub_neighbours(&csr);
+            prop_assert_eq!(&super::hub_neighbours(&ordered), &hubs);
             for v in 0..30 {
                 let list = arcs(&ordered, v);
                 let keys: Vec<_> = list.iter().map(|&(n, _)| (Reverse(csr.degree(n)), n)).collect();
                 prop_assert!(keys.is_sorted());
                 let none = if wide { u64::MAX } else { u32::MAX.into() };
-                for i in 0..GRAPH_LEADS as usize {
-                    let lead = leads.get(v as usize * GRAPH_LEADS as usize + i);
-                    prop_assert_eq!(lead, list.get(i).map_or(none, |&(n, _)| n));
+                for i in 0..GRAPH_HUBS as usize {
+                    let hub = hubs.get(v as usize * GRAPH_HUBS as usize + i);
+                    prop_assert_eq!(hub, list.get(i).map_or(none, |&(n, _)| n));
                 }
                 let mut sorted = list;
                 sorted.sort_unstable();

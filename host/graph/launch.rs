@@ -3,7 +3,7 @@
 use super::edges::{EdgeStore, GraphError, GraphOnEngine};
 use super::params::{
     self, GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GRAPH_PIECE_EDGES, GRAPH_SUMS,
-    GraphReport as Report, GraphTally, QueueOrder as OrderParameters,
+    GraphCounters, GraphReport as Report, QueueOrder as OrderParameters,
 };
 use crate::args;
 use crate::engine::{Args, Engine, Grid};
@@ -32,7 +32,7 @@ pub(super) struct Launcher<'g> {
     engine: &'g Engine,
     grid: Grid,
     limit: Duration,
-    tally: Region,
+    sums: Region,
     report: Region,
 }
 
@@ -40,13 +40,13 @@ impl<'g> Launcher<'g> {
     /// Prepares the kernels whose names begin with `prefix`, so that the first step takes no longer than others.
     pub(super) fn new(graph: &'g GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
         graph.engine.prepare(prefix)?;
-        let tally = graph.engine.allocate(Place::Device, size_of::<GraphTally>())?;
+        let sums = graph.engine.allocate(Place::Device, size_of::<GraphCounters>())?;
         let report = graph.engine.allocate(Place::Host, size_of::<Report>())?;
         let this = Self {
             engine: &graph.engine,
             grid: graph.engine.grid(GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR),
             limit: graph.launch_limit,
-            tally,
+            sums,
             report,
         };
         this.reset()?;
@@ -55,11 +55,11 @@ impl<'g> Launcher<'g> {
 
     /// Clears what a failed run may have left behind.
     pub(super) fn reset(&self) -> Result<(), GraphError> {
-        Ok(self.tally.set(0, GraphTally { sum: [0; GRAPH_SUMS], least: u64::MAX, blocks_done: 0, reserved: 0 })?)
+        Ok(self.sums.set(0, GraphCounters { sum: [0; GRAPH_SUMS], least: u64::MAX, blocks_done: 0, reserved: 0 })?)
     }
 
-    pub(super) fn tally_address(&self) -> u64 {
-        self.tally.address()
+    pub(super) fn sums_address(&self) -> u64 {
+        self.sums.address()
     }
 
     pub(super) fn report_address(&self) -> u64 {
@@ -140,7 +140,7 @@ impl QueueOrder {
             bitmap: bitmap.address(),
             items,
             vertices: self.vertices,
-            tally: launcher.tally_address(),
+            sums: launcher.sums_address(),
             report: launcher.report_address(),
         };
         // SAFETY: the parameters of `kernels/graph/queue.cu`; the regions belong to the caller and to `self`.

@@ -36,7 +36,7 @@ mod stored;
 
 pub use bfs::{Bfs, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
 pub use components::{Components, ComponentsOptions, ComponentsResult, PhaseReport, components};
-pub use edges::{DEFAULT_LAUNCH_LIMIT, GraphError, GraphOnEngine, Needs, Placement};
+pub use edges::{DEFAULT_LAUNCH_LIMIT, GraphError, GraphOnEngine, Placement, PlacementOptions};
 pub use pagerank::{IterationReport, PageRank, PageRankOptions, PageRankResult, pagerank};
 pub use sssp::{BucketReport, Distances, Sssp, SsspOptions, SsspResult, sssp};
 

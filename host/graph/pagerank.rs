@@ -152,7 +152,7 @@ impl<'g> PageRank<'g> {
             rank: self.rank.address(),
             sum: self.sum.address(),
             contribution: self.contribution.address(),
-            tally: self.launcher.tally_address(),
+            sums: self.launcher.sums_address(),
             report: self.launcher.report_address(),
             vertices: graph.vertices,
             edges: graph.arcs,

@@ -4,12 +4,12 @@ use core::mem::offset_of;
 pub const GRAPH_BLOCK_THREADS: u32 = 256;
 pub const GRAPH_BLOCKS_PER_PROCESSOR: u32 = 4;
 pub const GRAPH_PIECE_EDGES: u64 = 1024;
-pub const GRAPH_LEADS: u32 = 4;
+pub const GRAPH_HUBS: u32 = 4;
 pub const GRAPH_SUMS: usize = 6;
 pub const GRAPH_BAD_EDGES: usize = 5;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
-pub struct GraphTally {
+pub struct GraphCounters {
     pub sum: [u64; 6usize],
     pub least: u64,
     pub blocks_done: u32,
@@ -17,12 +17,12 @@ pub struct GraphTally {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of GraphTally"][size_of::<GraphTally>() - 64usize];
-    ["Alignment of GraphTally"][align_of::<GraphTally>() - 8usize];
-    ["Offset of field: GraphTally::sum"][offset_of!(GraphTally, sum) - 0usize];
-    ["Offset of field: GraphTally::least"][offset_of!(GraphTally, least) - 48usize];
-    ["Offset of field: GraphTally::blocks_done"][offset_of!(GraphTally, blocks_done) - 56usize];
-    ["Offset of field: GraphTally::reserved"][offset_of!(GraphTally, reserved) - 60usize];
+    ["Size of GraphCounters"][size_of::<GraphCounters>() - 64usize];
+    ["Alignment of GraphCounters"][align_of::<GraphCounters>() - 8usize];
+    ["Offset of field: GraphCounters::sum"][offset_of!(GraphCounters, sum) - 0usize];
+    ["Offset of field: GraphCounters::least"][offset_of!(GraphCounters, least) - 48usize];
+    ["Offset of field: GraphCounters::blocks_done"][offset_of!(GraphCounters, blocks_done) - 56usize];
+    ["Offset of field: GraphCounters::reserved"][offset_of!(GraphCounters, reserved) - 60usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -43,12 +43,12 @@ pub const BFS_ITEMS: usize = 0;
 pub const BFS_FOUND: usize = 1;
 pub const BFS_DEGREES: usize = 2;
 pub const BFS_SCANNED: usize = 3;
-pub const BFS_LEAD_HITS: usize = 4;
+pub const BFS_HUB_HITS: usize = 4;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct Bfs {
     pub offset: u64,
-    pub leads: u64,
+    pub hubs: u64,
     pub isolated: u64,
     pub seen: u64,
     pub seen_next: u64,
@@ -58,7 +58,7 @@ pub struct Bfs {
     pub queue: u64,
     pub queue_next: u64,
     pub items: u64,
-    pub tally: u64,
+    pub sums: u64,
     pub report: u64,
     pub vertices: u64,
     pub source: u64,
@@ -70,7 +70,7 @@ const _: () = {
     ["Size of Bfs"][size_of::<Bfs>() - 128usize];
     ["Alignment of Bfs"][align_of::<Bfs>() - 8usize];
     ["Offset of field: Bfs::offset"][offset_of!(Bfs, offset) - 0usize];
-    ["Offset of field: Bfs::leads"][offset_of!(Bfs, leads) - 8usize];
+    ["Offset of field: Bfs::leads"][offset_of!(Bfs, hubs) - 8usize];
     ["Offset of field: Bfs::isolated"][offset_of!(Bfs, isolated) - 16usize];
     ["Offset of field: Bfs::seen"][offset_of!(Bfs, seen) - 24usize];
     ["Offset of field: Bfs::seen_next"][offset_of!(Bfs, seen_next) - 32usize];
@@ -80,7 +80,7 @@ const _: () = {
     ["Offset of field: Bfs::queue"][offset_of!(Bfs, queue) - 64usize];
     ["Offset of field: Bfs::queue_next"][offset_of!(Bfs, queue_next) - 72usize];
     ["Offset of field: Bfs::items"][offset_of!(Bfs, items) - 80usize];
-    ["Offset of field: Bfs::tally"][offset_of!(Bfs, tally) - 88usize];
+    ["Offset of field: Bfs::tally"][offset_of!(Bfs, sums) - 88usize];
     ["Offset of field: Bfs::report"][offset_of!(Bfs, report) - 96usize];
     ["Offset of field: Bfs::vertices"][offset_of!(Bfs, vertices) - 104usize];
     ["Offset of field: Bfs::source"][offset_of!(Bfs, source) - 112usize];
@@ -96,7 +96,7 @@ pub struct QueueOrder {
     pub bitmap: u64,
     pub items: u64,
     pub vertices: u64,
-    pub tally: u64,
+    pub sums: u64,
     pub report: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -109,7 +109,7 @@ const _: () = {
     ["Offset of field: QueueOrder::bitmap"][offset_of!(QueueOrder, bitmap) - 24usize];
     ["Offset of field: QueueOrder::items"][offset_of!(QueueOrder, items) - 32usize];
     ["Offset of field: QueueOrder::vertices"][offset_of!(QueueOrder, vertices) - 40usize];
-    ["Offset of field: QueueOrder::tally"][offset_of!(QueueOrder, tally) - 48usize];
+    ["Offset of field: QueueOrder::tally"][offset_of!(QueueOrder, sums) - 48usize];
     ["Offset of field: QueueOrder::report"][offset_of!(QueueOrder, report) - 56usize];
 };
 #[repr(C)]
@@ -171,7 +171,7 @@ const _: () = {
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct Partition {
     pub offset: u64,
-    pub leads: u64,
+    pub hubs: u64,
     pub isolated: u64,
     pub seen: u64,
     pub fresh: u64,
@@ -181,7 +181,7 @@ pub struct Partition {
     pub outbox: u64,
     pub outbox_count: u64,
     pub list: u64,
-    pub tally: u64,
+    pub sums: u64,
     pub counters: u64,
     pub report: u64,
     pub depth: u64,
@@ -207,7 +207,7 @@ const _: () = {
     ["Size of Partition"][size_of::<Partition>() - 240usize];
     ["Alignment of Partition"][align_of::<Partition>() - 8usize];
     ["Offset of field: Partition::offset"][offset_of!(Partition, offset) - 0usize];
-    ["Offset of field: Partition::leads"][offset_of!(Partition, leads) - 8usize];
+    ["Offset of field: Partition::leads"][offset_of!(Partition, hubs) - 8usize];
     ["Offset of field: Partition::isolated"][offset_of!(Partition, isolated) - 16usize];
     ["Offset of field: Partition::seen"][offset_of!(Partition, seen) - 24usize];
     ["Offset of field: Partition::fresh"][offset_of!(Partition, fresh) - 32usize];
@@ -217,7 +217,7 @@ const _: () = {
     ["Offset of field: Partition::outbox"][offset_of!(Partition, outbox) - 64usize];
     ["Offset of field: Partition::outbox_count"][offset_of!(Partition, outbox_count) - 72usize];
     ["Offset of field: Partition::list"][offset_of!(Partition, list) - 80usize];
-    ["Offset of field: Partition::tally"][offset_of!(Partition, tally) - 88usize];
+    ["Offset of field: Partition::tally"][offset_of!(Partition, sums) - 88usize];
     ["Offset of field: Partition::counters"][offset_of!(Partition, counters) - 96usize];
     ["Offset of field: Partition::report"][offset_of!(Partition, report) - 104usize];
     ["Offset of field: Partition::depth"][offset_of!(Partition, depth) - 112usize];
@@ -257,7 +257,7 @@ pub struct Sssp {
     pub far_items: u64,
     pub settled: u64,
     pub threshold: u64,
-    pub tally: u64,
+    pub sums: u64,
     pub report: u64,
     pub vertices: u64,
     pub source: u64,
@@ -280,7 +280,7 @@ const _: () = {
     ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 72usize];
     ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 80usize];
     ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 88usize];
-    ["Offset of field: Sssp::tally"][offset_of!(Sssp, tally) - 96usize];
+    ["Offset of field: Sssp::tally"][offset_of!(Sssp, sums) - 96usize];
     ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 104usize];
     ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 112usize];
     ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 120usize];
@@ -293,11 +293,11 @@ pub const COMPONENTS_SCANNED: usize = 1;
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct Components {
     pub offset: u64,
-    pub leads: u64,
+    pub hubs: u64,
     pub label: u64,
     pub tile: u64,
     pub sample: u64,
-    pub tally: u64,
+    pub sums: u64,
     pub report: u64,
     pub vertices: u64,
     pub edges: u64,
@@ -310,11 +310,11 @@ const _: () = {
     ["Size of Components"][size_of::<Components>() - 88usize];
     ["Alignment of Components"][align_of::<Components>() - 8usize];
     ["Offset of field: Components::offset"][offset_of!(Components, offset) - 0usize];
-    ["Offset of field: Components::leads"][offset_of!(Components, leads) - 8usize];
+    ["Offset of field: Components::leads"][offset_of!(Components, hubs) - 8usize];
     ["Offset of field: Components::label"][offset_of!(Components, label) - 16usize];
     ["Offset of field: Components::tile"][offset_of!(Components, tile) - 24usize];
     ["Offset of field: Components::sample"][offset_of!(Components, sample) - 32usize];
-    ["Offset of field: Components::tally"][offset_of!(Components, tally) - 40usize];
+    ["Offset of field: Components::tally"][offset_of!(Components, sums) - 40usize];
     ["Offset of field: Components::report"][offset_of!(Components, report) - 48usize];
     ["Offset of field: Components::vertices"][offset_of!(Components, vertices) - 56usize];
     ["Offset of field: Components::edges"][offset_of!(Components, edges) - 64usize];
@@ -335,7 +335,7 @@ pub struct Pagerank {
     pub rank: u64,
     pub sum: u64,
     pub contribution: u64,
-    pub tally: u64,
+    pub sums: u64,
     pub report: u64,
     pub vertices: u64,
     pub edges: u64,
@@ -354,7 +354,7 @@ const _: () = {
     ["Offset of field: Pagerank::rank"][offset_of!(Pagerank, rank) - 24usize];
     ["Offset of field: Pagerank::sum"][offset_of!(Pagerank, sum) - 32usize];
     ["Offset of field: Pagerank::contribution"][offset_of!(Pagerank, contribution) - 40usize];
-    ["Offset of field: Pagerank::tally"][offset_of!(Pagerank, tally) - 48usize];
+    ["Offset of field: Pagerank::tally"][offset_of!(Pagerank, sums) - 48usize];
     ["Offset of field: Pagerank::report"][offset_of!(Pagerank, report) - 56usize];
     ["Offset of field: Pagerank::vertices"][offset_of!(Pagerank, vertices) - 64usize];
     ["Offset of field: Pagerank::edges"][offset_of!(Pagerank, edges) - 72usize];

@@ -2,10 +2,10 @@
 
 use super::csr::{Csr, NeighbourOrder, VertexId, Weights, with_neighbours};
 use super::edges::{
-    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Needs, Placement, WeightKind,
-    Weighted, WideEdge,
+    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, NarrowEdge, Placement, PlacementOptions,
+    WeightKind, Weighted, WideEdge,
 };
-use super::hub::{leads, order_by_degree};
+use super::hub::{hub_neighbours, order_by_degree};
 use super::params::GRAPH_PIECE_EDGES;
 use super::stored;
 use crate::engine::Engine;
@@ -27,12 +27,12 @@ pub(super) const WEIGHTED: &str = "weighted-neighbours";
 
 impl GraphOnEngine {
     /// What [`GraphOnEngine::place`] writes to a volume: [`Plan::bytes`] says how large it must be.
-    pub fn plan(csr: &Csr, needs: Needs) -> Plan {
+    pub fn plan(csr: &Csr, needs: PlacementOptions) -> Plan {
         Self::plan_of(csr, (needs.inward && csr.directed()).then(|| csr.arcs()), needs)
     }
 
     /// The same for out-lists, and as many arcs of in-lists.
-    pub(super) fn plan_of(csr: &Csr, inward: Option<u64>, needs: Needs) -> Plan {
+    pub(super) fn plan_of(csr: &Csr, inward: Option<u64>, needs: PlacementOptions) -> Plan {
         let vertices = csr.vertices();
         let wide = csr.neighbours().as_u64().is_some();
         let list = |plan: Plan, offsets, neighbours, arcs| {
@@ -58,12 +58,17 @@ impl GraphOnEngine {
     ///
     /// Lists sorted by degree ([`NeighbourOrder::ByDegree`]) make breadth-first search read least. A graph
     /// without weights gets the weight 1 for every edge.
-    pub fn place(engine: &Engine, csr: &Csr, placement: Placement, needs: Needs) -> Result<Self, GraphError> {
+    pub fn place(
+        engine: &Engine,
+        csr: &Csr,
+        placement: Placement,
+        needs: PlacementOptions,
+    ) -> Result<Self, GraphError> {
         Self::place_lists(engine, csr, transposed(csr, needs).as_ref(), placement, needs)
     }
 
     /// Checks that [`GraphOnEngine::place`] overwrites nothing on `volume`: its devices hold no stored arrays, or these very
-    /// ones, or were named in the [`Consent`](crate::storage::Consent) that they were opened with.
+    /// ones, or were named in the [`OverwritePolicy`](crate::storage::Consent) that they were opened with.
     ///
     /// The arrays are compared by layout and, where that is the same, by checksum.
     ///
@@ -71,7 +76,7 @@ impl GraphOnEngine {
     ///
     /// * [`GraphError::Occupied`] names a device that holds something else, and what.
     /// * [`GraphError::Storage`] if a device cannot be read.
-    pub fn check_volume(volume: &Volume, csr: &Csr, needs: Needs) -> Result<(), GraphError> {
+    pub fn check_volume(volume: &Volume, csr: &Csr, needs: PlacementOptions) -> Result<(), GraphError> {
         stored::check(volume, &Self::plan(csr, needs), csr, || transposed(csr, needs).map(Cow::Owned), needs)
     }
 
@@ -81,7 +86,7 @@ impl GraphOnEngine {
         csr: &Csr,
         transpose: Option<&Csr>,
         placement: Placement,
-        needs: Needs,
+        needs: PlacementOptions,
     ) -> Result<Self, GraphError> {
         let mut stores = match &placement {
             Placement::Storage(cache) => Stores::on_volume(cache, csr, transpose, needs)?,
@@ -127,7 +132,7 @@ impl Stores {
         place: Place,
         csr: &Csr,
         transpose: Option<&Csr>,
-        needs: Needs,
+        needs: PlacementOptions,
     ) -> Result<Self, GraphError> {
         let plain = |csr: &Csr| -> Result<EdgeStore, GraphError> {
             let bytes = csr.neighbours().bytes();
@@ -155,7 +160,12 @@ impl Stores {
         Ok(stores)
     }
 
-    fn on_volume(cache: &Cache, csr: &Csr, transpose: Option<&Csr>, needs: Needs) -> Result<Self, GraphError> {
+    fn on_volume(
+        cache: &Cache,
+        csr: &Csr,
+        transpose: Option<&Csr>,
+        needs: PlacementOptions,
+    ) -> Result<Self, GraphError> {
         let volume = cache.volume();
         let mut writer = volume.store(GraphOnEngine::plan_of(csr, transpose.map(Csr::arcs), needs), "the graph")?;
         each_array(csr, transpose, needs, |name, kind, bytes| Ok(writer.append_bytes(name, kind, bytes)?))?;
@@ -185,7 +195,7 @@ impl Stores {
 }
 
 /// The in-lists that are placed beside the lists of a directed graph.
-fn transposed(csr: &Csr, needs: Needs) -> Option<Csr> {
+fn transposed(csr: &Csr, needs: PlacementOptions) -> Option<Csr> {
     (csr.directed() && needs.inward).then(|| {
         let mut transpose = csr.transpose();
         if csr.order() == NeighbourOrder::ByDegree {
@@ -199,7 +209,7 @@ fn transposed(csr: &Csr, needs: Needs) -> Option<Csr> {
 pub(super) fn each_array(
     csr: &Csr,
     transpose: Option<&Csr>,
-    needs: Needs,
+    needs: PlacementOptions,
     mut take: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
 ) -> Result<(), GraphError> {
     let mut plain = |csr: &Csr, offsets, neighbours| {
@@ -228,9 +238,9 @@ fn device<T: Pod>(engine: &Engine, values: &[T]) -> Result<Region, GraphError> {
 fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, GraphError> {
     Ok(Lists {
         offset: device(engine, csr.offsets())?,
-        leads: device(engine, leads(csr).bytes())?,
+        hubs: device(engine, hub_neighbours(csr).bytes())?,
         tile: with_neighbours!(csr.neighbours(), list => device(engine, &tiles(csr.offsets(), list))?),
-        leads_first: csr.order() == NeighbourOrder::ByDegree,
+        hubs_first: csr.order() == NeighbourOrder::ByDegree,
         edges,
     })
 }

@@ -230,7 +230,7 @@ impl<'g> Sssp<'g> {
             far_items: 0,
             settled: 0,
             threshold: self.word.beyond(0, self.delta),
-            tally: self.launcher.tally_address(),
+            sums: self.launcher.sums_address(),
             report: self.launcher.report_address(),
             vertices: self.graph.vertices,
             source,

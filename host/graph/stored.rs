@@ -1,7 +1,7 @@
 //! Graphs that a volume holds already: they are not overwritten, unless they are the very ones that are to be placed.
 
 use super::csr::Csr;
-use super::edges::{GraphError, Needs};
+use super::edges::{GraphError, PlacementOptions};
 use super::place::{NEIGHBOURS, OFFSETS, WEIGHTED, each_array};
 use crate::storage::{Checksum, Manifest, ManifestError, Plan, Volume};
 use crate::units::grouped;
@@ -15,7 +15,7 @@ pub(super) fn check<'a>(
     plan: &Plan,
     csr: &Csr,
     inward: impl FnOnce() -> Option<Cow<'a, Csr>>,
-    needs: Needs,
+    needs: PlacementOptions,
 ) -> Result<(), GraphError> {
     let stored = volume.stored()?;
     if stored.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn check<'a>(
 }
 
 /// The checksum of each array as it would be stored.
-fn checksums(csr: &Csr, inward: Option<&Csr>, needs: Needs) -> Result<HashMap<String, u64>, GraphError> {
+fn checksums(csr: &Csr, inward: Option<&Csr>, needs: PlacementOptions) -> Result<HashMap<String, u64>, GraphError> {
     let mut sums: HashMap<String, Checksum> = HashMap::new();
     each_array(csr, inward, needs, |name, _, bytes| {
         sums.entry(name.to_owned()).or_default().update(bytes);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
     use crate::graph::{CsrOptions, GraphOnEngine, Placement, hub};
-    use crate::storage::{Cache, Consent, Drive};
+    use crate::storage::{Cache, Drive, OverwritePolicy};
 
     fn graph(edges: &[(u64, u64)], directed: bool) -> Csr {
         let mut csr = Csr::from_edges(40, edges, CsrOptions { directed, ..Default::default() }).unwrap();
@@ -79,7 +79,7 @@ mod tests {
         csr
     }
 
-    fn place(volume: &Volume, csr: &Csr, needs: Needs) {
+    fn place(volume: &Volume, csr: &Csr, needs: PlacementOptions) {
         let cache = Cache::on(volume).bytes(1 << 20).build().unwrap();
         GraphOnEngine::place(volume.engine(), csr, Placement::Storage(cache), needs).unwrap();
     }
@@ -90,7 +90,7 @@ mod tests {
         let edges: Vec<_> = (0..39).flat_map(|v| [(v, v + 1), (v, (v * 7) % 40)]).collect();
         let mut turned = edges.clone();
         turned[20] = (turned[20].1, turned[20].0);
-        for needs in [Needs::BFS, Needs::SSSP, Needs::ALL] {
+        for needs in [PlacementOptions::BFS, PlacementOptions::SSSP, PlacementOptions::ALL] {
             for (devices, copies) in [(1, false), (3, false), (3, true)] {
                 let drives = (0..devices).map(|_| Drive::open("soft:mem:4M").unwrap());
                 let volume = Volume::on(&engine, drives).chunk(8192).replicated(copies).build().unwrap();
@@ -101,7 +101,7 @@ mod tests {
                 check(&own, needs).unwrap();
                 let text = check(&other, needs).unwrap_err().to_string();
                 assert!(text.contains("stored edges") && text.contains("nothing was written"), "{text}");
-                assert!(check(&own, Needs::COMPONENTS).is_err(), "a part of what is there");
+                assert!(check(&own, PlacementOptions::COMPONENTS).is_err(), "a part of what is there");
                 assert!(check(&graph(&edges, false), needs).is_err());
             }
         }
@@ -113,26 +113,30 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let spec = |name: &str| format!("soft:{}", folder.path().join(name).display());
         let csr = graph(&[(0, 1), (1, 2)], false);
-        let create = |name: &str, consent: &Consent| Drive::create(&spec(name), 1 << 20, consent).unwrap();
-        place(&Volume::on(&engine, [create("b", &Consent::none())]).build().unwrap(), &csr, Needs::BFS);
-        let on = |consent: &Consent, copies| {
-            let volume = Volume::on(&engine, [create("a", consent), create("b", consent)]).replicated(copies);
-            GraphOnEngine::check_volume(&volume.build().unwrap(), &csr, Needs::BFS)
+        let create = |name: &str, policy: &OverwritePolicy| Drive::create(&spec(name), 1 << 20, policy).unwrap();
+        place(
+            &Volume::on(&engine, [create("b", &OverwritePolicy::none())]).build().unwrap(),
+            &csr,
+            PlacementOptions::BFS,
+        );
+        let on = |policy: &OverwritePolicy, copies| {
+            let volume = Volume::on(&engine, [create("a", policy), create("b", policy)]).replicated(copies);
+            GraphOnEngine::check_volume(&volume.build().unwrap(), &csr, PlacementOptions::BFS)
         };
         // The copies of a replicated volume are what this device holds; a stripe's parts are not.
-        on(&Consent::none(), true).unwrap();
-        let error = on(&Consent::none(), false).unwrap_err();
+        on(&OverwritePolicy::none(), true).unwrap();
+        let error = on(&OverwritePolicy::none(), false).unwrap_err();
         assert!(matches!(&error, GraphError::Occupied { device, .. } if device.ends_with("b")), "{error}");
-        let named = Consent::to_destroy([folder.path().join("b")]);
+        let named = OverwritePolicy::to_destroy([folder.path().join("b")]);
         on(&named, false).unwrap();
-        assert!(on(&Consent::to_destroy([folder.path().join("a")]), false).is_err());
+        assert!(on(&OverwritePolicy::to_destroy([folder.path().join("a")]), false).is_err());
     }
 
     #[test]
     fn arrays_of_others_and_damaged_manifests_are_named() {
         let volume = Volume::on(&Engine::cpu().unwrap(), [Drive::open("soft:mem:1M").unwrap()]).build().unwrap();
         let csr = graph(&[(0, 1)], false);
-        let refused = || GraphOnEngine::check_volume(&volume, &csr, Needs::BFS).unwrap_err().to_string();
+        let refused = || GraphOnEngine::check_volume(&volume, &csr, PlacementOptions::BFS).unwrap_err().to_string();
         volume.store_array("ranks", &[1u8]).unwrap();
         assert_eq!(refused(), "soft:mem:1M: it holds stored arrays (`ranks`); nothing was written");
         volume.write_bytes(70, b"damage").unwrap();

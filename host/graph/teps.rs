@@ -8,7 +8,7 @@ use rayon::prelude::*;
 /// Picks `count` sources at random among the vertices with an edge to another, as GAP's source picker does: always the
 /// same for one seed, and a vertex can come twice. A graph without such edges has no sources.
 pub fn pick_sources(csr: &Csr, count: usize, seed: u64) -> Vec<u64> {
-    let leads = |v: &u64| csr.degree(*v) > u64::from(csr.has_self_loop(*v));
+    let hubs = |v: &u64| csr.degree(*v) > u64::from(csr.has_self_loop(*v));
     // Where few vertices have edges, finding them by chance takes too long: then they are listed.
     const TRIES: u32 = 1000;
     let mut random = SmallRng::seed_from_u64(seed);
@@ -16,11 +16,11 @@ pub fn pick_sources(csr: &Csr, count: usize, seed: u64) -> Vec<u64> {
     let draw = |_| {
         if listed.is_none() && csr.vertices() > 0 {
             let tries = (0..TRIES).map(|_| random.random_range(0..csr.vertices()));
-            if let found @ Some(_) = tries.into_iter().find(leads) {
+            if let found @ Some(_) = tries.into_iter().find(hubs) {
                 return found;
             }
         }
-        let list = listed.get_or_insert_with(|| (0..csr.vertices()).filter(leads).collect());
+        let list = listed.get_or_insert_with(|| (0..csr.vertices()).filter(hubs).collect());
         (!list.is_empty()).then(|| list[random.random_range(0..list.len())])
     };
     (0..count).map_while(draw).collect()

@@ -19,4 +19,4 @@ pub(crate) use greeting::Step;
 pub(crate) use greeting::{Greeting, Parties, Protocol};
 pub(crate) use mac::{TAG, keyed};
 pub(crate) use seal::{Broken, LENGTH, Seal, Seals};
-pub(crate) use steps::{Fault, Initiator, Next, Refusal, Responder};
+pub(crate) use steps::{Fault, HandshakeError, Initiator, Next, Responder};

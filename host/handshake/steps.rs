@@ -38,14 +38,14 @@ pub(crate) enum Next {
 }
 
 /// The end of a greeting that came to nothing.
-pub(crate) struct Refusal {
+pub(crate) struct HandshakeError {
     /// Say this, if it is not empty, and close.
     pub(crate) say: Vec<u8>,
     /// Why.
     pub(crate) fault: Fault,
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for HandshakeError {
     fn from(fault: Fault) -> Self {
         Self { say: Vec::new(), fault }
     }
@@ -158,10 +158,10 @@ impl Initiator {
 pub(crate) struct Responder {
     protocol: &'static Protocol,
     me: u128,
-    stage: Asked,
+    stage: ResponderStage,
 }
 
-enum Asked {
+enum ResponderStage {
     Waits(Hmac<Sha256>),
     Challenges(Greeted, u128),
     Over,
@@ -170,11 +170,11 @@ enum Asked {
 impl Responder {
     /// Waits for a hello. `me` is its name, 0 where ends have none.
     pub(crate) fn new(protocol: &'static Protocol, secret: &[u8], me: u128) -> Self {
-        Self { protocol, me, stage: Asked::Waits(keyed(secret)) }
+        Self { protocol, me, stage: ResponderStage::Waits(keyed(secret)) }
     }
 
     /// Takes the other end's next step.
-    pub(crate) fn hear(&mut self, heard: &Greeting) -> Result<Next, Refusal> {
+    pub(crate) fn hear(&mut self, heard: &Greeting) -> Result<Next, HandshakeError> {
         self.hear_with(heard, || random::bytes().map_err(Fault::Random))
     }
 
@@ -183,28 +183,29 @@ impl Responder {
         &mut self,
         heard: &Greeting,
         number: impl FnOnce() -> Result<[u8; TAG], Fault>,
-    ) -> Result<Next, Refusal> {
-        let (protocol, stage) = (self.protocol, std::mem::replace(&mut self.stage, Asked::Over));
+    ) -> Result<Next, HandshakeError> {
+        let (protocol, stage) = (self.protocol, std::mem::replace(&mut self.stage, ResponderStage::Over));
         let parties = Parties { from: self.me, to: heard.parties.from };
         let say = |step, bytes| Greeting::new(protocol, step, bytes, parties).encode(protocol);
         if heard.version != protocol.version {
             // The answer carries this one's version, and the other end says what to do.
-            return Err(Refusal { say: say(Step::Denied, [0; TAG]), fault: Fault::Version(heard.version) });
+            return Err(HandshakeError { say: say(Step::Denied, [0; TAG]), fault: Fault::Version(heard.version) });
         }
         match (stage, heard.step) {
-            (Asked::Waits(_), Step::Hello) if heard.parties.to != self.me => {
-                Err(Refusal { say: say(Step::Mistaken, [0; TAG]), fault: Fault::Mistaken })
+            (ResponderStage::Waits(_), Step::Hello) if heard.parties.to != self.me => {
+                Err(HandshakeError { say: say(Step::Mistaken, [0; TAG]), fault: Fault::Mistaken })
             }
-            (Asked::Waits(secret), Step::Hello) => {
+            (ResponderStage::Waits(secret), Step::Hello) => {
                 let challenge = Greeting::new(protocol, Step::Challenge, number()?, parties);
-                self.stage = Asked::Challenges(Greeted::new(protocol, secret, heard, &challenge), heard.parties.from);
+                self.stage =
+                    ResponderStage::Challenges(Greeted::new(protocol, secret, heard, &challenge), heard.parties.from);
                 Ok(Next::Say(challenge.encode(protocol)))
             }
-            (Asked::Challenges(greeted, peer), Step::Proof) => {
+            (ResponderStage::Challenges(greeted, peer), Step::Proof) => {
                 let parties = Parties { from: self.me, to: peer };
                 let say = |step, bytes| Greeting::new(protocol, step, bytes, parties).encode(protocol);
                 if heard.parties.from != peer || !greeted.proves(End::Initiator, &heard.bytes) {
-                    return Err(Refusal { say: say(Step::Denied, [0; TAG]), fault: Fault::Secret });
+                    return Err(HandshakeError { say: say(Step::Denied, [0; TAG]), fault: Fault::Secret });
                 }
                 let seals = Seals { ours: greeted.seal(End::Responder), theirs: greeted.seal(End::Initiator) };
                 Ok(Next::Open { say: say(Step::Welcome, greeted.proof(End::Responder)), seals: Box::new(seals), peer })
@@ -258,7 +259,7 @@ mod tests {
     fn another_secret_is_found_by_both_and_shown_by_none() {
         for protocol in BOTH {
             let (mut a, mut b, proof) = up_to_proof(protocol, [b"0123456789abcdef", b"0123456789abcdeg"]);
-            let Err(Refusal { say, fault: Fault::Secret }) = b.hear(&read(protocol, &proof)) else { panic!() };
+            let Err(HandshakeError { say, fault: Fault::Secret }) = b.hear(&read(protocol, &proof)) else { panic!() };
             let denied = read(protocol, &say);
             assert_eq!((denied.step, denied.bytes), (Step::Denied, [0; TAG]));
             assert!(matches!(a.hear(&denied), Err(Fault::Secret)));
@@ -277,13 +278,16 @@ mod tests {
             let (_, _, proof) = up_to_proof(protocol, [b"secret", b"secret"]);
             let (_, mut b, _) = up_to_proof(protocol, [b"secret", b"secret"]);
             let replayed = b.hear(&read(protocol, &proof));
-            assert!(matches!(replayed, Err(Refusal { fault: Fault::Secret, .. })));
+            assert!(matches!(replayed, Err(HandshakeError { fault: Fault::Secret, .. })));
 
             let (mut a, mut b, proof) = up_to_proof(protocol, [b"secret", b"secret"]);
             let reflected = Greeting { step: Step::Welcome, ..read(protocol, &proof) };
             assert!(matches!(a.hear(&reflected), Err(Fault::Secret)));
             assert!(b.hear(&read(protocol, &proof)).is_ok());
-            assert!(matches!(b.hear(&read(protocol, &proof)), Err(Refusal { fault: Fault::OutOfTurn, .. })), "twice");
+            assert!(
+                matches!(b.hear(&read(protocol, &proof)), Err(HandshakeError { fault: Fault::OutOfTurn, .. })),
+                "twice"
+            );
         }
     }
 
@@ -292,14 +296,14 @@ mod tests {
         let protocol = BOTH[1];
         let (_, hello) = asker(protocol, b"secret");
         let elsewhere = Responder::new(protocol, b"secret", 10).hear(&read(protocol, &hello));
-        let Err(Refusal { say, fault: Fault::Mistaken }) = elsewhere else { panic!() };
+        let Err(HandshakeError { say, fault: Fault::Mistaken }) = elsewhere else { panic!() };
         let (mut a, _) = asker(protocol, b"secret");
         assert!(matches!(a.hear(&read(protocol, &say)), Err(Fault::Mistaken)));
 
         let (_, mut b, proof) = up_to_proof(protocol, [b"secret", b"secret"]);
         let mut another = read(protocol, &proof);
         another.parties.from = 6;
-        assert!(matches!(b.hear(&another), Err(Refusal { fault: Fault::Secret, .. })));
+        assert!(matches!(b.hear(&another), Err(HandshakeError { fault: Fault::Secret, .. })));
 
         // Who changes a name on the way breaks the proof.
         let ((mut a, hello), mut b) = (asker(protocol, b"secret"), asked(protocol, b"secret"));
@@ -308,7 +312,7 @@ mod tests {
         let challenge = super::tests::say(b.hear(&changed));
         let mut proof = read(protocol, &super::tests::say(a.hear(&read(protocol, &challenge))));
         proof.parties.from = 6;
-        assert!(matches!(b.hear(&proof), Err(Refusal { fault: Fault::Secret, .. })));
+        assert!(matches!(b.hear(&proof), Err(HandshakeError { fault: Fault::Secret, .. })));
     }
 
     #[test]
@@ -316,7 +320,7 @@ mod tests {
         for protocol in BOTH {
             let (mut a, hello) = asker(protocol, b"secret");
             let newer = Greeting { version: 99, ..read(protocol, &hello) };
-            let Err(Refusal { say, fault: Fault::Version(99) }) = asked(protocol, b"secret").hear(&newer) else {
+            let Err(HandshakeError { say, fault: Fault::Version(99) }) = asked(protocol, b"secret").hear(&newer) else {
                 panic!()
             };
             let denied = read(protocol, &say);

@@ -3,7 +3,7 @@
 pub(crate) mod copy;
 mod first_fit;
 mod iommu;
-pub mod ladder;
+pub mod mapping;
 mod region;
 mod space;
 
@@ -76,7 +76,7 @@ pub enum DmaError {
     Iommu(#[from] IommuError),
     /// No way to GPU memory, or not the one that was asked for.
     #[error(transparent)]
-    Ladder(#[from] ladder::LadderError),
+    MappingBackends(#[from] mapping::MappingError),
     /// The device cannot reach this memory.
     #[error("{device} cannot address this memory: {reason}")]
     Unreachable {

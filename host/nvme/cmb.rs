@@ -3,7 +3,7 @@
 
 use super::controller::{Controller, Ready};
 use super::port::touch;
-use super::{MemoryWindow, NvmeError, Port, PortError};
+use super::{BarMapping, NvmeError, Port, PortError};
 use crate::memory::{DmaRegion, FirstFit, IommuMap, Region, Space, WeakRegion};
 use crate::wire::nvme::{Cap, register};
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ pub struct MemoryBuffer {
     /// Its offset in the mapped base address register.
     offset: u64,
     bar: u8,
-    window: MemoryWindow,
+    window: BarMapping,
     free: Mutex<FirstFit>,
     /// As kernels see it, one for each address space: memory can be registered with a GPU only once.
     views: Mutex<Vec<WeakRegion>>,

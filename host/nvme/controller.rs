@@ -6,7 +6,7 @@ use super::error::{gone, no_longer_ready};
 use super::port::touch;
 use super::queue_ids::QueueIds;
 use super::{Attachment, CommandLimits, DmaSpace, MemoryBuffer, Notice, NvmeError, Port, Quirks, WriteCache};
-use crate::memory::ladder::Ladder;
+use crate::memory::mapping::MappingBackends;
 use crate::memory::{DmaRegion, Region, Space, WeakRegion};
 use crate::wire::nvme::identify::{ControllerType, IdentifyController};
 use crate::wire::nvme::{Cap, cc, csts, register};
@@ -50,7 +50,7 @@ pub struct Ready {
     /// The volatile write cache, once somebody has asked for it.
     write_cache: Mutex<Option<WriteCache>>,
     /// The way to GPU memory, once somebody has asked for one.
-    pub(super) ladder: OnceLock<Ladder>,
+    pub(super) mapping: OnceLock<MappingBackends>,
     /// The controller memory buffer, once somebody has asked for it.
     pub(super) buffer: Mutex<Option<Arc<MemoryBuffer>>>,
     pub(super) limits: OnceLock<CommandLimits>,
@@ -322,12 +322,12 @@ impl Controller<Disabled> {
             windows: Mutex::new(Vec::new()),
             generation: AtomicU32::new(0),
             write_cache: Mutex::new(None),
-            ladder: OnceLock::new(),
+            mapping: OnceLock::new(),
             buffer: Mutex::new(None),
             limits: OnceLock::new(),
         };
         let mut ready = Controller { core: self.core, state };
-        match ready.introduce() {
+        match ready.read_identity() {
             Ok(()) => Ok(ready),
             Err(e) => {
                 let disabled = Controller { core: ready.core, state: Disabled(()) };
@@ -365,7 +365,7 @@ impl Controller<Ready> {
     }
 
     /// What the controller says about itself, and how many I/O queues it grants.
-    fn introduce(&mut self) -> Result<(), NvmeError> {
+    fn read_identity(&mut self) -> Result<(), NvmeError> {
         self.state.identify = self.read_identify()?;
         let device = || self.core.device.clone();
         let identify = &self.state.identify;
@@ -513,7 +513,7 @@ impl Controller<Ready> {
 
     /// The doorbell window as kernels of `space` see it; `None` if kernels cannot ring. The error is why not, though there
     /// is a window.
-    pub(super) fn doorbell_window(&self, space: &Space) -> Result<Option<Region>, crate::memory::MemoryError> {
+    pub(super) fn doorbell_pages(&self, space: &Space) -> Result<Option<Region>, crate::memory::MemoryError> {
         let Some(window) = self.core.port.doorbells() else { return Ok(None) };
         let mut known = self.state.windows.lock();
         known.retain(|w| w.upgrade().is_some());

@@ -166,7 +166,7 @@ impl Drop for Forwarder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nvme::DoorbellWindow;
+    use crate::nvme::DoorbellPages;
     use std::time::Instant;
 
     #[derive(Debug, Default)]
@@ -186,7 +186,7 @@ mod tests {
             self.writes.lock().push((offset, value));
             Ok(())
         }
-        fn doorbells(&self) -> Option<DoorbellWindow> {
+        fn doorbells(&self) -> Option<DoorbellPages> {
             None
         }
         fn name(&self) -> String {

@@ -36,7 +36,7 @@ pub use host_io::{HostQueue, HostQueueOptions};
 pub use limits::CommandLimits;
 pub use namespace::{FormatCheck, Namespace, check_format};
 pub use peer::{MappingReport, ReadBack};
-pub use port::{Attachment, DmaSpace, DoorbellWindow, MemoryWindow, Notice, Port, PortError};
+pub use port::{Attachment, BarMapping, DmaSpace, DoorbellPages, Notice, Port, PortError};
 pub use queues::{Landing, QueueOptions, QueueSet};
 pub use quirks::{PciId, Quirks};
 pub use recovery::{Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryReport, RecoveryStep, Unfinished};

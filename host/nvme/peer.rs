@@ -3,7 +3,9 @@
 use super::NvmeError;
 use super::admin::{Wait, load_completion};
 use super::controller::{Controller, PAGE_BYTES, Ready};
-use crate::memory::ladder::{Attempt, Ladder, LadderDevice, Probe, ProbeError, Rung, RungChoice, TRIAL_BYTES};
+use crate::memory::mapping::{
+    Attempt, BackendChoice, MappingBackend, MappingBackends, MappingDevice, Probe, ProbeError, SCRATCH_BYTES,
+};
 use crate::memory::{DmaError, DmaRegion, MemoryError, Place, Region, Space};
 use crate::wire::nvme::{SqEntry, admin, cns, io, register};
 use std::time::{Duration, Instant};
@@ -24,7 +26,7 @@ const PROBE_DEPTH: u32 = 2;
 #[non_exhaustive]
 pub struct MappingReport {
     /// The rung that is used; `None` where none was looked for, or none works.
-    pub rung: Option<Rung>,
+    pub backend: Option<MappingBackend>,
     /// Every rung that was tried, best first.
     pub attempts: Vec<Attempt>,
 }
@@ -35,17 +37,17 @@ pub struct ReadBack<'a>(&'a Controller<Ready>);
 
 impl Controller<Ready> {
     /// Says which way to GPU memory to take. Before anything of the GPU is mapped; afterwards only the same again.
-    pub fn set_mapping(&self, choice: RungChoice) -> Result<(), NvmeError> {
-        let now = self.state.ladder.get_or_init(|| Ladder::new(self.ladder_device(), choice)).choice();
-        if now == choice || choice == RungChoice::Auto {
+    pub fn set_mapping(&self, choice: BackendChoice) -> Result<(), NvmeError> {
+        let now = self.state.mapping.get_or_init(|| MappingBackends::new(self.mapping_device(), choice)).choice();
+        if now == choice || choice == BackendChoice::Auto {
             return Ok(());
         }
         let reason = format!("its mapping is {now} already; open it again to use {choice}");
         Err(NvmeError::Options { device: self.name().to_owned(), reason })
     }
 
-    fn ladder_device(&self) -> LadderDevice {
-        LadderDevice { name: self.name().to_owned(), bdf: self.core.port.bdf(), iommu: self.core.dma.iommu() }
+    fn mapping_device(&self) -> MappingDevice {
+        MappingDevice { name: self.name().to_owned(), bdf: self.core.port.bdf(), iommu: self.core.dma.iommu() }
     }
 
     /// What shows that a mapping is what it claims to be.
@@ -55,8 +57,8 @@ impl Controller<Ready> {
 
     /// Which ways to GPU memory were tried so far.
     pub fn mapping(&self) -> MappingReport {
-        match self.state.ladder.get() {
-            Some(l) => MappingReport { rung: l.trusted(), attempts: l.attempts() },
+        match self.state.mapping.get() {
+            Some(l) => MappingReport { backend: l.trusted(), attempts: l.attempts() },
             None => MappingReport::default(),
         }
     }
@@ -73,13 +75,14 @@ impl Controller<Ready> {
         if region.host().is_some() || self.core.port.bdf().is_none() {
             return Err(refused);
         }
-        let ladder = self.state.ladder.get_or_init(|| Ladder::new(self.ladder_device(), RungChoice::Auto));
+        let mapping =
+            self.state.mapping.get_or_init(|| MappingBackends::new(self.mapping_device(), BackendChoice::Auto));
         let probe = ReadBack(self);
-        if ladder.trusted().is_none() {
-            let trial = region.space().allocate(Place::Device, TRIAL_BYTES)?;
-            ladder.choose(&trial, &probe)?;
+        if mapping.trusted().is_none() {
+            let scratch = region.space().allocate(Place::Device, SCRATCH_BYTES)?;
+            mapping.choose(&scratch, &probe)?;
         }
-        Ok(ladder.map(region, &probe)?)
+        Ok(mapping.map(region, &probe)?)
     }
 }
 

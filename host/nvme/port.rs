@@ -55,7 +55,7 @@ impl fmt::Display for Notice {
 
 /// A page or more of memory in which a store *is* a doorbell write.
 #[derive(Clone, Copy, Debug)]
-pub struct DoorbellWindow {
+pub struct DoorbellPages {
     /// Host address of register offset 0x1000.
     pub base: NonNull<u8>,
     /// Bytes from there.
@@ -66,7 +66,7 @@ pub struct DoorbellWindow {
 
 /// Memory of the device, mapped into this process.
 #[derive(Clone, Copy, Debug)]
-pub struct MemoryWindow {
+pub struct BarMapping {
     /// Host address of the first byte of the base address register.
     pub base: NonNull<u8>,
     /// Bytes from there.
@@ -76,14 +76,14 @@ pub struct MemoryWindow {
 }
 
 // SAFETY: the window is only an address; whoever stores through it uses volatile or atomic stores.
-unsafe impl Send for MemoryWindow {}
+unsafe impl Send for BarMapping {}
 // SAFETY: as above.
-unsafe impl Sync for MemoryWindow {}
+unsafe impl Sync for BarMapping {}
 
 // SAFETY: the window is only an address; whoever stores through it uses volatile or atomic stores.
-unsafe impl Send for DoorbellWindow {}
+unsafe impl Send for DoorbellPages {}
 // SAFETY: as above.
-unsafe impl Sync for DoorbellWindow {}
+unsafe impl Sync for DoorbellPages {}
 
 /// Reads one word of every page from `base` on: VFIO maps device memory page by page as it is touched, and a GPU driver only
 /// takes pages that are there.
@@ -114,7 +114,7 @@ pub trait Port: Send + Sync + fmt::Debug {
         self.write32(offset + 4, (value >> 32) as u32)
     }
     /// Where kernels can ring doorbells themselves; `None` means that a host thread must forward them.
-    fn doorbells(&self) -> Option<DoorbellWindow>;
+    fn doorbells(&self) -> Option<DoorbellPages>;
     /// The device in a few words, as in `soft:mem 256 MiB` or `qtest:edges.img`.
     fn name(&self) -> String;
     /// The kind of device path: `soft`, `qtest`, `vfio`, ...
@@ -134,7 +134,7 @@ pub trait Port: Send + Sync + fmt::Debug {
     }
     /// The device's memory behind base address register `bar`, mapped for as long as the port lives; `None` where it has none or
     /// this process cannot reach it.
-    fn memory(&self, _bar: u8) -> Option<MemoryWindow> {
+    fn memory(&self, _bar: u8) -> Option<BarMapping> {
         None
     }
     /// Returns true if the function signals interrupts by MSI-X. Its registers INTMS and INTMC must not be accessed then

@@ -98,7 +98,7 @@ impl AcsPath {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recorded::{Config, Device, Recorded};
+    use super::super::fixture::{Config, Device, Fixture};
     use super::*;
 
     #[test]
@@ -113,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn every_port_of_a_way_is_sorted() {
-        let tree = Recorded::new();
+    fn every_port_of_a_path_is_sorted() {
+        let tree = Fixture::new();
         let port = |config| Device { class: 0x06_04_00, config, ..Device::default() };
         let with = |control| Some(Config { port: 6, acs: Some((0x5f, control)), ..Config::default() });
         tree.pci("pci0000:00/0000:00:01.0", &port(with(0x1d)))

@@ -87,13 +87,13 @@ fn resizable(config: &ConfigSpace) -> Found<Vec<ResizableBar>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recorded::{Config, Device, Recorded};
+    use super::super::fixture::{Config, Device, Fixture};
     use super::*;
     use proptest::prelude::*;
 
     #[test]
     fn bars_are_read_with_their_sizes() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let bars = &[16 << 20, 0, 256 << 30, 0, 32 << 20];
         tree.pci("pci0000:00/0000:01:00.0", &Device { bars, ..Device::default() });
         let sysfs = Sysfs::at(tree.root());
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_garbled_file_is_unknown() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.file("/sys/bus/pci/devices/0000:01:00.0/resource", "0x0 nonsense\n");
         assert_eq!(memory_bars(&Sysfs::at(tree.root()), "01:00.0".parse().unwrap()), None);
     }

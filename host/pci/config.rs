@@ -152,7 +152,7 @@ impl ConfigSpace {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recorded::Config;
+    use super::super::fixture::Config;
     use super::*;
     use proptest::prelude::*;
 

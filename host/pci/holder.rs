@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_a_device_counts() {
+    fn every_path_to_a_device_counts() {
         let tree = Tree::new();
         tree.function("0000:65:00.0", 0x01_08_02, Some("vfio-pci"), Some(12));
         tree.write("sys/bus/pci/devices/0000:65:00.0/vfio-dev/vfio3/dev", "");

@@ -87,7 +87,7 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recorded::{Device, Recorded};
+    use super::super::fixture::{Device, Fixture};
     use super::*;
     use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_narrow_link_is_seen() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let device = |link| Device { link: Some(link), ..Device::default() };
         tree.pci("pci0000:00/0000:01:00.0", &device(("16.0", 2, "16.0", 4)))
             .pci("pci0000:00/0000:02:00.0", &device(("2.5", 16, "32.0", 16)))

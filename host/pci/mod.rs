@@ -6,13 +6,13 @@ mod bdf;
 mod bind;
 mod config;
 mod find;
+#[cfg(test)]
+#[path = "../../tests/common/fixture.rs"]
+pub(crate) mod fixture;
 mod group;
 mod holder;
 mod link;
 mod listing;
-#[cfg(test)]
-#[path = "../../tests/common/recorded.rs"]
-pub(crate) mod recorded;
 mod scan;
 mod signature;
 mod sysfs;
@@ -35,5 +35,5 @@ pub use listing::{ListedController, ListedNamespace, nvme_listing};
 pub use scan::{NvmeFunction, nvme_functions};
 pub use signature::{SIGNED_BYTES, Signature};
 pub use sysfs::Sysfs;
-pub use topology::{Distance, Function, Topology, Way};
+pub use topology::{Distance, Function, PciPath, Topology};
 pub use usage::{InUse, in_use};

@@ -130,7 +130,7 @@ fn place(real: &Path, bdf: Bdf) -> (Option<String>, Vec<Bdf>) {
 
 /// The way between two functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct PciPath {
     /// How far, if it is known.
     pub distance: Option<Distance>,
     /// Bridge that both lie below, the nearest one.
@@ -183,10 +183,10 @@ impl Topology {
     }
 
     /// The way between two functions.
-    pub fn way(&self, a: Bdf, b: Bdf) -> Way {
-        let unknown = Way { distance: None, common: None, ports: Vec::new() };
+    pub fn path(&self, a: Bdf, b: Bdf) -> PciPath {
+        let unknown = PciPath { distance: None, common: None, ports: Vec::new() };
         if a == b {
-            return Way { distance: Some(Distance::Same), ..unknown };
+            return PciPath { distance: Some(Distance::Same), ..unknown };
         }
         let (Some(a), Some(b)) = (self.get(a), self.get(b)) else { return unknown };
         let (Some(host_a), Some(host_b)) = (&a.host_bridge, &b.host_bridge) else { return unknown };
@@ -204,7 +204,7 @@ impl Topology {
         } else {
             self.across(a.numa_node, b.numa_node)
         };
-        Way { distance, common: a.bridges[..shared].last().copied(), ports: [below_a, below_b].concat() }
+        PciPath { distance, common: a.bridges[..shared].last().copied(), ports: [below_a, below_b].concat() }
     }
 
     /// Between host bridges.
@@ -230,12 +230,12 @@ fn count(list: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recorded::{Device, Recorded};
+    use super::super::fixture::{Device, Fixture};
     use super::*;
     use proptest::prelude::*;
 
     /// Two sockets; on the first a root port with a switch that holds another, and two more root ports.
-    fn two_sockets(tree: &Recorded) -> Topology {
+    fn two_sockets(tree: &Fixture) -> Topology {
         let on = |node| Device { node, ..Device::default() };
         for place in [
             "pci0000:00/0000:00:01.0",
@@ -262,9 +262,9 @@ mod tests {
 
     #[test]
     fn distances_have_nvidia_smis_letters() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let t = two_sockets(&tree);
-        let d = |a, b| t.way(bdf(a), bdf(b)).distance.map(|d| d.to_string());
+        let d = |a, b| t.path(bdf(a), bdf(b)).distance.map(|d| d.to_string());
         let is = |a, b, letters: &str| {
             assert_eq!(d(a, b).as_deref(), Some(letters), "{a} {b}");
             assert_eq!(d(b, a).as_deref(), Some(letters), "{b} {a}");
@@ -280,29 +280,29 @@ mod tests {
     }
 
     #[test]
-    fn the_ports_of_a_way_are_those_below_the_common_bridge() {
-        let tree = Recorded::new();
+    fn the_ports_of_a_path_are_those_below_the_common_bridge() {
+        let tree = Fixture::new();
         let t = two_sockets(&tree);
-        let way = t.way(bdf("03:00.0"), bdf("07:00.0"));
-        assert_eq!(way.common, Some(bdf("01:00.0")));
-        assert_eq!(way.ports, ["02:00.0", "02:02.0", "05:00.0", "06:00.0"].map(bdf));
-        let way = t.way(bdf("08:00.0"), bdf("81:00.0"));
-        assert_eq!((way.common, way.ports), (None, ["00:02.0", "80:01.0"].map(bdf).to_vec()));
+        let path = t.path(bdf("03:00.0"), bdf("07:00.0"));
+        assert_eq!(path.common, Some(bdf("01:00.0")));
+        assert_eq!(path.ports, ["02:00.0", "02:02.0", "05:00.0", "06:00.0"].map(bdf));
+        let path = t.path(bdf("08:00.0"), bdf("81:00.0"));
+        assert_eq!((path.common, path.ports), (None, ["00:02.0", "80:01.0"].map(bdf).to_vec()));
     }
 
     #[test]
     fn a_machine_with_one_node_needs_no_names_for_it() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.pci("pci0000:00/0000:00:01.0", &Device::default()).pci("pci0000:40/0000:40:01.0", &Device::default());
-        let way = |t: &Topology| t.way(bdf("00:01.0"), bdf("40:01.0")).distance;
-        assert_eq!(way(&Topology::read(&Sysfs::at(tree.root()))), None);
+        let path = |t: &Topology| t.path(bdf("00:01.0"), bdf("40:01.0")).distance;
+        assert_eq!(path(&Topology::read(&Sysfs::at(tree.root()))), None);
         tree.file("/sys/devices/system/node/online", "0\n");
-        assert_eq!(way(&Topology::read(&Sysfs::at(tree.root()))), Some(Distance::Node));
+        assert_eq!(path(&Topology::read(&Sysfs::at(tree.root()))), Some(Distance::Node));
     }
 
     #[test]
     fn functions_are_read_as_far_as_their_files_go() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let nvme = Device {
             id: (0x144d, 0xa80a),
             class: 0x01_08_02,

@@ -1,7 +1,7 @@
 //! The seam between an RDMA adapter and the rest: an mlx5 NIC driven by kernels, a proxy in front of any verbs device, and the
 //! software NIC all look like this. Above it are worlds and benchmarks; the layouts that kernels see are mlx5's in every case.
 
-use super::{DirectPosting, QueuePlan, QueueRings, RdmaError};
+use super::{QueuePlan, QueueRings, RdmaError, UnconnectedSendQueue};
 use crate::data_path::{Doorbell, LandingPath, QueueMemory};
 use crate::memory::{Place, Region};
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
@@ -221,7 +221,7 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError>;
     /// A queue pair without rings that the calling thread posts to by verbs calls, so many requests at once; `None` where there are no
     /// such calls.
-    fn create_direct(&self, requests: u32) -> Result<Option<Box<dyn DirectPosting>>, RdmaError> {
+    fn create_direct(&self, requests: u32) -> Result<Option<Box<dyn UnconnectedSendQueue>>, RdmaError> {
         let _ = requests;
         Ok(None)
     }

@@ -224,7 +224,7 @@ pub struct Chosen {
 
 impl Chosen {
     fn new(device: &RdmaDevice, port: &Port, gpu: Option<Bdf>, topology: &Topology) -> Self {
-        let distance = device.bdf.zip(gpu).and_then(|(nic, gpu)| topology.way(nic, gpu).distance);
+        let distance = device.bdf.zip(gpu).and_then(|(nic, gpu)| topology.path(nic, gpu).distance);
         Self { device: device.clone(), port: port.clone(), distance }
     }
 
@@ -244,11 +244,11 @@ impl fmt::Display for Chosen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::{Device, Recorded};
-    use crate::rdma::recorded::{Link, Nic};
+    use crate::pci::fixture::{Device, Fixture};
+    use crate::rdma::fixture::{Link, Nic};
 
     fn choose(
-        tree: &Recorded,
+        tree: &Fixture,
         transport: Transport,
         gpu: Option<&str>,
         choice: &DeviceChoice,
@@ -258,8 +258,8 @@ mod tests {
     }
 
     /// A machine with a GPU and a NIC below one switch, another NIC below another root, and Soft-RoCE.
-    fn machine() -> Recorded {
-        let tree = Recorded::new();
+    fn machine() -> Fixture {
+        let tree = Fixture::new();
         let gpu = Device { class: 0x03_02_00, id: (0x10de, 0x2335), ..Device::default() };
         tree.pci("pci0000:40/0000:40:01.0/0000:41:00.0/0000:42:01.0/0000:44:00.0", &gpu);
         Nic::connectx7("mlx5_0").place("pci0000:00/0000:00:01.0/0000:01:00.0").build(&tree);
@@ -283,10 +283,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let fails = |tree: &Recorded, t, c: &DeviceChoice| choose(tree, t, None, c).unwrap_err().to_string();
+        let fails = |tree: &Fixture, t, c: &DeviceChoice| choose(tree, t, None, c).unwrap_err().to_string();
         let all = DeviceChoice::default();
-        assert!(fails(&Recorded::new(), Transport::Verbs, &all).contains("no RDMA device"));
-        let tree = Recorded::new();
+        assert!(fails(&Fixture::new(), Transport::Verbs, &all).contains("no RDMA device"));
+        let tree = Fixture::new();
         Nic::soft_roce("rxe0").link(Link::soft("eth0", "10.0.0.1")).build(&tree);
         let text = fails(&tree, Transport::Mlx5, &all);
         assert_eq!(text, "mlx5 adapter: no mlx5 device; found rxe0 (Soft-RoCE): use transport verbs");
@@ -299,14 +299,14 @@ mod tests {
         assert!(
             fails(&tree, Transport::Verbs, &all.clone().named("rxe0:2").unwrap()).contains("has no port 2; it has 1")
         );
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         Nic::soft_roce("siw0").link(Link::soft("eth0", "10.0.0.1")).build(&tree);
         tree.file("/sys/class/infiniband/siw0/node_type", "4: RNIC\n");
         let text = fails(&tree, Transport::Verbs, &all);
         assert!(text.contains("no device of InfiniBand or RoCE; found siw0 (iWARP)"), "{text}");
         let text = fails(&tree, Transport::Verbs, &all.clone().named("siw0").unwrap());
         assert!(text.contains("siw0 (iWARP): connections need InfiniBand or RoCE"), "{text}");
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         Nic::soft_roce("rxe0").link(Link::down("eth0")).build(&tree);
         assert!(
             fails(&tree, Transport::Verbs, &all).contains("not active"),

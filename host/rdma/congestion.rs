@@ -115,12 +115,12 @@ impl CongestionCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::Recorded;
+    use crate::pci::fixture::Fixture;
     use proptest::prelude::*;
 
     #[test]
     fn both_sides_are_read() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let read = || CongestionControl::read(&Sysfs::at(tree.root()), "ens1");
         assert_eq!(read(), None);
         for (side, on) in [("roce_np", [1, 1, 1, 1, 1, 1, 1, 1]), ("roce_rp", [0, 0, 0, 1, 0, 1, 0, 0])] {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn counters_tell_work_from_silence() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let port = "/sys/class/infiniband/mlx5_0/ports/1";
         let read = || CongestionCounters::read(&Sysfs::at(tree.root()), port);
         assert_eq!(read(), CongestionCounters::default());

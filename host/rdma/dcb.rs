@@ -28,7 +28,7 @@ const ATTRIBUTE_BYTES: usize = 4;
 /// Flags in an attribute's type: nested, network byte order.
 const TYPE_MASK: u16 = 0x3fff;
 /// The kernel answers at once; nothing is waited for longer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_secs(1);
 /// An answer has a few hundred bytes; 64 DSCP entries take 512.
 const ANSWER_BYTES: usize = 16 << 10;
 /// Longest name of an interface, with its zero (linux/if.h, IFNAMSIZ).
@@ -100,14 +100,14 @@ fn exchange(request: &[u8]) -> io::Result<Vec<u8>> {
     check(fd as isize)?;
     // SAFETY: the descriptor is open, and nobody else has it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let patience = libc::timeval { tv_sec: PATIENCE.as_secs() as libc::time_t, tv_usec: 0 };
+    let deadline = libc::timeval { tv_sec: DEADLINE.as_secs() as libc::time_t, tv_usec: 0 };
     // SAFETY: reads a `timeval` of the size that is given, which lives until the call is over.
     check(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_RCVTIMEO,
-            (&raw const patience).cast(),
+            (&raw const deadline).cast(),
             size_of::<libc::timeval>() as libc::socklen_t,
         )
     } as isize)?;

@@ -188,7 +188,7 @@ pub fn choose_gid(layer: LinkLayer, table: &[GidEntry]) -> Option<GidChoice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::Recorded;
+    use crate::pci::fixture::Fixture;
     use GidKind::{InfiniBandOrRoceV1 as V1, RoceV2 as V2};
     use proptest::prelude::*;
 
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn entries_that_are_not_in_use_are_left_out() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let port = "/sys/class/infiniband/mlx5_0/ports/1";
         for (i, gid) in ["fe80:0000:0000:0000:0e42:a1ff:feb2:c3d4", "0000:0000:0000:0000:0000:ffff:c0a8:0002"]
             .into_iter()

@@ -60,16 +60,16 @@ fn version(file: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::Recorded;
+    use crate::pci::fixture::Fixture;
     use proptest::prelude::*;
 
-    fn find(tree: &Recorded) -> Option<VerbsLibrary> {
+    fn find(tree: &Fixture) -> Option<VerbsLibrary> {
         VerbsLibrary::find(&Sysfs::at(tree.root()))
     }
 
     #[test]
     fn the_version_is_in_the_name_of_the_file() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         assert_eq!(find(&tree), None);
         let file = "/usr/lib64/libibverbs.so.1.14.50.0";
         tree.file(file, "").link("/usr/lib64/libibverbs.so.1", file);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn folders_of_the_loaders_configuration_go_first() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.file("/usr/lib/libibverbs.so.1", "").file("/opt/ofed/lib/libibverbs.so.1", "");
         tree.file("/etc/ld.so.conf.d/ofed.conf", "# OFED\n/opt/ofed/lib\n");
         let found = find(&tree).unwrap();

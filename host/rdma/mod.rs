@@ -3,7 +3,7 @@
 //!
 //! [`Adapter`] is what all adapters look like to the rest, and [`open()`] opens one: an mlx5 NIC, whose doorbells kernels ring, or any
 //! device by verbs calls of a CPU thread. [`QueueRings`] is what kernels share with an adapter; [`served`] is how a CPU thread takes an
-//! adapter's place at those rings; [`Poster`] posts to them from the CPU.
+//! adapter's place at those rings; [`CpuSendQueue`] posts to them from the CPU.
 //!
 //! What describes devices reads files under `/sys` and `/etc` through [`Sysfs`](crate::pci::Sysfs), so it works on a recorded tree; on the
 //! machine itself [`Bridging`] asks the kernel as well. That part opens no device and loads no library, and needs no rights.
@@ -14,22 +14,22 @@ mod congestion;
 mod connection;
 mod dcb;
 mod error;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod gid;
 mod library;
 mod mlx5;
 mod open;
 mod port;
-mod poster;
-mod posting;
+mod post;
+mod probe;
 mod proxy;
 mod queue_rings;
-#[cfg(test)]
-pub(crate) mod recorded;
+pub mod ring_service;
 mod scan;
-pub mod served;
+mod send_queue;
 mod sys;
 mod tclass;
-mod trial;
 mod verbs;
 
 #[cfg(all(test, feature = "soft"))]
@@ -46,9 +46,9 @@ pub use gid::{Gid, GidChoice, GidEntry, GidKind, ParseGidError, Reachability, ch
 pub use library::VerbsLibrary;
 pub use open::open;
 pub use port::{LinkLayer, PhysicalState, Port, PortRate, PortState, roce_mtu};
-pub use poster::{PostError, Poster};
-pub use posting::{DirectPosting, Posting};
+pub use post::{PostRequests, UnconnectedSendQueue};
+pub use probe::{Probe, ProbeStep, try_device};
 pub use queue_rings::{MAX_LOG_BLOCKS, QueuePlan, QueueRings};
 pub use scan::{RdmaDevice, mlx5_model};
+pub use send_queue::{CpuSendQueue, PostError};
 pub use tclass::{ClassOverride, TrafficClass};
-pub use trial::{Trial, TrialStep, try_device};

@@ -177,18 +177,18 @@ fn verbs_nodes(sysfs: &Sysfs) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recorded::{Link, Nic};
+    use super::super::fixture::{Link, Nic};
     use super::super::{ClassOverride, LinkLayer, TrafficClass};
     use super::*;
-    use crate::pci::recorded::{Device, Recorded};
+    use crate::pci::fixture::{Device, Fixture};
 
-    fn all(tree: &Recorded) -> Vec<RdmaDevice> {
+    fn all(tree: &Fixture) -> Vec<RdmaDevice> {
         RdmaDevice::all(&Sysfs::at(tree.root()))
     }
 
     #[test]
     fn an_infiniband_device_is_read() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         Nic::connectx7("mlx5_0").place("pci0000:00/0000:00:01.0/0000:18:00.0").build(&tree);
         let d = all(&tree).remove(0);
         assert_eq!((d.name.as_str(), d.bdf, d.model), ("mlx5_0", "18:00.0".parse().ok(), Some("ConnectX-7")));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_roce_device_has_an_interface() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let nic = Nic::connectx6dx("mlx5_0").place("pci0000:00/0000:3b:00.0");
         nic.link(Link::roce("ens1f0np0", "192.168.0.2")).traffic_class("Global tclass=106\n").build(&tree);
         let d = all(&tree).remove(0);
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_software_device_has_no_function() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         Nic::soft_roce("rxe0").link(Link::soft("wlp2s0", "10.0.0.7")).build(&tree);
         let d = all(&tree).remove(0);
         assert!(d.software && !d.is_mlx5());
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn names_are_in_the_order_of_their_numbers() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         for i in [10, 2, 0] {
             tree.folder(&format!("/sys/class/infiniband/mlx5_{i}/ports/1"));
         }
@@ -240,12 +240,12 @@ mod tests {
         let devices = all(&tree);
         assert_eq!(devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["efa", "mlx5_0", "mlx5_2", "mlx5_10"]);
         assert!(devices.iter().all(|d| !d.is_mlx5() && d.verbs_node.is_none()), "a name proves nothing");
-        assert!(all(&Recorded::new()).is_empty());
+        assert!(all(&Fixture::new()).is_empty());
     }
 
     #[test]
     fn a_sub_function_belongs_to_the_function_above_it() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         tree.pci("pci0000:00/0000:3b:00.0", &Device { id: (0x15b3, 0x1021), class: 0x02_00_00, ..Device::default() });
         let at = "/sys/devices/pci0000:00/0000:3b:00.0/mlx5_core.sf.2";
         tree.folder(at).folder("/sys/bus/auxiliary/drivers/mlx5_core.sf");
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn interfaces_of_a_device_with_two_ports_are_told_apart() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         for (netdev, port) in [("ens1", 0), ("ens1d1", 1)] {
             tree.file(&format!("/sys/class/infiniband/mlx4_0/device/net/{netdev}/dev_port"), format!("{port}\n"));
         }

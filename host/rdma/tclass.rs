@@ -101,7 +101,7 @@ fn parse(text: &str) -> ClassOverride {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::Recorded;
+    use crate::pci::fixture::Fixture;
     use proptest::prelude::*;
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_driver_without_the_file_is_not_one_without_a_class() {
-        let tree = Recorded::new();
+        let tree = Fixture::new();
         let read = || ClassOverride::read(&Sysfs::at(tree.root()), "mlx5_0", 1);
         assert_eq!(read(), ClassOverride::NoFile);
         tree.file(&ClassOverride::file("mlx5_0", 1), "");

@@ -28,17 +28,17 @@
 //!
 //! Arrows point down only: a module uses those below it. Tests use all of them.
 
-mod book;
 pub mod bootstrap;
 mod builder;
 pub mod calls;
-mod card;
 mod error;
 mod heap;
 pub mod launcher;
 mod network;
 mod path;
+mod peer_info;
 mod sym;
+mod symmetric_allocator;
 mod team;
 mod team_slots;
 mod transport;

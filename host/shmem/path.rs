@@ -1,7 +1,7 @@
 //! How the PEs of a world reach each other, in words.
 
-use super::card::Card;
 use super::network::{Network, NetworkPlan};
+use super::peer_info::PeerInfo;
 use super::transport::Transport;
 use crate::rdma::{self, AdapterPath};
 use crate::units::Bytes;
@@ -51,7 +51,7 @@ pub struct NetworkPath {
     /// This PE's adapter.
     pub adapter: AdapterPath,
     /// The way that its data takes between these PEs: `Unix sockets`, `tcp 10.0.0.1:40123`, `mlx5_0 port 1, RoCE v2 ...`.
-    pub way: String,
+    pub route: String,
     /// Queue pairs and rings.
     pub size: NetworkPlan,
     /// PEs that reach each other by loads and stores, group by group; all other pairs go through the adapter.
@@ -59,15 +59,15 @@ pub struct NetworkPath {
 }
 
 impl NetworkPath {
-    pub(super) fn new(network: &Network, cards: &[Card], group: impl Fn(usize) -> Vec<usize>) -> Self {
+    pub(super) fn new(network: &Network, peer_infos: &[PeerInfo], group: impl Fn(usize) -> Vec<usize>) -> Self {
         let mut within_reach: Vec<Vec<usize>> = Vec::new();
-        for pe in 0..cards.len() {
+        for pe in 0..peer_infos.len() {
             if !within_reach.iter().any(|g| g.contains(&pe)) {
                 within_reach.push(group(pe));
             }
         }
         let (adapter, size) = (network.path().clone(), network.plan());
-        Self { way: way(&adapter, cards), adapter, size, within_reach }
+        Self { route: route(&adapter, peer_infos), adapter, size, within_reach }
     }
 
     /// `soft`; `peer+soft` where some pairs reach each other by loads and stores.
@@ -95,29 +95,29 @@ impl NetworkPath {
 }
 
 /// Which of an adapter's links are used between these PEs: a software NIC has one for each distance.
-fn way(adapter: &AdapterPath, cards: &[Card]) -> String {
+fn route(adapter: &AdapterPath, peer_infos: &[PeerInfo]) -> String {
     let (device, link) = (&adapter.device, &adapter.link);
     if adapter.transport != rdma::Transport::Soft {
         return if link.is_empty() { device.clone() } else { format!("{device}, {link}") };
     }
     let has = |name: &str| link.split(", ").find(|l| l.starts_with(name));
     let over_tcp = has("tcp").unwrap_or("tcp").to_owned();
-    let between = |a: &Card, b: &Card| match (has("one process"), has("Unix")) {
+    let between = |a: &PeerInfo, b: &PeerInfo| match (has("one process"), has("Unix")) {
         (Some(_), _) if a.process == b.process => "one process".to_owned(),
         (_, Some(_)) if a.host.is_machine_of(&b.host) => "Unix sockets".to_owned(),
         _ => over_tcp.clone(),
     };
     // Distances are alike in both directions, and machines few: the first PE of each is enough.
-    let mut ways: Vec<String> = Vec::new();
-    for (i, a) in cards.iter().enumerate() {
-        let others = cards[i + 1..].iter().filter(|b| a.host != b.host || a.transport.adapter().is_some());
+    let mut routes: Vec<String> = Vec::new();
+    for (i, a) in peer_infos.iter().enumerate() {
+        let others = peer_infos[i + 1..].iter().filter(|b| a.host != b.host || a.transport.adapter().is_some());
         for found in others.map(|b| between(a, b)) {
-            if !ways.contains(&found) {
-                ways.push(found);
+            if !routes.contains(&found) {
+                routes.push(found);
             }
         }
     }
-    if ways.is_empty() { "one process".to_owned() } else { ways.join(", ") }
+    if routes.is_empty() { "one process".to_owned() } else { routes.join(", ") }
 }
 
 /// The way between the PEs of a world: what was chosen, and why if there was a choice.
@@ -171,9 +171,9 @@ impl fmt::Display for WorldPath {
                 } else {
                     ("within groups", "elsewhere".to_owned())
                 };
-                write!(f, "peer {within} ({link}), {} {between} ({}), {pes} PE{s}", n.adapter.transport, n.way)?;
+                write!(f, "peer {within} ({link}), {} {between} ({}), {pes} PE{s}", n.adapter.transport, n.route)?;
             }
-            Some(n) => write!(f, "{} {pes} PE{s} ({}", self.transport, n.way)?,
+            Some(n) => write!(f, "{} {pes} PE{s} ({}", self.transport, n.route)?,
         }
         if !is_mixed {
             if hosts > 1 {
@@ -232,7 +232,7 @@ mod tests {
         let adapter = AdapterPath::new(rdma::Transport::Soft, "soft nic");
         let size = NetworkPlan { queues_per_peer: 1, queue_blocks: 256, staging_bytes: 4096 };
         let groups = vec![vec![0, 1], vec![2, 3]];
-        let network = NetworkPath { adapter, way: "tcp 10.0.0.1:7".into(), size, within_reach: groups };
+        let network = NetworkPath { adapter, route: "tcp 10.0.0.1:7".into(), size, within_reach: groups };
         let mixed = WorldPath {
             network: Some(network.clone()),
             hosts: 2,
@@ -243,7 +243,7 @@ mod tests {
         let expected = "peer within hosts (shared memory), soft between 2 hosts (tcp 10.0.0.1:7), 4 PEs, heap 1 GiB host, atomics by adapter";
         assert_eq!(mixed.to_string(), expected);
         let alone =
-            NetworkPath { within_reach: (0..4).map(|pe| vec![pe]).collect(), way: "Unix sockets".into(), ..network };
+            NetworkPath { within_reach: (0..4).map(|pe| vec![pe]).collect(), route: "Unix sockets".into(), ..network };
         let forced = WorldPath { transport: "soft", network: Some(alone), hosts: 1, ..mixed };
         assert_eq!(forced.to_string(), "soft 4 PEs (Unix sockets), heap 1 GiB host, atomics by adapter");
         assert!(text.starts_with("peer 4 PEs (host memory), heap 1 GiB host, atomics none (rank 0"), "{text}");

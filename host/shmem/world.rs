@@ -1,12 +1,12 @@
 //! A world as one PE sees it.
 
 use super::ShmemError;
-use super::book::{ALIGN, Book};
 use super::bootstrap::{Bootstrap, BootstrapError, LostRank};
-use super::card::HostId;
 use super::heap::{HEAP_ALIGN, Heap};
 use super::network::Network;
 use super::path::WorldPath;
+use super::peer_info::HostId;
+use super::symmetric_allocator::{ALIGN, SymmetricAllocator};
 use super::team_slots::{Areas, Teams, own_bytes};
 use crate::args;
 use crate::engine::{Args, Engine, KernelArg, abi};
@@ -23,8 +23,8 @@ use std::time::Duration;
 
 /// How long a PE whose memory others reach through the network stays for them; and where a connection has failed, so that some may not
 /// come, or find nothing any more.
-const FAREWELL: Duration = Duration::from_secs(30);
-const FAREWELL_AFTER_FAILURE: Duration = Duration::from_secs(2);
+const LEAVE: Duration = Duration::from_secs(30);
+const LEAVE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// One PE of a world. Cheap to clone. Collective calls are made by every PE, in the same order and with the same arguments.
 #[derive(Clone)]
@@ -35,8 +35,8 @@ struct Inner {
     bootstrap: Arc<dyn Bootstrap>,
     heap: Heap,
     timeout: Duration,
-    book: Mutex<Book>,
-    own: Own,
+    allocator: Mutex<SymmetricAllocator>,
+    own: OwnMemory,
     path: WorldPath,
     hosts: Vec<HostId>,
     /// How PEs are reached that loads and stores do not reach. `None` too once this is dropped.
@@ -46,16 +46,16 @@ struct Inner {
 }
 
 /// What a world is made of, beside its engine and its bootstrap.
-pub(super) struct Parts {
+pub(super) struct WorldParts {
     pub(super) heap: Heap,
-    pub(super) own: Own,
+    pub(super) own: OwnMemory,
     pub(super) path: WorldPath,
     pub(super) hosts: Vec<HostId>,
     pub(super) network: Option<Network>,
 }
 
 /// What this PE has beside the heap.
-pub(super) struct Own {
+pub(super) struct OwnMemory {
     /// Room in the heap for teams, that of all PEs among them.
     teams: Teams,
     /// The bytes of that room, from the beginning of the heap on.
@@ -66,7 +66,7 @@ pub(super) struct Own {
     allocated: Option<Region>,
 }
 
-impl Own {
+impl OwnMemory {
     /// For the PE with this heap, of which programs can have `heap_bytes`, and host calls `bounce`.
     pub(super) fn new(
         engine: &Engine,
@@ -88,7 +88,7 @@ impl Own {
 
 /// What a rank says at a collective call, before what the call itself has to say.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct Announcement {
     /// The call and its arguments, for people; the same on all ranks.
     call: String,
     /// Offsets of memory that it has dropped since the last call.
@@ -98,16 +98,16 @@ struct Told {
 impl World {
     pub(super) fn new(
         engine: Engine,
-        parts: Parts,
+        parts: WorldParts,
         bootstrap: Box<dyn Bootstrap>,
         timeout: Duration,
     ) -> Result<Self, ShmemError> {
-        let Parts { heap, own, path, hosts, network } = parts;
-        let mut book = Book::new(bootstrap.size(), heap.bytes());
-        // The first memory taken is the first of the heap, where `Own` has it.
-        book.take(own.room, ALIGN)?;
+        let WorldParts { heap, own, path, hosts, network } = parts;
+        let mut allocator = SymmetricAllocator::new(bootstrap.size(), heap.bytes());
+        // The first memory taken is the first of the heap, where `OwnMemory` has it.
+        allocator.take(own.room, ALIGN)?;
         if let Some(map) = &own.allocated {
-            map.set_slice(0, book.map())?;
+            map.set_slice(0, allocator.map())?;
         }
         let bootstrap: Arc<dyn Bootstrap> = bootstrap.into();
         if let Some(network) = &network {
@@ -123,8 +123,8 @@ impl World {
                 }
             })
         });
-        let book = Mutex::new(book);
-        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, book, own, path, hosts, network, lost })))
+        let allocator = Mutex::new(allocator);
+        Ok(Self(Arc::new(Inner { engine, bootstrap, heap, timeout, allocator, own, path, hosts, network, lost })))
     }
 
     /// This PE's number, from 0.
@@ -154,7 +154,7 @@ impl World {
 
     /// Bytes of this PE's heap that are not allocated; not always in one piece.
     pub fn heap_free(&self) -> usize {
-        self.book().free_bytes()
+        self.allocator().free_bytes()
     }
 
     /// The name of the host that a PE runs on.
@@ -181,7 +181,7 @@ impl World {
             return Err(ShmemError::Alignment { align, max: HEAP_ALIGN });
         }
         let bytes = count.saturating_mul(size_of::<T>());
-        let taken = self.book().take(bytes, align.max(align_of::<T>()))?;
+        let taken = self.allocator().take(bytes, align.max(align_of::<T>()))?;
         let cleared = self.0.heap.clear(taken.dirty.start, taken.dirty.len());
         let ready = cleared.and_then(|()| self.show(taken.offset, bytes));
         if let Err(e) = self.vote(name, ready) {
@@ -213,7 +213,7 @@ impl World {
         if let Some(lost) = self.lost() {
             return Err(BootstrapError::Lost(lost.clone()).into());
         }
-        let told = Told { call: call.to_owned(), dropped: self.book().take_dropped() };
+        let told = Announcement { call: call.to_owned(), dropped: self.allocator().take_dropped() };
         // A line of JSON, then the bytes.
         let mut message = serde_json::to_vec(&told).unwrap_or_default();
         message.push(b'\n');
@@ -221,8 +221,8 @@ impl World {
         let all = match self.0.bootstrap.allgather(&message, self.0.timeout) {
             Ok(all) => all,
             Err(e) => {
-                let mut book = self.book();
-                told.dropped.into_iter().for_each(|offset| book.dropped_here(offset));
+                let mut allocator = self.allocator();
+                told.dropped.into_iter().for_each(|offset| allocator.dropped_here(offset));
                 return Err(e.into());
             }
         };
@@ -230,12 +230,12 @@ impl World {
         let mut answers = Vec::with_capacity(all.len());
         let mut freed = Vec::new();
         {
-            let mut book = self.book();
+            let mut allocator = self.allocator();
             for message in &all {
                 let (told, bytes) = read(message);
                 for offset in told.dropped {
-                    let bytes = book.bytes_at(offset);
-                    if book.dropped_by_one(offset) {
+                    let bytes = allocator.bytes_at(offset);
+                    if allocator.dropped_by_one(offset) {
                         freed.extend(bytes.map(|b| (offset, b)));
                     }
                 }
@@ -266,17 +266,17 @@ impl World {
     /// Writes to the kernels' map what the book says of a range.
     fn show(&self, offset: usize, bytes: usize) -> Result<(), ShmemError> {
         let Some(map) = &self.0.own.allocated else { return Ok(()) };
-        let words = Book::words(offset, bytes);
-        let values = self.book().map()[words.clone()].to_vec();
+        let words = SymmetricAllocator::words(offset, bytes);
+        let values = self.allocator().map()[words.clone()].to_vec();
         Ok(map.set_slice(words.start * size_of::<u32>(), &values)?)
     }
 
     /// Gives memory back that all PEs give back together.
     pub(super) fn give_back(&self, offset: usize) -> Result<(), ShmemError> {
         let bytes = {
-            let mut book = self.book();
-            let bytes = book.bytes_at(offset).unwrap_or(0);
-            book.give_back(offset);
+            let mut allocator = self.allocator();
+            let bytes = allocator.bytes_at(offset).unwrap_or(0);
+            allocator.give_back(offset);
             bytes
         };
         self.show(offset, bytes)
@@ -311,19 +311,19 @@ impl World {
     }
 
     pub(super) fn dropped(&self, offset: usize) {
-        self.book().dropped_here(offset);
+        self.allocator().dropped_here(offset);
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.book.lock()
+    fn allocator(&self) -> MutexGuard<'_, SymmetricAllocator> {
+        self.0.allocator.lock()
     }
 }
 
 /// What a rank told, and its bytes.
-fn read(message: &[u8]) -> (Told, &[u8]) {
+fn read(message: &[u8]) -> (Announcement, &[u8]) {
     let line = message.iter().position(|b| *b == b'\n').unwrap_or(message.len());
     let told = serde_json::from_slice(&message[..line]);
-    let unknown = |_| Told { call: "something that is no call of a world".to_owned(), dropped: Vec::new() };
+    let unknown = |_| Announcement { call: "something that is no call of a world".to_owned(), dropped: Vec::new() };
     (told.unwrap_or_else(unknown), message.get(line + 1..).unwrap_or_default())
 }
 
@@ -380,16 +380,16 @@ impl Drop for Inner {
                 let sent = !is_stopped && self.drain(&network, network.has_failed());
                 let within = match (is_stopped, network.has_failed()) {
                     (true, _) => Duration::ZERO,
-                    (false, true) => self.timeout.min(FAREWELL_AFTER_FAILURE),
-                    (false, false) => self.timeout.min(FAREWELL),
+                    (false, true) => self.timeout.min(LEAVE_AFTER_FAILURE),
+                    (false, false) => self.timeout.min(LEAVE),
                 };
                 if !sent && !is_stopped {
                     tracing::warn!(failures = ?network.failures(), "a PE ends before all that it sent has arrived");
                 }
                 let heap = std::mem::replace(&mut self.heap, Heap::none(self.engine.space()));
-                let told = Told { call: "the end of its world".to_owned(), dropped: Vec::new() };
-                let farewell = serde_json::to_vec(&told).unwrap_or_default();
-                self.bootstrap.leave_after_others(&farewell, Box::new((network, heap)), within);
+                let told = Announcement { call: "the end of its world".to_owned(), dropped: Vec::new() };
+                let leave = serde_json::to_vec(&told).unwrap_or_default();
+                self.bootstrap.leave_after_others(&leave, Box::new((network, heap)), within);
             }
             network => drop(network),
         }

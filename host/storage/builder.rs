@@ -1,6 +1,6 @@
 //! How a volume is put together: which path, how many queues, and why not a better one.
 
-use super::choose::{self, Way};
+use super::choose::{self, DataPath};
 use super::copies::{Copies, Watch};
 use super::drive::Drive;
 use super::error::size;
@@ -12,10 +12,10 @@ use super::path::{
 use super::stats::Counters;
 use super::stripe::Stripe;
 use super::volume::{Inner, Volume};
-use super::{StorageError, Windows};
+use super::{RegisteredRegions, StorageError};
 use crate::engine::{Engine, EngineKind, abi};
 use crate::memory::Place;
-use crate::memory::ladder::RungChoice;
+use crate::memory::mapping::BackendChoice;
 use crate::nvme::{HostQueueOptions, Landing, MappingReport, NvmeError, QueueOptions, QueueSet};
 use crate::remedy::Remedy;
 use parking_lot::Mutex;
@@ -52,7 +52,7 @@ pub struct VolumeBuilder {
     pub(super) landing: LandingChoice,
     pub(super) queue_memory: QueueMemoryChoice,
     doorbell: DoorbellChoice,
-    pub(super) mapping: RungChoice,
+    pub(super) mapping: BackendChoice,
     deadline: Option<Duration>,
     host_command_bytes: usize,
 }
@@ -72,7 +72,7 @@ impl Volume {
             landing: LandingChoice::Auto,
             queue_memory: QueueMemoryChoice::Auto,
             doorbell: DoorbellChoice::Auto,
-            mapping: RungChoice::Auto,
+            mapping: BackendChoice::Auto,
             deadline: None,
             host_command_bytes: HostQueueOptions::default().bytes_per_command,
         }
@@ -151,7 +151,7 @@ impl VolumeBuilder {
     }
 
     /// Which way devices should get addresses for GPU memory. Only of use with kernels on a GPU.
-    pub fn mapping(mut self, choice: RungChoice) -> Self {
+    pub fn mapping(mut self, choice: BackendChoice) -> Self {
         self.mapping = choice;
         self
     }
@@ -183,16 +183,16 @@ impl VolumeBuilder {
         }
         let mut notes = Vec::new();
         let doorbell = self.choose_doorbell()?;
-        let way = self.choose_way(&mut notes)?;
-        let landing = way.landing;
+        let data_path = self.choose_data_path(&mut notes)?;
+        let landing = data_path.landing;
         let bounce = self.transfer.unwrap_or(DEFAULT_BOUNCE).max(block as usize);
         self.check_transfer(bounce)?;
         let (count, depth) = self.choose_queues(landing, bounce as u64);
         let options = QueueOptions {
             count,
             depth,
-            memory: way.completions,
-            submission_in_buffer: way.queues == QueueMemory::Cmb,
+            memory: data_path.completions,
+            submission_in_buffer: data_path.queues == QueueMemory::Cmb,
             doorbell,
             landing: match landing {
                 LandingPath::Direct => Landing::Direct,
@@ -204,13 +204,13 @@ impl VolumeBuilder {
         let mut sets = Vec::with_capacity(self.drives.len());
         for drive in &self.drives {
             let set = drive.controller().create_queues(self.engine.space(), options.clone());
-            sets.push(set.map_err(|e| self.explain(e, way.queues))?);
+            sets.push(set.map_err(|e| self.explain(e, data_path.queues))?);
         }
-        self.finish(host, sets, Layout { stripe, block_shift, blocks, way, notes })
+        self.finish(host, sets, Layout { stripe, block_shift, blocks, data_path, notes })
     }
 
     fn finish(self, host: HostSide, sets: Vec<QueueSet>, layout: Layout) -> Result<Volume, StorageError> {
-        let Layout { stripe, block_shift, blocks, way, mut notes } = layout;
+        let Layout { stripe, block_shift, blocks, data_path, mut notes } = layout;
         // One queue set without kernels that ring makes the whole volume wait for a host thread.
         let forwarded = sets.iter().map(QueueSet::doorbell).find(|d| *d == Doorbell::Cpu);
         let doorbell = forwarded.unwrap_or_else(|| sets[0].doorbell());
@@ -223,14 +223,14 @@ impl VolumeBuilder {
         notes.extend(mapping.iter().flat_map(|m| &m.attempts).map(|a| format!("mapping {a}")));
         let gpu = self.engine.space().gpu_context().map(|c| c.info().writes_ordering);
         let unordered = || self.no_path("landing direct", "nothing keeps this GPU's data before its completions");
-        let order = choose::order(gpu, way.completions).ok_or_else(unordered)?;
+        let order = choose::order(gpu, data_path.completions).ok_or_else(unordered)?;
         notes.dedup();
         let write_cache =
             WriteCaches::of(self.drives.iter().map(|d| d.controller().write_cache()).collect::<Result<Vec<_>, _>>()?);
         let path = Path {
             device: self.name(),
-            queues: way.queues,
-            landing: way.landing,
+            queues: data_path.queues,
+            landing: data_path.landing,
             doorbell,
             engine: self.engine.kind(),
             order,
@@ -268,7 +268,7 @@ impl VolumeBuilder {
             mark: Mutex::new(None),
             page_checksums: Mutex::default(),
             use_page_checksums: self.page_checksums,
-            windows: Mutex::new(Windows::default()),
+            registered_regions: Mutex::new(RegisteredRegions::default()),
             counters: Counters::new(space)?,
             caches: Mutex::new(Vec::new()),
             host,
@@ -402,7 +402,7 @@ struct Layout {
     stripe: Stripe,
     block_shift: u32,
     blocks: u64,
-    way: Way,
+    data_path: DataPath,
     notes: Vec<String>,
 }
 

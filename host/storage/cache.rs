@@ -3,8 +3,8 @@
 use super::array::Array;
 use super::geometry::Geometry;
 use super::manifest::Element;
+use super::registered_region::DataBuffer;
 use super::volume::Volume;
-use super::window::DataBuffer;
 use super::{Stats, StorageError};
 use crate::engine::{Args, KernelArg, abi};
 use crate::memory::{Place, Region};
@@ -135,7 +135,7 @@ impl CacheBuilder {
 
 /// Pages that were on their way when their commands were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settled {
+pub(super) struct Completed {
     /// Reads: the frames are empty.
     pub(super) emptied: u64,
     /// Writes: the pages are dirty again.
@@ -161,27 +161,27 @@ mod tag {
 impl Inner {
     /// Ends what was on its way: no command of it exists any more, and no kernel runs. A page that was being read is gone; one that
     /// was being written is dirty again. Pins and locks of kernels that were torn down go too.
-    pub(super) fn settle(&self) -> Result<Settled, StorageError> {
+    pub(super) fn complete(&self) -> Result<Completed, StorageError> {
         let (parts, _) = self.geometry.parts();
         let (frames, sets) = (self.geometry.frames(), self.geometry.sets as usize);
         let m = &self.metadata;
         let mut tags = m.get_slice::<u64>(parts.tag as usize, frames)?;
-        let mut settled = Settled::default();
+        let mut completed = Completed::default();
         for t in &mut tags {
             if *t & tag::FILLING != 0 {
                 *t = tag::emptied(*t);
-                settled.emptied += 1;
+                completed.emptied += 1;
             } else if *t & tag::WRITING != 0 {
                 *t = *t & !tag::WRITING | tag::DIRTY;
-                settled.dirty += 1;
+                completed.dirty += 1;
             }
         }
-        if settled != Settled::default() {
+        if completed != Completed::default() {
             m.set_slice(parts.tag as usize, &tags)?;
         }
         m.fill(parts.pins as usize, frames * size_of::<u32>(), 0)?;
         m.fill(parts.set_lock as usize, sets * size_of::<u32>(), 0)?;
-        Ok(settled)
+        Ok(completed)
     }
 }
 

@@ -8,12 +8,12 @@ use super::StorageError;
 use super::builder::VolumeBuilder;
 use super::path::{LandingChoice, LandingPath, QueueMemory, QueueMemoryChoice, WritesOrder};
 use crate::cuda::WritesOrdering;
-use crate::memory::ladder::{LadderError, Rung, RungChoice};
+use crate::memory::mapping::{BackendChoice, MappingBackend, MappingError};
 use crate::memory::{DmaError, Place};
 
 /// The way that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct DataPath {
     pub(super) landing: LandingPath,
     pub(super) queues: QueueMemory,
     /// Where completion rings are.
@@ -22,7 +22,7 @@ pub(super) struct Way {
 
 /// What cannot be had, in the words of the option, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct Unavailable {
     pub(super) what: &'static str,
     pub(super) reason: String,
 }
@@ -36,12 +36,12 @@ pub(super) fn on_gpu(
     queues: QueueMemoryChoice,
     direct: &dyn Fn() -> Result<(), String>,
     notes: &mut Vec<String>,
-) -> Result<Way, Refusal> {
+) -> Result<DataPath, Unavailable> {
     use LandingChoice::{Auto, Bounce, Direct};
-    let refuse = |what, reason: String| Err(Refusal { what, reason });
+    let refuse = |what, reason: String| Err(Unavailable { what, reason });
     let in_buffer = queues == QueueMemoryChoice::Cmb;
-    let host = |queues| Way { landing: LandingPath::Bounce, queues, completions: Place::Host };
-    let gpu = |queues| Way { landing: LandingPath::Direct, queues, completions: Place::Device };
+    let host = |queues| DataPath { landing: LandingPath::Bounce, queues, completions: Place::Host };
+    let gpu = |queues| DataPath { landing: LandingPath::Direct, queues, completions: Place::Device };
     match (landing, queues) {
         (Direct, QueueMemoryChoice::Host) => {
             refuse("landing direct with queues host", format!("{NOT_IN_ORDER}: use queues gpu with it"))
@@ -76,17 +76,17 @@ pub(super) fn on_cpu(
     queues: QueueMemory,
     direct: &dyn Fn() -> Result<(), String>,
     notes: &mut Vec<String>,
-) -> Result<Way, Refusal> {
-    let way = |landing| Way { landing, queues, completions: Place::Host };
+) -> Result<DataPath, Unavailable> {
+    let data_path = |landing| DataPath { landing, queues, completions: Place::Host };
     if landing == LandingChoice::Bounce {
-        return Ok(way(LandingPath::Bounce));
+        return Ok(data_path(LandingPath::Bounce));
     }
     match direct() {
-        Ok(()) => Ok(way(LandingPath::Direct)),
-        Err(reason) if landing == LandingChoice::Direct => Err(Refusal { what: "landing direct", reason }),
+        Ok(()) => Ok(data_path(LandingPath::Direct)),
+        Err(reason) if landing == LandingChoice::Direct => Err(Unavailable { what: "landing direct", reason }),
         Err(reason) => {
             notes.push(format!("landing bounce: {reason}"));
-            Ok(way(LandingPath::Bounce))
+            Ok(data_path(LandingPath::Bounce))
         }
     }
 }
@@ -103,9 +103,9 @@ pub(super) fn order(gpu: Option<WritesOrdering>, completions: Place) -> Option<W
 }
 
 impl VolumeBuilder {
-    pub(super) fn choose_way(&self, notes: &mut Vec<String>) -> Result<Way, StorageError> {
+    pub(super) fn choose_data_path(&self, notes: &mut Vec<String>) -> Result<DataPath, StorageError> {
         let gpu = self.engine.is_gpu();
-        if self.mapping != RungChoice::Auto {
+        if self.mapping != BackendChoice::Auto {
             if !gpu {
                 return Err(self.needs_gpu(format!("mapping {}", self.mapping), "and it is a way to GPU memory"));
             }
@@ -122,16 +122,16 @@ impl VolumeBuilder {
                 };
                 on_cpu(landing, queues, &direct, notes)
             }
-            (true, RungChoice::Auto) => on_gpu(landing, queues, &direct, notes),
-            (true, RungChoice::Only(Rung::Host)) => {
+            (true, BackendChoice::Auto) => on_gpu(landing, queues, &direct, notes),
+            (true, BackendChoice::Only(MappingBackend::Host)) => {
                 let closed = || Err("mapping host was asked for, which does not reach GPU memory".to_owned());
                 on_gpu(landing, queues, &closed, notes)
             }
             // A rung that was asked for by name works or is an error, whatever else would do.
-            (true, RungChoice::Only(rung)) => match landing {
+            (true, BackendChoice::Only(backend)) => match landing {
                 LandingChoice::Bounce => {
                     let reason = "bounce landing maps no GPU memory: use landing direct with it".to_owned();
-                    return Err(self.no_path(format!("mapping {rung}"), reason));
+                    return Err(self.no_path(format!("mapping {backend}"), reason));
                 }
                 _ => on_gpu(LandingChoice::Direct, queues, &direct, notes),
             },
@@ -162,7 +162,7 @@ impl VolumeBuilder {
                     controller.dma().allocate(self.engine.space(), 1).map_err(|e| e.to_string())?;
                 }
                 // Where nothing was asked for the notes have each rung on a line of its own.
-                Err(DmaError::Ladder(LadderError::NoRung { .. })) if self.asks_for_nothing() => {
+                Err(DmaError::MappingBackends(MappingError::NoBackend { .. })) if self.asks_for_nothing() => {
                     return Err(format!("{} has no way to this GPU's memory", drive.name()));
                 }
                 Err(e) => return Err(e.to_string()),
@@ -184,7 +184,7 @@ mod tests {
         Err("no way".to_owned())
     }
 
-    fn gpu(landing: LandingChoice, queues: QueueMemoryChoice, works: bool) -> Result<Way, Refusal> {
+    fn gpu(landing: LandingChoice, queues: QueueMemoryChoice, works: bool) -> Result<DataPath, Unavailable> {
         on_gpu(landing, queues, if works { &open } else { &closed }, &mut Vec::new())
     }
 
@@ -195,9 +195,9 @@ mod tests {
         for landing in [L::Auto, L::Direct, L::Bounce] {
             for queues in [Q::Auto, Q::Host, Q::Gpu, Q::Cmb] {
                 for works in [true, false] {
-                    if let Ok(way) = gpu(landing, queues, works) {
-                        let direct = way.landing == LandingPath::Direct;
-                        assert_eq!(way.completions == Place::Device, direct, "{landing} {queues} {works}");
+                    if let Ok(data_path) = gpu(landing, queues, works) {
+                        let direct = data_path.landing == LandingPath::Direct;
+                        assert_eq!(data_path.completions == Place::Device, direct, "{landing} {queues} {works}");
                         assert!(works || !direct);
                     }
                 }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_and_cannot_be_is_refused() {
-        let what = |r: Result<Way, Refusal>| r.unwrap_err().what;
+        let what = |r: Result<DataPath, Unavailable>| r.unwrap_err().what;
         assert_eq!(what(gpu(LandingChoice::Direct, QueueMemoryChoice::Auto, false)), "landing direct");
         assert_eq!(what(gpu(LandingChoice::Auto, QueueMemoryChoice::Gpu, false)), "queues gpu");
         for (landing, queues) in
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_that_is_taken_has_an_order() {
+    fn every_data_path_that_is_taken_has_an_order() {
         assert_eq!(order(None, Place::Host), Some(WritesOrder::Processor));
         assert_eq!(order(Some(WritesOrdering::None), Place::Host), Some(WritesOrder::HostMemory));
         assert_eq!(order(Some(WritesOrdering::Owner), Place::Device), Some(WritesOrder::GpuOwner));

@@ -6,7 +6,7 @@ use super::manifest::ARRAY_ALIGN;
 use super::naming;
 use super::nvme::NvmeSpec;
 use super::soft_drive::SoftDrive;
-use super::target::{self, Consent, NewFile, Target};
+use super::target::{self, NewFile, OverwritePolicy, Target};
 use crate::nvme::qtest::{self, QtestConfig};
 use crate::nvme::{Attachment, Controller, Namespace, Ready};
 use crate::pci::{FoundController, Sysfs, find};
@@ -133,14 +133,14 @@ impl DriveSpec {
     /// Opens a device to store `bytes` bytes on. Memory that has no size yet gets this one; a file that does not exist is
     /// created, under a temporary name until [`Drive::keep`]. What exists is only taken when it is warpbell's own, or empty, or
     /// named in `consent`.
-    pub fn create(&self, bytes: u64, consent: &Consent) -> Result<Drive, StorageError> {
+    pub fn create(&self, bytes: u64, policy: &OverwritePolicy) -> Result<Drive, StorageError> {
         let bytes = bytes.max(1).checked_next_multiple_of(ARRAY_ALIGN);
         let bytes =
             bytes.ok_or_else(|| StorageError::Option("a device of more than 2^64 bytes; ask for less".to_owned()))?;
         let mut config = self.config.clone();
         let chosen = self.index();
         let (mut new, mut file) = (None, None);
-        let mut consented = consent.names(&self.spec);
+        let mut consented = policy.names(&self.spec);
         if let Config::Soft(soft) = &mut config {
             soft.set_bytes(bytes);
         }
@@ -148,8 +148,8 @@ impl DriveSpec {
             // Only the chosen namespace is written to.
             let Some(path) = path.filter(|_| i == chosen) else { continue };
             file = Some(path.clone());
-            consented |= consent.covers(path);
-            if let Target::New(made) = target::prepare(path, Some(bytes), consent)? {
+            consented |= policy.covers(path);
+            if let Target::New(made) = target::prepare(path, Some(bytes), policy)? {
                 *path = made.path().to_owned();
                 new = Some(made);
             }
@@ -160,7 +160,7 @@ impl DriveSpec {
         let on_namespace = matches!(config, Config::Nvme(_));
         let drive = self.start(config, new)?;
         if on_namespace {
-            target::check_namespace(&self.spec, drive.controller(), drive.namespace(), consent)?;
+            target::check_namespace(&self.spec, drive.controller(), drive.namespace(), policy)?;
         }
         Ok(Drive { file, consented, ..drive })
     }
@@ -311,8 +311,8 @@ impl Drive {
     }
 
     /// Opens a device to store `bytes` bytes on: [`DriveSpec::create`].
-    pub fn create(spec: &str, bytes: u64, consent: &Consent) -> Result<Self, StorageError> {
-        spec.parse::<DriveSpec>()?.create(bytes, consent)
+    pub fn create(spec: &str, bytes: u64, policy: &OverwritePolicy) -> Result<Self, StorageError> {
+        spec.parse::<DriveSpec>()?.create(bytes, policy)
     }
 
     /// Enables a controller that nobody drives yet. The namespace is the one with this identifier, or the first.
@@ -460,9 +460,9 @@ mod tests {
 
     #[test]
     fn memory_without_a_size_gets_what_is_to_be_stored() {
-        let d = Drive::create("soft:mem,block=4096", 100_000, &Consent::none()).unwrap();
+        let d = Drive::create("soft:mem,block=4096", 100_000, &OverwritePolicy::none()).unwrap();
         assert_eq!(d.bytes(), 128 << 10);
-        assert_eq!(Drive::create("soft:mem:1M", 100_000, &Consent::none()).unwrap().bytes(), 1 << 20);
+        assert_eq!(Drive::create("soft:mem:1M", 100_000, &OverwritePolicy::none()).unwrap().bytes(), 1 << 20);
     }
 
     #[test]
@@ -471,10 +471,10 @@ mod tests {
         let path = dir.path().join("thesis.tex");
         std::fs::write(&path, vec![b'x'; 4096]).unwrap();
         let spec = format!("soft:{}", path.display());
-        let e = Drive::create(&spec, 1024, &Consent::none()).unwrap_err();
+        let e = Drive::create(&spec, 1024, &OverwritePolicy::none()).unwrap_err();
         assert!(e.to_string().contains("not warpbell's"), "{e}");
         assert_eq!(e.remedies()[1], Remedy::Overwrite(path.clone()));
-        assert!(Drive::create(&spec, 1024, &Consent::to_destroy([&path])).is_ok());
+        assert!(Drive::create(&spec, 1024, &OverwritePolicy::to_destroy([&path])).is_ok());
         assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; 4096]);
     }
 
@@ -482,7 +482,7 @@ mod tests {
     fn an_image_for_qemu_is_created_too() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.img");
-        match Drive::create(&format!("qtest:{},ram=64M", path.display()), 100_000, &Consent::none()) {
+        match Drive::create(&format!("qtest:{},ram=64M", path.display()), 100_000, &OverwritePolicy::none()) {
             Ok(mut d) => {
                 assert_eq!(d.bytes(), 128 << 10);
                 assert!(!path.exists());

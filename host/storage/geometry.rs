@@ -63,7 +63,7 @@ impl Geometry {
     }
 
     /// Byte offsets of the parts of the cache's metadata in one region, each at a multiple of a line, and its length.
-    pub(super) fn parts(&self) -> (Parts, usize) {
+    pub(super) fn parts(&self) -> (MetadataOffsets, usize) {
         const LINE: usize = 128;
         let mut at = 0;
         let mut part = |bytes: usize| {
@@ -72,7 +72,7 @@ impl Geometry {
             start as u64
         };
         let (frames, sets) = (self.frames(), self.sets as usize);
-        let parts = Parts {
+        let parts = MetadataOffsets {
             tag: part(frames * size_of::<u64>()),
             pins: part(frames * size_of::<u32>()),
             fill: part(frames * size_of::<u64>()),
@@ -99,7 +99,7 @@ impl Geometry {
 
 /// Where the parts of the metadata start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parts {
+pub(super) struct MetadataOffsets {
     pub(super) tag: u64,
     pub(super) pins: u64,
     pub(super) fill: u64,

@@ -328,7 +328,7 @@ impl VolumeWriter<'_> {
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::storage::{Consent, Drive};
+    use crate::storage::{Drive, OverwritePolicy};
 
     fn volume(specs: &[&str]) -> Volume {
         let drives = specs.iter().map(|s| Drive::open(s).unwrap());
@@ -415,7 +415,7 @@ mod tests {
         let spec = format!("soft:{}", path.display());
         let plan = Plan::new().array::<u16>("a", 5);
         {
-            let drive = Drive::create(&spec, plan.bytes(), &Consent::none()).unwrap();
+            let drive = Drive::create(&spec, plan.bytes(), &OverwritePolicy::none()).unwrap();
             let v = Volume::on(&Engine::cpu().unwrap(), [drive]).build().unwrap();
             let mut w = v.store(plan.clone(), "it").unwrap();
             w.append("a", &[1u16, 2, 3, 4, 5]).unwrap();
@@ -427,9 +427,9 @@ mod tests {
         assert_eq!(v.read_array::<u16>("a").unwrap(), [1, 2, 3, 4, 5]);
         drop(v);
         // Its own manifest is consent enough to store again; a file that is given up leaves nothing.
-        assert!(Drive::create(&spec, plan.bytes(), &Consent::none()).is_ok());
+        assert!(Drive::create(&spec, plan.bytes(), &OverwritePolicy::none()).is_ok());
         let other = format!("soft:{}", dir.path().join("other.img").display());
-        drop(Drive::create(&other, plan.bytes(), &Consent::none()).unwrap());
+        drop(Drive::create(&other, plan.bytes(), &OverwritePolicy::none()).unwrap());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

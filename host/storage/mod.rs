@@ -32,6 +32,7 @@ mod page_checksums;
 mod page_checksums_tests;
 mod path;
 mod recover;
+mod registered_region;
 #[cfg_attr(not(feature = "soft"), path = "no_soft_drive.rs")]
 mod soft_drive;
 mod stats;
@@ -42,7 +43,6 @@ mod target;
 mod transfer;
 mod verify;
 mod volume;
-mod window;
 
 pub use crate::data_path::UnknownWord;
 pub use array::Array;
@@ -61,11 +61,11 @@ pub use path::{
     WritesOrder,
 };
 pub use recover::VolumeRecovery;
+pub use registered_region::{DataBuffer, RegisteredRegion};
 pub use stats::Stats;
 pub use stored::Stored;
-pub use target::Consent;
+pub use target::OverwritePolicy;
 pub use verify::{ArrayState, CheckedArray, DamagedRange, Verification};
 pub use volume::Volume;
-pub use window::{DataBuffer, Window};
 
-use window::Windows;
+use registered_region::RegisteredRegions;

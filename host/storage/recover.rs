@@ -1,6 +1,6 @@
 //! A volume after a run that ended with time-outs, or on a controller that failed: made usable again, with a report.
 
-use super::cache::Settled;
+use super::cache::Completed;
 use super::volume::Volume;
 use super::{StorageError, drive::Drive};
 use crate::nvme::{RecoveryPolicy, RecoveryReport};
@@ -93,8 +93,8 @@ impl Volume {
                 set.reset()?;
             }
         }
-        let settled = self.settle_caches()?;
-        let Settled { emptied: pages_emptied, dirty: pages_dirty } = settled;
+        let completed = self.complete_caches()?;
+        let Completed { emptied: pages_emptied, dirty: pages_dirty } = completed;
         Ok(VolumeRecovery { stopped_runs, devices, pages_emptied, pages_dirty })
     }
 
@@ -123,16 +123,16 @@ impl Volume {
         Ok(true)
     }
 
-    fn settle_caches(&self) -> Result<Settled, StorageError> {
+    fn complete_caches(&self) -> Result<Completed, StorageError> {
         let caches: Vec<_> = {
             let mut known = self.0.caches.lock();
             known.retain(|c| c.strong_count() > 0);
             known.iter().filter_map(std::sync::Weak::upgrade).collect()
         };
-        let mut sum = Settled::default();
+        let mut sum = Completed::default();
         for cache in caches {
-            let s = cache.settle()?;
-            sum = Settled { emptied: sum.emptied + s.emptied, dirty: sum.dirty + s.dirty };
+            let s = cache.complete()?;
+            sum = Completed { emptied: sum.emptied + s.emptied, dirty: sum.dirty + s.dirty };
         }
         Ok(sum)
     }

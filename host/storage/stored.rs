@@ -5,7 +5,7 @@ use super::manifest::{Manifest, ManifestError};
 use super::volume::Volume;
 use std::path::PathBuf;
 
-/// A device that holds stored arrays, and that nobody allowed to overwrite ([`Consent`](super::Consent)).
+/// A device that holds stored arrays, and that nobody allowed to overwrite ([`OverwritePolicy`](super::Consent)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The file, or the device as it was named.

@@ -18,11 +18,11 @@ use tempfile::NamedTempFile;
 
 /// What may be overwritten although it is not warpbell's own: the files and devices that were named for it.
 #[derive(Clone, Debug, Default)]
-pub struct Consent {
+pub struct OverwritePolicy {
     named: Vec<PathBuf>,
 }
 
-impl Consent {
+impl OverwritePolicy {
     /// Nothing but what is warpbell's own, or empty.
     pub fn none() -> Self {
         Self::default()
@@ -182,7 +182,7 @@ fn missing(path: &Path) -> StorageError {
 }
 
 /// Decides whether `path` may be written to, and creates it with `bytes` bytes if there is nothing.
-pub(super) fn prepare(path: &Path, bytes: Option<u64>, consent: &Consent) -> Result<Target, StorageError> {
+pub(super) fn prepare(path: &Path, bytes: Option<u64>, policy: &OverwritePolicy) -> Result<Target, StorageError> {
     let failed = |doing, source| StorageError::File { path: path.to_owned(), doing, source };
     let kind = match std::fs::metadata(path) {
         Ok(m) => m.file_type(),
@@ -210,7 +210,7 @@ pub(super) fn prepare(path: &Path, bytes: Option<u64>, consent: &Consent) -> Res
         let found = "it is neither a regular file nor a block device".to_owned();
         return Err(StorageError::NotOurs { path: path.to_owned(), found });
     }
-    if consent.covers(path) {
+    if policy.covers(path) {
         return Ok(Target::Existing);
     }
     let mut file = File::open(path).map_err(|e| failed("opening it", e))?;
@@ -226,9 +226,9 @@ pub(super) fn check_namespace(
     spec: &DeviceSpec,
     controller: &Arc<Controller<Ready>>,
     namespace: &Namespace,
-    consent: &Consent,
+    policy: &OverwritePolicy,
 ) -> Result<(), StorageError> {
-    if consent.names(spec) {
+    if policy.names(spec) {
         return Ok(());
     }
     let mut queue = HostQueue::create(controller, HostQueueOptions::default())?;
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_device_is_named_with_or_without_its_options() {
-        let names = |named: &str, spec: &str| Consent::to_destroy([named]).names(&spec.parse().unwrap());
+        let names = |named: &str, spec: &str| OverwritePolicy::to_destroy([named]).names(&spec.parse().unwrap());
         let spec = "nvme:0000:65:00.0,nsid=2";
         for named in ["nvme:0000:65:00.0", "0000:65:00.0", "0000:65:00.0,api=cdev", spec] {
             assert!(names(named, spec), "{named}");
@@ -326,14 +326,18 @@ mod tests {
     fn a_new_file_appears_only_when_it_is_kept() {
         let dir = folder();
         let path = dir.path().join("graph.img");
-        let Target::New(file) = prepare(&path, Some(8192), &Consent::none()).unwrap() else { panic!("not new") };
+        let Target::New(file) = prepare(&path, Some(8192), &OverwritePolicy::none()).unwrap() else {
+            panic!("not new")
+        };
         assert!(!path.exists());
         assert_eq!(fs::metadata(file.path()).unwrap().len(), 8192);
         let tells = matches!(file.temporary, Temporary::Hidden(_));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), usize::from(tells), "a killed process would leave it");
         drop(file);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        let Target::New(file) = prepare(&path, Some(8192), &Consent::none()).unwrap() else { panic!("not new") };
+        let Target::New(file) = prepare(&path, Some(8192), &OverwritePolicy::none()).unwrap() else {
+            panic!("not new")
+        };
         file.keep().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), 8192);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -343,7 +347,9 @@ mod tests {
     fn a_name_that_was_taken_meanwhile_is_left_alone() {
         let dir = folder();
         let path = dir.path().join("graph.img");
-        let Target::New(file) = prepare(&path, Some(8192), &Consent::none()).unwrap() else { panic!("not new") };
+        let Target::New(file) = prepare(&path, Some(8192), &OverwritePolicy::none()).unwrap() else {
+            panic!("not new")
+        };
         fs::write(&path, b"somebody else's").unwrap();
         assert!(file.keep().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"somebody else's");
@@ -351,12 +357,12 @@ mod tests {
     }
 
     #[test]
-    fn only_empty_or_own_files_are_overwritten_without_consent() {
+    fn only_empty_or_own_files_are_overwritten_without_a_policy() {
         let dir = folder();
         let path = dir.path().join("f");
         let allowed = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
-            prepare(&path, None, &Consent::none()).map(|t| matches!(t, Target::Existing))
+            prepare(&path, None, &OverwritePolicy::none()).map(|t| matches!(t, Target::Existing))
         };
         assert!(allowed(&[]).unwrap());
         assert!(allowed(&[0; 5000]).unwrap());
@@ -365,8 +371,8 @@ mod tests {
         late[(2 << 20) + 5] = 0xab;
         let text = allowed(&late).unwrap_err().to_string();
         assert!(text.contains("ab 00 00 00 at byte 2097157"), "{text}");
-        assert!(prepare(&path, None, &Consent::to_destroy([&path])).is_ok());
-        assert!(prepare(&path, None, &Consent::to_destroy([dir.path().join("g")])).is_err());
+        assert!(prepare(&path, None, &OverwritePolicy::to_destroy([&path])).is_ok());
+        assert!(prepare(&path, None, &OverwritePolicy::to_destroy([dir.path().join("g")])).is_err());
     }
 
     #[test]
@@ -375,25 +381,25 @@ mod tests {
         let path = dir.path().join("sparse");
         let file = File::create(&path).unwrap();
         file.set_len(1 << 32).unwrap();
-        assert!(prepare(&path, None, &Consent::none()).is_ok());
+        assert!(prepare(&path, None, &OverwritePolicy::none()).is_ok());
         std::os::unix::fs::FileExt::write_all_at(&file, &[9], (1 << 32) - 1).unwrap();
-        assert!(matches!(prepare(&path, None, &Consent::none()), Err(StorageError::NotOurs { .. })));
+        assert!(matches!(prepare(&path, None, &OverwritePolicy::none()), Err(StorageError::NotOurs { .. })));
     }
 
     #[test]
     fn folders_and_missing_sizes_are_refused() {
         let dir = folder();
-        assert!(matches!(prepare(dir.path(), Some(1), &Consent::none()), Err(StorageError::NotOurs { .. })));
-        let missing = prepare(&dir.path().join("none"), None, &Consent::none()).unwrap_err().to_string();
+        assert!(matches!(prepare(dir.path(), Some(1), &OverwritePolicy::none()), Err(StorageError::NotOurs { .. })));
+        let missing = prepare(&dir.path().join("none"), None, &OverwritePolicy::none()).unwrap_err().to_string();
         assert!(missing.contains("does not exist") && missing.contains("truncate"), "{missing}");
         let folder = dir.path().join("a");
         let reason = format!("the folder {0} does not exist; create it first (mkdir -p {0})", folder.display());
-        let no_folder = prepare(&folder.join("b"), Some(1), &Consent::none()).unwrap_err().to_string();
+        let no_folder = prepare(&folder.join("b"), Some(1), &OverwritePolicy::none()).unwrap_err().to_string();
         assert_eq!(no_folder, format!("{}: {reason}", folder.join("b").display()));
         assert_eq!(check_exists(&folder.join("b")).unwrap_err().to_string(), no_folder);
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("gone", &link).unwrap();
-        for refused in [prepare(&link, Some(1), &Consent::none()).map(drop), check_exists(&link)] {
+        for refused in [prepare(&link, Some(1), &OverwritePolicy::none()).map(drop), check_exists(&link)] {
             assert!(refused.unwrap_err().to_string().contains("a symbolic link to gone"));
         }
     }

@@ -6,9 +6,9 @@ use super::drive::Drive;
 use super::integrity::Integrity;
 use super::page_checksums::PageChecksums;
 use super::path::Path;
+use super::registered_region::RegisteredRegions;
 use super::stats::{Counters, Stats};
 use super::stripe::Stripe;
-use super::window::Windows;
 use super::{StorageError, host_io::HostSide};
 use crate::engine::{Args, Engine, KernelArg, abi};
 use crate::memory::Region;
@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) page_checksums: Mutex<PageChecksums>,
     /// Option of the builder.
     pub(super) use_page_checksums: Option<bool>,
-    pub(super) windows: Mutex<Windows>,
+    pub(super) registered_regions: Mutex<RegisteredRegions>,
     pub(super) counters: Counters,
     /// Caches on it, whose pages have to be settled after a recovery.
     pub(super) caches: Mutex<Vec<Weak<super::cache::Inner>>>,

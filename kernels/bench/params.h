@@ -6,12 +6,12 @@
 // --- queue.cu --------------------------------------------------------------------------------------------------------
 
 // Counts of the ideal controller on one queue pair.
-typedef struct wb_queue_served {
+typedef struct wb_queue_serviced {
   uint64_t commands;
   uint64_t sum;        // of the commands' starting LBAs, which the submitters make all different
   uint64_t wrong;      // entries whose identifier was not their slot's, or that were not reads
   uint64_t doorbells;  // looks at the tail that found new entries
-} wb_queue_served;
+} wb_queue_serviced;
 
 // Counts of one warp of submitters.
 typedef struct wb_queue_submitted {

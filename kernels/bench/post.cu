@@ -13,7 +13,7 @@ namespace bench {
 struct adapter_at {
   uint32_t next;       // block
   uint32_t completed;  // completion entries written
-  uint64_t rung;       // the doorbell as last seen
+  uint64_t bell;       // the doorbell as last seen
 };
 
 WB_FN uint64_t post_ticks() {
@@ -28,11 +28,11 @@ WB_FN uint64_t post_ticks() {
 WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_saw& saw) {
   constexpr uint32_t each = 4;
   const warp::mask_t all = warp::full();
-  uint64_t rung = 0;
-  if (warp::is_leader(all)) rung = order::load<order::acquire, order::system>(q->doorbell);
-  rung = warp::shuffle(all, rung, 0);
+  uint64_t bell = 0;
+  if (warp::is_leader(all)) bell = order::load<order::acquire, order::system>(q->doorbell);
+  bell = warp::shuffle(all, bell, 0);
   // A doorbell that was never rung is 0, which is also what the index begins with.
-  const uint32_t there = ((mlx5::swap_bytes(static_cast<uint32_t>(rung)) >> 8) - at.next) & mlx5::index_mask;
+  const uint32_t there = ((mlx5::swap_bytes(static_cast<uint32_t>(bell)) >> 8) - at.next) & mlx5::index_mask;
   const uint32_t n = there < each * warp::width ? there : each * warp::width;
   if (n == 0) return 0;
   const uint32_t mask = (1u << q->log_blocks) - 1, entries = (1u << q->log_completions) - 1;
@@ -71,8 +71,8 @@ WB_FN uint32_t take_entries(const wb_send_queue* q, adapter_at& at, wb_adapter_s
     }
     at.completed += warp::popcount(asking);
   }
-  if (warp::is_leader(all) && rung != at.rung) ++saw.doorbells;
-  at.rung = rung;
+  if (warp::is_leader(all) && bell != at.bell) ++saw.doorbells;
+  at.bell = bell;
   at.next += n;
   return n;
 }

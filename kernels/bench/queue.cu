@@ -11,7 +11,7 @@ namespace bench {
 
 // Serves what is new on a queue; all lanes of the warp. `at` counts its commands as the queue does, from the head that the
 // consumer had at the start; answers how many there were.
-WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_served& to) {
+WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_serviced& to) {
   const warp::mask_t all = warp::full();
   const uint32_t last = q->depth - 1;
   uint32_t tail = 0, head = 0;
@@ -49,13 +49,13 @@ WB_FN uint32_t serve(const wb_queue* q, uint32_t at, wb_queue_served& to) {
 // nothing is left, or after `limit_ns` in any case. `results` is wb_queue_served[count], zeroed; `progress` is a
 // u32[count] that it uses. The queues must be idle when it starts.
 WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32_t count, const uint32_t* stop,
-                                         WB_PARAM uint64_t limit_ns, wb_queue_served* results, uint32_t* progress) {
+                                         WB_PARAM uint64_t limit_ns, wb_queue_serviced* results, uint32_t* progress) {
 #if WB_DEVICE_PASS
   using namespace warpbell;
   const warp::mask_t all = warp::full();
   const uint32_t first = warp::index(), step = warp::total();
   if (first >= count) return;
-  wb_queue_served mine = {0, 0, 0, 0};
+  wb_queue_serviced mine = {0, 0, 0, 0};
   uint32_t at = queues[first].head;
   for (uint32_t i = first + step; i < count; i += step) {
     if (warp::is_leader(all)) progress[i] = queues[i].head;
@@ -68,7 +68,7 @@ WB_KERNEL void wb_bench_ideal_controller(const wb_queue* queues, WB_PARAM uint32
     at += n;
     // Further queues keep their counts in memory.
     for (uint32_t i = first + step; i < count; i += step) {
-      wb_queue_served other = {0, 0, 0, 0};
+      wb_queue_serviced other = {0, 0, 0, 0};
       const uint32_t k = bench::serve(&queues[i], order::load<order::relaxed>(&progress[i]), other);
       if (k == 0) continue;
       n += k;

@@ -18,7 +18,7 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
   uint64_t posted = 0, done = 0, ended = started;
   uint64_t goal = s.duration_ns != 0 ? ~uint64_t{0} : s.iterations;
   uint32_t word = WB_DONE;
-  patience p(q.control());
+  deadline p(q.control());
   while (done < goal) {
     const uint64_t left = goal - posted, room = s.tx_depth - (posted - done);
     const uint64_t list = left < s.post_list ? left : s.post_list;
@@ -51,14 +51,14 @@ WB_FN void bandwidth(const side& s, uint32_t pair) {
     if (warp::shuffle(all, over, 0) != 0) goal = posted;
     if (fresh != 0) {
       ended = now;
-      p = patience(q.control());
+      p = deadline(q.control());
       continue;
     }
     uint32_t failed = 0;
     if (warp::is_leader(all)) failed = order::load<order::acquire>(&q.q->failed);
     word = warp::shuffle(all, failed, 0);
     if (word != WB_DONE) break;
-    if (const verdict v = p.spent(all); v != verdict::go_on) {
+    if (const wait_status v = p.expired(all); v != wait_status::go_on) {
       word = status_word(v);
       break;
     }
@@ -107,7 +107,7 @@ WB_FN void there_and_back(const side& s) {
   uint32_t word = WB_DONE;
   bool last = false;
   auto receive = [&](uint64_t i) {
-    patience p(q.control());
+    deadline p(q.control());
     for (;;) {
       const uint8_t sign = order::load<order::relaxed, order::world>(comes);
       if (sign == sign_of(i)) return;
@@ -115,7 +115,7 @@ WB_FN void there_and_back(const side& s) {
         last = true;
         return;
       }
-      if (const verdict v = p.spent(); v != verdict::go_on) {
+      if (const wait_status v = p.expired(); v != wait_status::go_on) {
         word = status_word(v);
         return;
       }

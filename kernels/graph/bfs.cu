@@ -10,9 +10,9 @@ namespace warpbell {
 namespace graph {
 
 WB_FN void bfs_finish(const wb_bfs& p, const bfs_counts& counts) {
-  wb_graph_tally* tally = p.tally;
-  counts.add_to(tally);
-  publish(tally, p.report);
+  wb_graph_counters* sums = p.sums;
+  counts.add_to(sums);
+  publish(sums, p.report);
 }
 
 // Everything unreached but the source, which is the first queue.
@@ -60,14 +60,14 @@ template <class Id, class Source> WB_FN void bfs_bottom_up(const wb_bfs& p, cons
 }
 
 // A bottom-up step that reads no edge. The rest of the level is then read from the side that costs less.
-template <class Id> WB_FN void bfs_by_leads(const wb_bfs& p) {
+template <class Id> WB_FN void bfs_by_hubs(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
   uint32_t* seen_next = p.seen_next;
   bfs_counts counts;
-  const uint64_t left = scan_leads(
+  const uint64_t left = scan_hubs(
       g, (p.vertices + 31) / 32, counts, [&](uint64_t w) { return g.seen[w]; },
       [&](uint64_t w, uint32_t, uint32_t next) { seen_next[w] = next; });
-  add_count(g.tally, WB_BFS_ITEMS, left);
+  add_count(g.sums, WB_BFS_ITEMS, left);
   bfs_finish(p, counts);
 }
 
@@ -76,7 +76,7 @@ template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
   const bfs_lists<Id> g(p);
   const uint32_t* before = p.seen_next;
   bfs_counts counts;
-  counts.found = push_words(p.vertices, g.found, &g.tally->sum[WB_BFS_ITEMS], g.offset, counts.degrees,
+  counts.found = push_words(p.vertices, g.found, &g.sums->sum[WB_BFS_ITEMS], g.offset, counts.degrees,
                             [&](uint64_t w) { return g.seen[w] & ~before[w]; });
   bfs_finish(p, counts);
 }
@@ -87,8 +87,8 @@ template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
 #define WB_BFS_MEMORY(ID, SUFFIX) \
   WB_GRAPH_KERNEL wb_bfs_start_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_start<ID>(p); } \
   WB_EXPORT(wb_bfs_start_##SUFFIX) \
-  WB_GRAPH_KERNEL wb_bfs_by_leads_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_by_leads<ID>(p); } \
-  WB_EXPORT(wb_bfs_by_leads_##SUFFIX) \
+  WB_GRAPH_KERNEL wb_bfs_by_hubs_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_by_hubs<ID>(p); } \
+  WB_EXPORT(wb_bfs_by_hubs_##SUFFIX) \
   WB_GRAPH_KERNEL wb_bfs_collect_##SUFFIX(WB_PARAM wb_bfs p) { warpbell::graph::bfs_collect<ID>(p); } \
   WB_EXPORT(wb_bfs_collect_##SUFFIX)
 

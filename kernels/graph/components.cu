@@ -35,9 +35,9 @@ template <class Id> WB_FN void link(Id* label, Id u, Id v) {
 // Every vertex its own label, or its best-connected neighbour's if that is smaller.
 template <class Id> WB_FN void components_start(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
-  const leads<Id>* lead = static_cast<const leads<Id>*>(p.leads);
+  const hubs<Id>* hub = static_cast<const hubs<Id>*>(p.hubs);
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
-    const Id h = lead[v].id[0];
+    const Id h = hub[v].id[0];
     label[v] = h < v ? h : static_cast<Id>(v);
   }
 }
@@ -45,9 +45,9 @@ template <class Id> WB_FN void components_start(const wb_components& p) {
 // Those neighbours that are larger. Reads no edge.
 template <class Id> WB_FN void components_hubs(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
-  const leads<Id>* lead = static_cast<const leads<Id>*>(p.leads);
+  const hubs<Id>* hub = static_cast<const hubs<Id>*>(p.hubs);
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
-    const Id h = lead[v].id[0];
+    const Id h = hub[v].id[0];
     if (h != static_cast<Id>(~Id{0}) && h > v) link(label, static_cast<Id>(v), h);
   }
 }
@@ -56,7 +56,7 @@ template <class Id> WB_FN void components_hubs(const wb_components& p) {
 template <class Id, class Source> WB_FN void components_round(const wb_components& p, const Source& source) {
   const uint64_t* offset = p.offset;
   Id* label = static_cast<Id*>(p.label);
-  wb_graph_tally* tally = p.tally;
+  wb_graph_counters* sums = p.sums;
   auto edges = source.open();
   uint64_t scanned = 0, bad = 0;
   // Lanes of a warp take neighbouring vertices, whose lists are on the same page.
@@ -71,23 +71,23 @@ template <class Id, class Source> WB_FN void components_round(const wb_component
     ++scanned;
     if (leads_somewhere(edges, n, p.vertices, bad)) link(label, static_cast<Id>(v), n);
   }
-  add_count(tally, WB_COMPONENTS_SCANNED, scanned);
-  add_count(tally, WB_GRAPH_BAD_EDGES, bad);
-  publish(tally, p.report);
+  add_count(sums, WB_COMPONENTS_SCANNED, scanned);
+  add_count(sums, WB_GRAPH_BAD_EDGES, bad);
+  publish(sums, p.report);
 }
 
 // Every vertex points at its root; counts the roots.
 template <class Id> WB_FN void components_compress(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
-  wb_graph_tally* tally = p.tally;
+  wb_graph_counters* sums = p.sums;
   uint64_t roots = 0;
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
     const Id root = root_of(label, static_cast<Id>(v));
     roots += root == static_cast<Id>(v);
     order::store<order::relaxed>(&label[v], root);
   }
-  add_count(tally, WB_COMPONENTS_ROOTS, roots);
-  publish(tally, p.report);
+  add_count(sums, WB_COMPONENTS_ROOTS, roots);
+  publish(sums, p.report);
 }
 
 // Labels of vertices spread evenly but not regularly (a multiplicative hash), for the host to find the commonest.
@@ -104,7 +104,7 @@ template <class Id> WB_FN void components_sample(const wb_components& p) {
 template <class Id, class Source> WB_FN void components_rest(const wb_components& p, const Source& source) {
   const uint64_t* offset = p.offset;
   Id* label = static_cast<Id*>(p.label);
-  wb_graph_tally* tally = p.tally;
+  wb_graph_counters* sums = p.sums;
   const Id giant = static_cast<Id>(p.giant);
   auto edges = source.open();
   const warp::mask_t all = warp::full();
@@ -127,9 +127,9 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
       if (!warp::all(all, inside)) break;
     }
   }, [](uint64_t, uint64_t) {});
-  add_count(tally, WB_COMPONENTS_SCANNED, scanned);
-  add_count(tally, WB_GRAPH_BAD_EDGES, bad);
-  publish(tally, p.report);
+  add_count(sums, WB_COMPONENTS_SCANNED, scanned);
+  add_count(sums, WB_GRAPH_BAD_EDGES, bad);
+  publish(sums, p.report);
 }
 
 }  // namespace graph

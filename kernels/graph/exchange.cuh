@@ -39,9 +39,9 @@ class meetings {
     __syncthreads();
     if (threadIdx.x == 0) {
       order::fetch_add<order::acq_rel>(arrived_, uint64_t{1});
-      patience p(world_.control());
+      deadline p(world_.control());
       while (order::load<order::acquire>(arrived_) < round_ * gridDim.x) {
-        if (verdict v = p.spent(); v != verdict::go_on) {
+        if (wait_status v = p.expired(); v != wait_status::go_on) {
           raise_error(world_.control(),
                       wb_error{status_word(v), world_.my_pe(), world_.my_pe(), 0, WB_CALL_BARRIER, sizeof(uint64_t), 0});
           break;
@@ -128,9 +128,9 @@ WB_FN void wake_links(const world_ref& world, uint32_t* area, uint64_t words) {
 WB_FN void await_all(const world_ref& world, uint64_t* signals, uint64_t least) {
   for (uint32_t pe = threadIdx.x; pe < world.n_pes(); pe += blockDim.x) {
     if (pe == world.my_pe()) continue;
-    patience p(world.control());
+    deadline p(world.control());
     while (!world.test(signals + pe, cmp::ge, least)) {
-      if (verdict v = p.spent(); v != verdict::go_on) {
+      if (wait_status v = p.expired(); v != wait_status::go_on) {
         world.fail(WB_CALL_WAIT, status_word(v), signals + pe, sizeof(uint64_t), pe);
         break;
       }

@@ -16,10 +16,10 @@ template <class C> struct pagerank_view {
         rank(p.rank),
         sum(p.sum),
         contribution(static_cast<C*>(p.contribution)),
-        tally(p.tally) {}
+        sums(p.sums) {}
 
   // Stores a rank and what it contributes; the part of it that dangles is the answer.
-  WB_FN double settle(uint64_t v, double r) const {
+  WB_FN double apply(uint64_t v, double r) const {
     const uint64_t degree = out_offset[v + 1] - out_offset[v];
     rank[v] = r;
     contribution[v] = degree ? static_cast<C>(r / static_cast<double>(degree)) : C{0};
@@ -27,17 +27,17 @@ template <class C> struct pagerank_view {
   }
 
   WB_FN void finish(const wb_pagerank& p, double change, double dangling, double total) const {
-    add_real(tally, WB_PAGERANK_CHANGE, change);
-    add_real(tally, WB_PAGERANK_DANGLING, dangling);
-    add_real(tally, WB_PAGERANK_TOTAL, total);
-    publish(tally, p.report);
+    add_real(sums, WB_PAGERANK_CHANGE, change);
+    add_real(sums, WB_PAGERANK_DANGLING, dangling);
+    add_real(sums, WB_PAGERANK_TOTAL, total);
+    publish(sums, p.report);
   }
 
   const uint64_t* out_offset;
   double* rank;
   double* sum;
   C* contribution;
-  wb_graph_tally* tally;
+  wb_graph_counters* sums;
 };
 
 // The same rank for every vertex.
@@ -47,7 +47,7 @@ template <class C> WB_FN void pagerank_start(const wb_pagerank& p) {
   double dangling = 0;
   for (uint64_t v = warp::thread_index(); v < p.vertices; v += warp::thread_total()) {
     g.sum[v] = 0;
-    dangling += g.settle(v, even);
+    dangling += g.apply(v, even);
   }
   g.finish(p, 0, dangling, 0);
 }
@@ -62,7 +62,7 @@ template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
     const double d = r - g.rank[v];
     change += d < 0 ? -d : d;
     total += r;
-    dangling += g.settle(v, r);
+    dangling += g.apply(v, r);
   }
   g.finish(p, change, dangling, total);
 }
@@ -125,7 +125,7 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
   const uint64_t* offset = p.offset;
   const C* contribution = static_cast<const C*>(p.contribution);
   double* sum = p.sum;
-  wb_graph_tally* tally = p.tally;
+  wb_graph_counters* sums = p.sums;
   auto edges = source.open();
   const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
@@ -162,9 +162,9 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
     // With one lane to a warp nobody else keeps reads in flight.
     if constexpr (session_traits<decltype(edges)>::stored && warp::width < 32) edges.prefetch(from, count);
   });
-  add_count(tally, WB_PAGERANK_SCANNED, scanned);
-  add_count(tally, WB_GRAPH_BAD_EDGES, bad);
-  publish(tally, p.report);
+  add_count(sums, WB_PAGERANK_SCANNED, scanned);
+  add_count(sums, WB_GRAPH_BAD_EDGES, bad);
+  publish(sums, p.report);
 }
 
 }  // namespace graph

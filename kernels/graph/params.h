@@ -13,19 +13,19 @@
 // of 4-byte identifiers.
 #define WB_GRAPH_PIECE_EDGES 1024u
 // Neighbours of each vertex that no edge has to be read for: those of the highest degree, the highest first.
-#define WB_GRAPH_LEADS 4u
+#define WB_GRAPH_HUBS 4u
 
 #define WB_GRAPH_SUMS 6u
 // The last sum of every kernel: edges that lead to vertices that do not exist.
 #define WB_GRAPH_BAD_EDGES 5u
 
 // Sums of all threads of a launch, in device memory.
-typedef struct wb_graph_tally {
+typedef struct wb_graph_counters {
   uint64_t sum[WB_GRAPH_SUMS];
   uint64_t least;
   uint32_t blocks_done;
   uint32_t reserved;
-} wb_graph_tally;
+} wb_graph_counters;
 
 // The sums as the last block hands them to the host.
 typedef struct wb_graph_report {
@@ -42,12 +42,12 @@ enum wb_bfs_sum {
   WB_BFS_FOUND = 1,      // vertices found
   WB_BFS_DEGREES = 2,    // their edges (not counted by bottom-up steps)
   WB_BFS_SCANNED = 3,    // edges looked at
-  WB_BFS_LEAD_HITS = 4   // vertices found without reading an edge
+  WB_BFS_HUB_HITS = 4   // vertices found without reading an edge
 };
 
 typedef struct wb_bfs {
   WB_POINTER(const uint64_t) offset;    // [vertices + 1], of the direction that the kernel reads
-  WB_POINTER(const void) leads;         // for each vertex the neighbours to ask first (leads in work.cuh)
+  WB_POINTER(const void) hubs;         // for each vertex the neighbours to ask first (leads in work.cuh)
   WB_POINTER(const uint32_t) isolated;  // bitmap of vertices without any edge, and of those past the last: never looked at
   WB_POINTER(uint32_t) seen;            // bitmap
   WB_POINTER(uint32_t) seen_next;       // bitmap that a bottom-up step writes; the older one when the queue is collected
@@ -57,7 +57,7 @@ typedef struct wb_bfs {
   WB_POINTER(const void) queue;         // items to expand
   WB_POINTER(void) queue_next;          // items found
   uint64_t items;                       // in `queue`
-  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t source;
@@ -73,7 +73,7 @@ typedef struct wb_queue_order {
   WB_POINTER(uint32_t) bitmap;         // all 0 before and after
   uint64_t items;
   uint64_t vertices;
-  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
 } wb_queue_order;
 
@@ -108,7 +108,7 @@ typedef struct wb_partition_report {
 typedef struct wb_partition {
   // This PE's own memory.
   WB_POINTER(const uint64_t) offset;           // [vertices + 1], of the direction that the kernel reads
-  WB_POINTER(const void) leads;                // for each own vertex the slots to ask first (leads in work.cuh)
+  WB_POINTER(const void) hubs;                // for each own vertex the slots to ask first (leads in work.cuh)
   WB_POINTER(const uint32_t) isolated;         // bitmap of own vertices without any edge, and of those past the last
   WB_POINTER(uint32_t) seen;                   // bitmap of all slots
   WB_POINTER(uint32_t) fresh;                  // bitmap of own vertices: found by bottom-up steps of this level
@@ -118,7 +118,7 @@ typedef struct wb_partition {
   WB_POINTER(void) outbox;                     // claims for each PE, `span` of them at most
   WB_POINTER(uint64_t) outbox_count;           // u64 for each PE; all 0 between steps
   WB_POINTER(void) list;                       // slots of own vertices found, `list_limit` of them at most
-  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_partition_counters) counters;
   WB_POINTER(wb_partition_report) report;      // in host memory
   // The symmetric heap; what has a place for each PE is indexed by the sender.
@@ -165,7 +165,7 @@ typedef struct wb_sssp {
   uint64_t far_items;
   uint64_t settled;                    // word: distances below it are final when the far queue is split
   uint64_t threshold;                  // word: near distances are below it
-  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t source;
@@ -183,11 +183,11 @@ enum wb_components_sum {
 
 typedef struct wb_components {
   WB_POINTER(const uint64_t) offset;   // [vertices + 1]
-  WB_POINTER(const void) leads;        // for each vertex some neighbours (leads in work.cuh)
+  WB_POINTER(const void) hubs;        // for each vertex some neighbours (leads in work.cuh)
   WB_POINTER(void) label;              // an identifier for each vertex
   WB_POINTER(const void) tile;         // for each tile of the edges the vertex of its first edge
   WB_POINTER(void) sample;             // identifiers that sampling writes, in host memory
-  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
@@ -213,7 +213,7 @@ typedef struct wb_pagerank {
   WB_POINTER(double) rank;                // [vertices]
   WB_POINTER(double) sum;                 // [vertices]: contributions received; 0 between iterations
   WB_POINTER(void) contribution;          // float or double[vertices]
-  WB_POINTER(wb_graph_tally) tally;
+  WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
@@ -224,7 +224,7 @@ typedef struct wb_pagerank {
 } wb_pagerank;
 
 #ifdef __cplusplus
-static_assert(sizeof(wb_graph_tally) == 64, "wb_graph_tally");
+static_assert(sizeof(wb_graph_counters) == 64, "wb_graph_counters");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
 static_assert(sizeof(wb_bfs) == 128, "wb_bfs");
 static_assert(sizeof(wb_queue_order) == 64, "wb_queue_order");

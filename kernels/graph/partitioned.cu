@@ -55,7 +55,7 @@ template <class Id> class partition {
     const warp::mask_t here = warp::active();
     uint64_t at = 0;
     if (warp::is_leader(here)) {
-      at = order::fetch_add<order::relaxed>(&lists.tally->sum[WB_BFS_FOUND], static_cast<uint64_t>(warp::count(here)));
+      at = order::fetch_add<order::relaxed>(&lists.sums->sum[WB_BFS_FOUND], static_cast<uint64_t>(warp::count(here)));
     }
     at = warp::shuffle(here, at, warp::leader(here)) + warp::rank(here);
     if (at < p_.list_limit) static_cast<Id*>(p_.list)[at] = slot(v);
@@ -117,7 +117,7 @@ template <class Id> class partition {
   // Tells everybody what is new: a list while that is short, else what this PE has seen of its own. After a meeting, with all
   // counts added up.
   WB_FN void exchange_news() {
-    const uint64_t found = order::load<order::relaxed>(&lists.tally->sum[WB_BFS_FOUND]);
+    const uint64_t found = order::load<order::relaxed>(&lists.sums->sum[WB_BFS_FOUND]);
     if (found > p_.list_limit) return exchange_bitmap(own_seen());
     tell(static_cast<const uint32_t*>(p_.list), found * (sizeof(Id) / sizeof(uint32_t)), found);
   }
@@ -137,7 +137,7 @@ template <class Id> class partition {
       wb_partition_header mine{};
       const bool failed = world_.has_failed();
       mine.message = failed ? WB_PARTITION_FAILED : message;
-      for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load<order::relaxed>(&lists.tally->sum[i]);
+      for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load<order::relaxed>(&lists.sums->sum[i]);
       mine.put_bytes = order::load<order::relaxed>(&counters()->put_bytes) +
                        (size - 1) * (words * sizeof(uint32_t) + sizeof mine + sizeof(uint64_t));
       for (uint32_t pe = 0; pe < size; ++pe) out_of_line(put_header)(&world_, header + me, &mine, pe);
@@ -182,7 +182,7 @@ template <class Id> class partition {
 
   // Adds what this thread has counted to this PE's sums. All lanes call.
   WB_FN void count() {
-    counts.add_to(lists.tally);
+    counts.add_to(lists.sums);
     counts = bfs_counts{};
   }
 
@@ -200,13 +200,13 @@ template <class Id> class partition {
       for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) sums.sum[i] += order::load<order::relaxed, order::world>(&h->sum[i]);
       sums.put_bytes += order::load<order::relaxed, order::world>(&h->put_bytes);
     }
-    sums.own_items = order::load<order::relaxed>(&lists.tally->sum[WB_BFS_ITEMS]);
+    sums.own_items = order::load<order::relaxed>(&lists.sums->sum[WB_BFS_ITEMS]);
     wb_partition_report* report = p_.report;
     for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store<order::relaxed, order::system>(&report->sum[i], sums.sum[i]);
     order::store<order::relaxed, order::system>(&report->put_bytes, sums.put_bytes);
     order::store<order::relaxed, order::system>(&report->own_items, sums.own_items);
     order::store<order::relaxed, order::system>(&report->failed, sums.failed);
-    for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store<order::relaxed>(&lists.tally->sum[i], uint64_t{0});
+    for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) order::store<order::relaxed>(&lists.sums->sum[i], uint64_t{0});
     for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) order::store<order::relaxed>(outbox_count() + pe, uint64_t{0});
     order::store<order::relaxed>(&counters()->arrived, uint64_t{0});
     order::store<order::relaxed>(&counters()->put_bytes, uint64_t{0});
@@ -293,14 +293,14 @@ WB_FN void partition_bottom_up(const wb_partition& p, const world_ref& world, co
 
 // A bottom-up step that reads no edge, and of which only the counts are told: the rest of the level is read from the side
 // that costs less, and what both have found is told then.
-template <class Id> WB_FN void partition_by_leads(const wb_partition& p, const world_ref& world) {
+template <class Id> WB_FN void partition_by_hubs(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
   const uint32_t* seen = g.own_seen();
   uint32_t* fresh = g.fresh();
-  const uint64_t left = scan_leads(
+  const uint64_t left = scan_hubs(
       g.lists, g.own_words(), g.counts, [&](uint64_t w) { return seen[w]; },
       [&](uint64_t w, uint32_t before, uint32_t after) { fresh[w] = after & ~before; });
-  add_count(g.lists.tally, WB_BFS_ITEMS, left);
+  add_count(g.lists.sums, WB_BFS_ITEMS, left);
   g.count();
   g.meet();
   g.exchange_counts();
@@ -311,7 +311,7 @@ template <class Id> WB_FN void partition_by_leads(const wb_partition& p, const w
 template <class Id> WB_FN void partition_collect(const wb_partition& p, const world_ref& world) {
   partition<Id> g(p, world);
   const uint32_t* fresh = g.fresh();
-  g.counts.found = push_words(p.vertices, g.lists.found, &g.lists.tally->sum[WB_BFS_ITEMS], g.lists.offset, g.counts.degrees,
+  g.counts.found = push_words(p.vertices, g.lists.found, &g.lists.sums->sum[WB_BFS_ITEMS], g.lists.offset, g.counts.degrees,
                               [&](uint64_t w) { return fresh[w]; });
   g.count();
   g.meet();
@@ -337,7 +337,7 @@ template <class Id> WB_FN void partition_collect(const wb_partition& p, const wo
 
 #define WB_PARTITION_MEMORY(ID, SUFFIX) \
   WB_PARTITION_MEMORY_KERNEL(start, ID, SUFFIX) \
-  WB_PARTITION_MEMORY_KERNEL(by_leads, ID, SUFFIX) \
+  WB_PARTITION_MEMORY_KERNEL(by_hubs, ID, SUFFIX) \
   WB_PARTITION_MEMORY_KERNEL(collect, ID, SUFFIX)
 
 #define WB_PARTITION_EDGES(ID, SUFFIX, SOURCE) \

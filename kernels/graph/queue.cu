@@ -18,14 +18,14 @@ template <class Id> WB_FN void queue_mark(const wb_queue_order& p) {
 
 template <class Id> WB_FN void queue_collect(const wb_queue_order& p) {
   uint32_t* bitmap = p.bitmap;
-  wb_graph_tally* tally = p.tally;
+  wb_graph_counters* sums = p.sums;
   uint64_t degrees = 0;
-  push_words(p.vertices, static_cast<item<Id>*>(p.queue_next), &tally->sum[WB_BFS_ITEMS], p.offset, degrees, [&](uint64_t w) {
+  push_words(p.vertices, static_cast<item<Id>*>(p.queue_next), &sums->sum[WB_BFS_ITEMS], p.offset, degrees, [&](uint64_t w) {
     const uint32_t word = bitmap[w];
     if (word) bitmap[w] = 0;
     return word;
   });
-  publish(tally, p.report);
+  publish(sums, p.report);
 }
 
 }  // namespace graph

@@ -14,14 +14,14 @@ constexpr uint32_t unreached = 0xffffffffu;
 
 // What a thread has counted.
 struct bfs_counts {
-  uint64_t found = 0, degrees = 0, scanned = 0, lead_hits = 0, bad = 0;
+  uint64_t found = 0, degrees = 0, scanned = 0, hub_hits = 0, bad = 0;
 
-  WB_FN void add_to(wb_graph_tally* tally) const {
-    add_count(tally, WB_BFS_FOUND, found);
-    add_count(tally, WB_BFS_DEGREES, degrees);
-    add_count(tally, WB_BFS_SCANNED, scanned);
-    add_count(tally, WB_BFS_LEAD_HITS, lead_hits);
-    add_count(tally, WB_GRAPH_BAD_EDGES, bad);
+  WB_FN void add_to(wb_graph_counters* sums) const {
+    add_count(sums, WB_BFS_FOUND, found);
+    add_count(sums, WB_BFS_DEGREES, degrees);
+    add_count(sums, WB_BFS_SCANNED, scanned);
+    add_count(sums, WB_BFS_HUB_HITS, hub_hits);
+    add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   }
 };
 
@@ -31,12 +31,12 @@ template <class Id> struct bfs_lists {
   template <class P>
   WB_FN explicit bfs_lists(const P& p)
       : offset(p.offset),
-        lead(static_cast<const leads<Id>*>(p.leads)),
+        hub(static_cast<const hubs<Id>*>(p.hubs)),
         seen(p.seen),
         depth(p.depth),
         parent(static_cast<Id*>(p.parent)),
         found(static_cast<item<Id>*>(p.queue_next)),
-        tally(p.tally),
+        sums(p.sums),
         level(p.level),
         skip(p.skip) {}
 
@@ -56,9 +56,9 @@ template <class Id> struct bfs_lists {
 
   // A lead that was seen.
   WB_FN bool asks(uint64_t v, Id& from) const {
-    const leads<Id> mine = lead[v];
+    const hubs<Id> mine = hub[v];
 #pragma unroll
-    for (uint32_t i = 0; i < WB_GRAPH_LEADS; ++i) {
+    for (uint32_t i = 0; i < WB_GRAPH_HUBS; ++i) {
       from = mine.id[i];
       if (from == static_cast<Id>(~Id{0})) return false;
       if (is_seen(from)) return true;
@@ -67,13 +67,13 @@ template <class Id> struct bfs_lists {
   }
 
   // Whether a vertex has no neighbours but its leads.
-  WB_FN bool all_leads(uint64_t v) const { return offset[v + 1] - offset[v] <= WB_GRAPH_LEADS; }
+  WB_FN bool all_hubs(uint64_t v) const { return offset[v + 1] - offset[v] <= WB_GRAPH_HUBS; }
 
   // What of a list is worth reading when no lead was seen; whether there is any.
   WB_FN bool rest_of(uint64_t v, uint64_t& first, uint64_t& last) const {
     first = offset[v] + skip;
     last = offset[v + 1];
-    if (all_leads(v)) last = first;
+    if (all_hubs(v)) last = first;
     return first < last;
   }
 
@@ -81,16 +81,16 @@ template <class Id> struct bfs_lists {
   WB_FN void enqueue(Id v, bfs_counts& counts) const {
     const uint64_t first = offset[v], last = offset[static_cast<uint64_t>(v) + 1];
     counts.degrees += last - first;
-    push(found, &tally->sum[WB_BFS_ITEMS], v, first, last);
+    push(found, &sums->sum[WB_BFS_ITEMS], v, first, last);
   }
 
   const uint64_t* offset;
-  const leads<Id>* lead;
+  const hubs<Id>* hub;
   uint32_t* seen;
   uint32_t* depth;
   Id* parent;
   item<Id>* found;
-  wb_graph_tally* tally;
+  wb_graph_counters* sums;
   uint32_t level;
   uint32_t skip;  // edges at the front of every list that are its leads: a scan may start after them
 };
@@ -109,7 +109,7 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
     const uint64_t k = at + warp::lane();
     if (warp::lane() >= turn || k >= items) return;
     const run r = run_of(queue[k], g.offset);
-    if (!g.all_leads(queue[k].vertex)) edges.prefetch(r.first, r.count);
+    if (!g.all_hubs(queue[k].vertex)) edges.prefetch(r.first, r.count);
   };
   // Few items, long ones among them, as at the begin of most searches: several warps share each.
   const uint32_t sharers = session_traits<decltype(edges)>::stored || warp::width == 1 ? 1 : warps_per_item(items);
@@ -128,11 +128,11 @@ WB_FN void expand_queue(const bfs_lists<Id>& g, const item<Id>* queue, uint64_t 
       r = run_of(it, g.offset);
       from = it.vertex;
       // A piece of a long list may be as short, but is not what the leads are.
-      if (g.all_leads(from)) {
-        const leads<Id> lead = g.lead[from];
+      if (g.all_hubs(from)) {
+        const hubs<Id> hub = g.hub[from];
 #pragma unroll
-        for (uint32_t i = 0; i < WB_GRAPH_LEADS; ++i) {
-          if (share == 0 && i < r.count && visit(from, lead.id[i])) ++counts.lead_hits;
+        for (uint32_t i = 0; i < WB_GRAPH_HUBS; ++i) {
+          if (share == 0 && i < r.count && visit(from, hub.id[i])) ++counts.hub_hits;
         }
         r.count = 0;
       }
@@ -153,7 +153,7 @@ WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words, const Source& sou
                        Open open_word, Close close_word) {
   auto edges = source.open();
   const warp::mask_t all = warp::full();
-  auto leads_to_seen = [&](uint64_t n) { return leads_somewhere(edges, n, limit, counts.bad) && g.is_seen(n); };
+  auto hub_is_seen = [&](uint64_t n) { return leads_somewhere(edges, n, limit, counts.bad) && g.is_seen(n); };
   const uint32_t turn = items_per_turn(words);
   const uint64_t turns = (words + turn - 1) / turn;
   for (uint64_t i = warp::index(); i < turns; i += warp::total()) {
@@ -186,9 +186,9 @@ WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words, const Source& sou
         Id from = 0;
         uint64_t first = 0, last = 0;
         bool hit = candidate && g.asks(v, from);
-        counts.lead_hits += hit;
+        counts.hub_hits += hit;
         const bool scan = candidate && !hit && g.rest_of(v, first, last);
-        if (warp::any(all, scan)) hit |= any_edge(edges, first, last - first, from, counts.scanned, leads_to_seen);
+        if (warp::any(all, scan)) hit |= any_edge(edges, first, last - first, from, counts.scanned, hub_is_seen);
         if (hit) {
           g.reach(v, from);
           ++counts.found;
@@ -203,7 +203,7 @@ WB_FN void scan_unseen(const bfs_lists<Id>& g, uint64_t words, const Source& sou
 
 // The same without reading an edge: what leads bring in. Answers how many vertices of this lane are left that reading might find.
 template <class Id, class Open, class Close>
-WB_FN uint64_t scan_leads(const bfs_lists<Id>& g, uint64_t words, bfs_counts& counts, Open open_word, Close close_word) {
+WB_FN uint64_t scan_hubs(const bfs_lists<Id>& g, uint64_t words, bfs_counts& counts, Open open_word, Close close_word) {
   const warp::mask_t all = warp::full();
   uint64_t left = 0;
   for (uint64_t w = warp::index(); w < words; w += warp::total()) {
@@ -217,7 +217,7 @@ WB_FN uint64_t scan_leads(const bfs_lists<Id>& g, uint64_t words, bfs_counts& co
       if (hit) {
         g.reach(v, from);
         ++counts.found;
-        ++counts.lead_hits;
+        ++counts.hub_hits;
       }
       uint64_t first, last;
       left += candidate && !hit && g.rest_of(v, first, last);

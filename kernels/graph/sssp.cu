@@ -33,30 +33,30 @@ template <class Id, class Word> struct sssp_view {
         stamp(p.stamp),
         in_far(p.in_far),
         near_next(static_cast<item<Id>*>(p.near_next)),
-        tally(p.tally) {}
+        sums(p.sums) {}
 
   WB_FN void push_near(Id v) const {
-    push(near_next, &tally->sum[WB_SSSP_NEAR], v, offset[v], offset[static_cast<uint64_t>(v) + 1]);
+    push(near_next, &sums->sum[WB_SSSP_NEAR], v, offset[v], offset[static_cast<uint64_t>(v) + 1]);
   }
 
   // Appends a vertex to a far queue that holds `held` entries already.
   WB_FN void push_far(Id* queue, uint64_t held, Id v) const {
     const warp::mask_t here = warp::active();
     uint64_t at = 0;
-    if (warp::is_leader(here)) at = order::fetch_add<order::relaxed>(&tally->sum[WB_SSSP_FAR], static_cast<uint64_t>(warp::count(here)));
+    if (warp::is_leader(here)) at = order::fetch_add<order::relaxed>(&sums->sum[WB_SSSP_FAR], static_cast<uint64_t>(warp::count(here)));
     queue[held + warp::shuffle(here, at, warp::leader(here)) + warp::rank(here)] = v;
   }
 
   WB_FN void finish(const wb_sssp& p, uint64_t scanned, uint64_t lowered, uint64_t least, uint64_t bad) const {
-    add_count(tally, WB_SSSP_SCANNED, scanned);
-    add_count(tally, WB_SSSP_LOWERED, lowered);
-    add_count(tally, WB_GRAPH_BAD_EDGES, bad);
+    add_count(sums, WB_SSSP_SCANNED, scanned);
+    add_count(sums, WB_SSSP_LOWERED, lowered);
+    add_count(sums, WB_GRAPH_BAD_EDGES, bad);
     for (uint32_t d = warp::width / 2; d; d /= 2) {
       const uint64_t other = warp::shuffle(warp::full(), least, warp::lane() ^ d);
       if (other < least) least = other;
     }
-    if (least != ~uint64_t{0} && warp::lane() == 0) order::fetch_min<order::relaxed>(&tally->least, least);
-    publish(tally, p.report);
+    if (least != ~uint64_t{0} && warp::lane() == 0) order::fetch_min<order::relaxed>(&sums->least, least);
+    publish(sums, p.report);
   }
 
   const uint64_t* offset;
@@ -64,7 +64,7 @@ template <class Id, class Word> struct sssp_view {
   uint32_t* stamp;
   uint32_t* in_far;
   item<Id>* near_next;
-  wb_graph_tally* tally;
+  wb_graph_counters* sums;
 };
 
 template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {

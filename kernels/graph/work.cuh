@@ -15,30 +15,30 @@ namespace graph {
 // --- what a launch reports -------------------------------------------------------------------------------------------
 
 // Adds a count of every lane of the warp to one of the launch's sums. All lanes call.
-WB_FN void add_count(wb_graph_tally* tally, uint32_t which, uint64_t value) {
+WB_FN void add_count(wb_graph_counters* sums, uint32_t which, uint64_t value) {
   value = warp::sum(warp::full(), value);
-  if (value != 0 && warp::lane() == 0) order::fetch_add<order::relaxed>(&tally->sum[which], value);
+  if (value != 0 && warp::lane() == 0) order::fetch_add<order::relaxed>(&sums->sum[which], value);
 }
 
 // The same for real numbers; the sum's bits are a double.
-WB_FN void add_real(wb_graph_tally* tally, uint32_t which, double value) {
+WB_FN void add_real(wb_graph_counters* sums, uint32_t which, double value) {
   value = warp::sum(warp::full(), value);
-  if (value != 0.0 && warp::lane() == 0) atomicAdd(reinterpret_cast<double*>(&tally->sum[which]), value);
+  if (value != 0.0 && warp::lane() == 0) atomicAdd(reinterpret_cast<double*>(&sums->sum[which]), value);
 }
 
 // The last thing that every thread of a kernel does: the last block copies the sums to the host and clears them for the next
 // launch, so that the host reads them without a copy of its own.
-WB_FN void publish(wb_graph_tally* tally, wb_graph_report* report) {
+WB_FN void publish(wb_graph_counters* sums, wb_graph_report* report) {
   __syncthreads();
   if (threadIdx.x != 0) return;
-  if (order::fetch_add<order::acq_rel>(&tally->blocks_done, 1u) + 1 != gridDim.x) return;
+  if (order::fetch_add<order::acq_rel>(&sums->blocks_done, 1u) + 1 != gridDim.x) return;
   for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) {
-    order::store<order::relaxed, order::system>(&report->sum[i], order::load<order::relaxed>(&tally->sum[i]));
-    order::store<order::relaxed>(&tally->sum[i], uint64_t{0});
+    order::store<order::relaxed, order::system>(&report->sum[i], order::load<order::relaxed>(&sums->sum[i]));
+    order::store<order::relaxed>(&sums->sum[i], uint64_t{0});
   }
-  order::store<order::relaxed, order::system>(&report->least, order::load<order::relaxed>(&tally->least));
-  order::store<order::relaxed>(&tally->least, ~uint64_t{0});
-  order::store<order::relaxed>(&tally->blocks_done, 0u);
+  order::store<order::relaxed, order::system>(&report->least, order::load<order::relaxed>(&sums->least));
+  order::store<order::relaxed>(&sums->least, ~uint64_t{0});
+  order::store<order::relaxed>(&sums->blocks_done, 0u);
 }
 
 // Whether an edge leads to a vertex. What comes from storage may be anything: the poison value of a page that could not be
@@ -56,8 +56,8 @@ template <class Session> WB_FN bool leads_somewhere(const Session&, uint64_t ver
 // --- the neighbours that stay in fast memory -------------------------------------------------------------------------
 
 // Filled up with the largest identifier. A list that is no longer is here as a whole.
-template <class Id> struct alignas(16) leads {
-  Id id[WB_GRAPH_LEADS];
+template <class Id> struct alignas(16) hubs {
+  Id id[WB_GRAPH_HUBS];
 };
 
 // --- queues ----------------------------------------------------------------------------------------------------------

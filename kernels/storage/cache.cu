@@ -33,7 +33,7 @@ class flusher {
       : c_(c), limit_(limit), way_(way), set_(first_set + warp::lane()), done_(set_ >= c.sets) {}
 
   WB_FN void run() {
-    patience left(frames::control(c_));
+    deadline left(frames::control(c_));
     while (true) {
       uint64_t t = 0;
       token other;
@@ -41,9 +41,9 @@ class flusher {
       write(t, mine);
       if (warp::all(warp::full(), done_)) return;
       frames::help(&c_, warp::full(), other);
-      const verdict v = left.spent();
-      if (!done_ && v != verdict::go_on) {
-        if (v == verdict::timed_out) frames::report(c_, t & WB_TAG_WRITING ? WB_TIMED_OUT : WB_NO_FRAME, t >> WB_TAG_PAGE_SHIFT);
+      const wait_status v = left.expired();
+      if (!done_ && v != wait_status::go_on) {
+        if (v == wait_status::timed_out) frames::report(c_, t & WB_TAG_WRITING ? WB_TIMED_OUT : WB_NO_FRAME, t >> WB_TAG_PAGE_SHIFT);
         done_ = true;
       }
     }
@@ -121,7 +121,7 @@ class flusher {
 
 // Empties the lane's frame if it holds a page from `first` to `last` (exclusive), clean or `dirty_too`.
 WB_FN void drop(const wb_cache& c, bool inside, uint32_t entry, uint64_t first, uint64_t last, bool dirty_too) {
-  patience left(frames::control(c));
+  deadline left(frames::control(c));
   bool done = !inside;
   while (true) {
     token other;
@@ -143,9 +143,9 @@ WB_FN void drop(const wb_cache& c, bool inside, uint32_t entry, uint64_t first, 
     }
     if (warp::all(warp::full(), done)) return;
     frames::help(&c, warp::full(), other);
-    const verdict v = left.spent();
-    if (!done && v != verdict::go_on) {
-      if (v == verdict::timed_out) {
+    const wait_status v = left.expired();
+    if (!done && v != wait_status::go_on) {
+      if (v == wait_status::timed_out) {
         frames::report(c, t & (WB_TAG_FILLING | WB_TAG_WRITING) ? WB_TIMED_OUT : WB_NO_FRAME, t >> WB_TAG_PAGE_SHIFT);
       }
       done = true;

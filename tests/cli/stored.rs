@@ -88,8 +88,8 @@ fn parts_of_a_graph_are_not_overwritten_by_those_of_another() {
     let before = read();
     mentions(&fails(&parts("kron:7")), &["part-0.img", "128 vertices", "--yes-destroy"]);
     assert!(read() == before);
-    let consent = name(&folder.path().join("part-{pe}.img")).to_owned();
-    succeeds(&[parts("kron:7"), vec!["--yes-destroy", &consent]].concat());
+    let policy = name(&folder.path().join("part-{pe}.img")).to_owned();
+    succeeds(&[parts("kron:7"), vec!["--yes-destroy", &policy]].concat());
 }
 
 #[test]

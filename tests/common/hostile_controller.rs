@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpbell::memory::{DmaError, DmaRegion, Place, Region, Space};
 use warpbell::nvme::{
-    Attachment, Controller, DmaSpace, DoorbellWindow, HostQueue, HostQueueOptions, NvmeError, PciId, Port, PortError,
+    Attachment, Controller, DmaSpace, DoorbellPages, HostQueue, HostQueueOptions, NvmeError, PciId, Port, PortError,
     QueueOptions, Ready, RecoveryPolicy,
 };
 use warpbell::wire::nvme::{CqEntry, SqEntry, Status, admin, cc, csts, register};
@@ -263,7 +263,7 @@ impl Port for Hostile {
         self.state().store(offset, value);
         Ok(())
     }
-    fn doorbells(&self) -> Option<DoorbellWindow> {
+    fn doorbells(&self) -> Option<DoorbellPages> {
         None
     }
     fn name(&self) -> String {

@@ -11,11 +11,11 @@ use warpbell::wire::nvme::{Cap, CqEntry, SqEntry, Status, admin, cc, csts, regis
 
 pub const PAGE: usize = 4096;
 /// Far longer than anything here takes; only a hang reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Waits for something that must happen.
 pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + DEADLINE;
     while !happened() {
         assert!(Instant::now() < end, "still waiting for {what}");
         std::thread::yield_now();

@@ -134,20 +134,20 @@ class adapter : public host_words {
 
     // Executes up to `most` entries that were rung for. Whether there were any.
     bool serve(uint32_t most) {
-      const uint64_t rung = order::load<order::acquire, order::system>(&mailbox);
-      if (rung == last_rung && end == next) return false;
-      if (rung != last_rung) {
-        check(static_cast<uint32_t>(rung >> 32) == swap_bytes(number << 8), "the doorbell names another queue pair");
-        const uint32_t word = swap_bytes(static_cast<uint32_t>(rung));
+      const uint64_t announced = order::load<order::acquire, order::system>(&mailbox);
+      if (announced == last_doorbell && end == next) return false;
+      if (announced != last_doorbell) {
+        check(static_cast<uint32_t>(announced >> 32) == swap_bytes(number << 8), "the doorbell names another queue pair");
+        const uint32_t word = swap_bytes(static_cast<uint32_t>(announced));
         check(word >> 24 == 0 && (word & 0xff) == 0, "a doorbell has more in it than an index");
         const uint32_t ahead = ((word >> 8) - end) & 0xffffu;
         check(ahead <= blocks, "a doorbell went backwards, or further than the ring is long");
-        const uint32_t recorded = swap_bytes(order::load<order::relaxed, order::system>(&record.send));
-        check(((recorded - (word >> 8)) & 0xffffu) <= blocks, "the doorbell record is behind the doorbell");
+        const uint32_t fixture = swap_bytes(order::load<order::relaxed, order::system>(&record.send));
+        check(((fixture - (word >> 8)) & 0xffffu) <= blocks, "the doorbell record is behind the doorbell");
         check(order::load<order::relaxed, order::system>(&record.receive) == 0, "the receive word of the doorbell record was written");
         end += ahead;
         check(end - next <= blocks, "more blocks were rung for than the ring has");
-        last_rung = rung;
+        last_doorbell = announced;
         ++doorbells;
       }
       for (; most != 0 && next != end; --most) {
@@ -380,7 +380,7 @@ class adapter : public host_words {
     uint32_t next, number;
     uint32_t end = next;
     uint32_t completed = 0;
-    uint64_t last_rung = 0, entries = 0, across_end = 0, doorbells = 0;
+    uint64_t last_doorbell = 0, entries = 0, across_end = 0, doorbells = 0;
     order::quad completion = {};
     bool pending = false, failed = false;
     alignas(64) qp_record record = {};

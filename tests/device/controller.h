@@ -65,7 +65,7 @@ class controller : public host_words {
 
   // Memory that the devices may use directly.
   void window(void* base, uint64_t bytes) {
-    wb_window& w = volume.window[volume.window_count++];
+    wb_registered_region& w = volume.window[volume.registered_region_count++];
     w.base = reinterpret_cast<uint64_t>(base);
     w.bytes = bytes;
     for (uint32_t d = 0; d < opt.devices; ++d) w.iova[d] = w.base + shift(d);

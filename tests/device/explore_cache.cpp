@@ -121,7 +121,7 @@ class cache_scene : public nvme_scene {
     volume_.device[0].nsid = 1;
     volume_.device[0].max_blocks = 1;
     if (!opt.bounce) {
-      volume_.window_count = 1;
+      volume_.registered_region_count = 1;
       volume_.window[0].base = volume_.window[0].iova[0] = reinterpret_cast<uint64_t>(m.frame);
       volume_.window[0].bytes = sizeof m.frame;
     }

@@ -36,7 +36,7 @@ struct nvme_memory {
   uint32_t sq_doorbell, cq_doorbell, stop, abort;
   uint64_t time;
   // The controller's own, and what is known of the ring's entries.
-  uint32_t rung, head, posted, consumed;  // free-running
+  uint32_t announced, head, posted, consumed;  // free-running
   fetched command[most_depth];
   entry_is entry[most_depth];
   uint8_t writer[most_depth], words[most_depth];  // who writes an entry, and how much of it there is
@@ -72,7 +72,7 @@ class nvme_scene : public scene {
   uint32_t actions() const override { return jump + 2; }
   bool may(uint32_t a) const override {
     const nvme_memory& n = nvme();
-    if (a == fetch) return n.head != n.rung;
+    if (a == fetch) return n.head != n.announced;
     if (a < jump) {
       const uint32_t cid = (a - fetch - 1) / 2;
       const bool fails = (a - fetch - 1) % 2 != 0;
@@ -127,7 +127,7 @@ class nvme_scene : public scene {
   void check_idle() {
     nvme_memory& n = nvme();
     check(n.q.ticket == n.q.tail, "a ticket was taken and not published");
-    check(n.rung == n.q.tail && n.commands == n.q.tail - opt.first_ticket, "not every entry was fetched once");
+    check(n.announced == n.q.tail && n.commands == n.q.tail - opt.first_ticket, "not every entry was fetched once");
     check(n.q.head == n.q.tail && n.posted == n.consumed, "a completion was not taken off the ring");
     check(n.q.credit + n.q.spare == n.q.frontier - n.q.ticket, "credit was lost or made up");
     check(n.q.tail_lock == 0 && n.q.head_lock == 0, "a lock is held at the end");
@@ -135,7 +135,7 @@ class nvme_scene : public scene {
   }
   bool busy() const {
     const nvme_memory& n = nvme();
-    return n.head != n.rung || std::any_of(n.command, n.command + opt.depth, [](const fetched& f) { return f.busy; });
+    return n.head != n.announced || std::any_of(n.command, n.command + opt.depth, [](const fetched& f) { return f.busy; });
   }
 
   const nvme_options opt;
@@ -165,7 +165,7 @@ class nvme_scene : public scene {
     n.q.bounce_bytes = block_bytes;
     n.q.depth = opt.depth;
     n.q.log2_depth = log2;
-    n.q.ticket = n.q.frontier = n.q.tail = n.q.head = n.rung = n.head = n.posted = n.consumed = t;
+    n.q.ticket = n.q.frontier = n.q.tail = n.q.head = n.announced = n.head = n.posted = n.consumed = t;
     n.sq_doorbell = n.cq_doorbell = t & (opt.depth - 1);
     for (uint32_t i = 0; i < opt.depth; ++i) {
       const uint32_t lap = (t + ((i - t) & (opt.depth - 1))) >> log2;
@@ -222,13 +222,13 @@ class nvme_scene : public scene {
   void ring(uint32_t value) {
     nvme_memory& n = nvme();
     check(value < opt.depth, "the submission doorbell's value is out of range");
-    const uint32_t more = (value - n.rung) & (opt.depth - 1);
+    const uint32_t more = (value - n.announced) & (opt.depth - 1);
     for (uint32_t k = 0; k < more; ++k) {
-      const uint32_t i = (n.rung + k) & (opt.depth - 1);
+      const uint32_t i = (n.announced + k) & (opt.depth - 1);
       if (n.entry[i] != entry_is::being_written || n.words[i] != entry_words) return fail("the doorbell passes entry " + std::to_string(i) + ", which is not written");
       n.entry[i] = entry_is::published;
     }
-    n.rung += more;
+    n.announced += more;
   }
 
   void take_one(nvme_memory& n) {

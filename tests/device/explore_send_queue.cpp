@@ -21,7 +21,7 @@ struct memory {
   uint64_t doorbell, time;
   uint32_t stop, abort;
   // The adapter's own, and what is known of the ring's blocks: 0, or how many words of one are written, or `published`.
-  uint32_t rung, head, done, posted;  // free-running; `done`: blocks that have been carried out well
+  uint32_t announced, head, done, posted;  // free-running; `done`: blocks that have been carried out well
   uint8_t words[most_ring], writer[most_ring];
   uint8_t has_failed, failures_left, jumps_left, stops_left, jumps;
 };
@@ -55,8 +55,8 @@ class send_scene : public scene {
   uint32_t actions() const override { return 4; }
   bool may(uint32_t a) const override {
     switch (a) {
-      case 0: return m.head != m.rung;
-      case 1: return m.head != m.rung && m.failures_left != 0;
+      case 0: return m.head != m.announced;
+      case 1: return m.head != m.announced && m.failures_left != 0;
       case 2: return m.jumps_left != 0;
       default: return m.stops_left != 0;
     }
@@ -86,7 +86,7 @@ class send_scene : public scene {
 
   void ended() override {
     check(m.q.tail_lock == 0 && m.q.head_lock == 0, "a lock is held at the end");
-    check(m.q.ticket == m.q.tail && m.rung == m.q.tail, "a ticket was taken and not rung for");
+    check(m.q.ticket == m.q.tail && m.announced == m.q.tail, "a ticket was taken and not rung for");
     check(m.q.credit + m.q.spare == m.q.granted + size_ - m.q.ticket, "credit was lost or made up");
     for (uint32_t h : m.hold) check(h == 0, "a block is held at the end");
   }
@@ -106,7 +106,7 @@ class send_scene : public scene {
     q.log_blocks = q.log_completions = o_.log_blocks;
     q.flags = o_.flushes ? WB_SEND_CONSISTENCY : 0u;
     q.credit = size_;
-    q.ticket = q.granted = q.tail = q.head = q.completed = m.rung = m.head = m.done = m.posted = o_.first_ticket;
+    q.ticket = q.granted = q.tail = q.head = q.completed = m.announced = m.head = m.done = m.posted = o_.first_ticket;
     for (uint32_t i = 0; i < size_; ++i) {
       // Of the lap before the first ticket's: the owner bit of the other laps, and marks of that one.
       m.completions[i][63] = o_.first_ticket == 0 ? 0xf1 : ((o_.first_ticket >> o_.log_blocks) & 1u) ^ 1u;
@@ -148,16 +148,16 @@ class send_scene : public scene {
 
   void ring(uint64_t value) {
     // Bytes 1 and 2 of the first word are the index, big-endian, and so are the last two of the record's send word.
-    const uint32_t tail = (value >> 8 & 0xff) << 8 | (value >> 16 & 0xff), more = (tail - m.rung) & 0xffff;
-    const uint32_t recorded = (m.record[1] >> 16 & 0xff) << 8 | m.record[1] >> 24;
-    check(recorded == tail, "the doorbell and its record differ");
+    const uint32_t tail = (value >> 8 & 0xff) << 8 | (value >> 16 & 0xff), more = (tail - m.announced) & 0xffff;
+    const uint32_t fixture = (m.record[1] >> 16 & 0xff) << 8 | m.record[1] >> 24;
+    check(fixture == tail, "the doorbell and its record differ");
     if (more > size_) return fail("the doorbell goes beyond the ring");
     for (uint32_t k = 0; k < more; ++k) {
-      uint8_t& words = m.words[(m.rung + k) % size_];
-      if (words != block_words) return fail("the doorbell passes block " + std::to_string((m.rung + k) % size_) + ", which is not written");
+      uint8_t& words = m.words[(m.announced + k) % size_];
+      if (words != block_words) return fail("the doorbell passes block " + std::to_string((m.announced + k) % size_) + ", which is not written");
       words = published;
     }
-    m.rung += more;
+    m.announced += more;
   }
 
   void carry_out(bool fails) {
@@ -165,7 +165,7 @@ class send_scene : public scene {
     const uint32_t index = static_cast<uint32_t>(e[1]) << 8 | e[2], segments = e[7] & 0x3f, blocks = (segments + 3) / 4;
     here().tell("adapter    carries out the entry at block " + std::to_string(m.head % size_) + (fails ? ", which fails" : ""));
     if (index != (m.head & 0xffff)) return fail("an entry is of another lap: index " + std::to_string(index));
-    if (blocks == 0 || blocks > 2 || m.rung - m.head < blocks) return fail("an entry was rung for by halves");
+    if (blocks == 0 || blocks > 2 || m.announced - m.head < blocks) return fail("an entry was rung for by halves");
     const bool flushed = m.has_failed != 0;
     if (fails) {
       --m.failures_left;
@@ -192,7 +192,7 @@ class send_scene : public scene {
     }
   }
   bool is_outstanding(uint32_t at) const {
-    for (uint32_t i = m.head; i != m.rung; ++i) {
+    for (uint32_t i = m.head; i != m.announced; ++i) {
       if (i % size_ == at) return true;
     }
     return false;

@@ -34,10 +34,10 @@ struct sample {
   uint64_t vertices;
   std::vector<uint64_t> offset;
   std::vector<uint32_t> list, tile;
-  std::vector<graph::leads<uint32_t>> leads;
+  std::vector<graph::hubs<uint32_t>> hubs;
   std::vector<edge> weighted;
   std::vector<uint32_t> isolated;
-  wb_graph_tally tally{};
+  wb_graph_counters sums{};
   wb_graph_report report{};
 
   sample(uint64_t leaves, uint64_t edges, uint32_t seed) : vertices(leaves + 40), offset(vertices + 1) {
@@ -59,9 +59,9 @@ struct sample {
       std::vector<edge> best = lists[v];
       std::stable_sort(best.begin(), best.end(),
                        [&](const edge& a, const edge& b) { return lists[a.id].size() > lists[b.id].size(); });
-      graph::leads<uint32_t> lead{{~0u, ~0u, ~0u, ~0u}};
-      for (size_t i = 0; i < best.size() && i < graph::lead_count; ++i) lead.id[i] = best[i].id;
-      leads.push_back(lead);
+      graph::hubs<uint32_t> hub{{~0u, ~0u, ~0u, ~0u}};
+      for (size_t i = 0; i < best.size() && i < graph::lead_count; ++i) hub.id[i] = best[i].id;
+      hubs.push_back(hub);
     }
     for (uint64_t t = 0, v = 0; t * piece_edges < list.size(); ++t) {
       while (offset[v + 1] <= t * piece_edges) ++v;
@@ -71,7 +71,7 @@ struct sample {
     for (uint64_t v = 0; v < isolated.size() * 32; ++v) {
       if (v >= vertices || lists[v].empty()) isolated[v / 32] |= 1u << v % 32;
     }
-    tally.least = ~0ull;
+    sums.least = ~0ull;
   }
 
   graph::pointer_source<uint32_t> edges() const { return {list.data()}; }
@@ -102,8 +102,8 @@ void search(sample& g, uint64_t source, uint32_t plan) {
   for (auto& s : seen) s.resize(g.isolated.size());
   for (auto& q : queue) q.resize(g.queue_items());
   wb_bfs p{};
-  p.offset = at(g.offset), p.leads = at(g.leads), p.isolated = at(g.isolated), p.depth = at(depth), p.parent = at(parent);
-  p.tally = at(g.tally), p.report = at(g.report), p.vertices = g.vertices, p.source = source;
+  p.offset = at(g.offset), p.hubs = at(g.hubs), p.isolated = at(g.isolated), p.depth = at(depth), p.parent = at(parent);
+  p.sums = at(g.sums), p.report = at(g.report), p.vertices = g.vertices, p.source = source;
   uint32_t now = 0, turn = 0;
   bool queued = true;
   p.seen = at(seen[0]), p.queue_next = at(queue[0]);
@@ -112,15 +112,15 @@ void search(sample& g, uint64_t source, uint32_t plan) {
   for (p.level = 1;; ++p.level) {
     if (plan >> p.level % 32 & 1) {
       p.seen = at(seen[now]), p.seen_next = at(seen[1 - now]), p.open = p.seen;
-      uint64_t by_leads = 0;
+      uint64_t by_hubs = 0;
       if (p.level % 2) {
         // Leads first, the rest from the lists.
-        model::run(warps, [&] { wb_bfs_by_leads_u32(p); });
-        by_leads = g.report.sum[WB_BFS_FOUND];
+        model::run(warps, [&] { wb_bfs_by_hubs_u32(p); });
+        by_hubs = g.report.sum[WB_BFS_FOUND];
         p.open = p.seen_next;
       }
       model::run(warps, [&] { wb_bfs_bottom_up_pointer_u32(p, g.edges()); });
-      g.report.sum[WB_BFS_FOUND] += by_leads;
+      g.report.sum[WB_BFS_FOUND] += by_hubs;
       now = 1 - now;
       queued = false;
     } else {
@@ -131,7 +131,7 @@ void search(sample& g, uint64_t source, uint32_t plan) {
       }
       wb_queue_order o{};
       o.offset = at(g.offset), o.queue = at(queue[turn]), o.queue_next = at(queue[1 - turn]), o.bitmap = at(bitmap);
-      o.items = p.items, o.vertices = g.vertices, o.tally = at(g.tally), o.report = at(g.report);
+      o.items = p.items, o.vertices = g.vertices, o.sums = at(g.sums), o.report = at(g.report);
       model::run(warps, [&] { wb_queue_mark_u32(o); });
       model::run(warps, [&] { wb_queue_collect_u32(o); });
       CHECK(g.report.sum[WB_BFS_ITEMS] == p.items);
@@ -154,7 +154,7 @@ void search(sample& g, uint64_t source, uint32_t plan) {
 void components(sample& g) {
   std::vector<uint32_t> label(g.vertices);
   wb_components p{};
-  p.offset = at(g.offset), p.leads = at(g.leads), p.label = at(label), p.tile = at(g.tile), p.tally = at(g.tally);
+  p.offset = at(g.offset), p.hubs = at(g.hubs), p.label = at(label), p.tile = at(g.tile), p.sums = at(g.sums);
   p.report = at(g.report), p.vertices = g.vertices, p.edges = g.list.size(), p.giant = ~0u;
   model::run(warps, [&] { wb_components_start_u32(p); });
   model::run(warps, [&] { wb_components_hubs_u32(p); });
@@ -177,7 +177,7 @@ void ranks(sample& g) {
   std::vector<double> rank(g.vertices), sum(g.vertices), contribution(g.vertices);
   wb_pagerank p{};
   p.offset = p.out_offset = at(g.offset), p.tile = at(g.tile), p.rank = at(rank), p.sum = at(sum);
-  p.contribution = at(contribution), p.tally = at(g.tally), p.report = at(g.report), p.vertices = g.vertices;
+  p.contribution = at(contribution), p.sums = at(g.sums), p.report = at(g.report), p.vertices = g.vertices;
   p.edges = g.list.size(), p.damping = 0.85;
   model::run(warps, [&] { wb_pagerank_start_f64(p); });
   for (uint32_t iteration = 0; iteration < 3; ++iteration) {
@@ -198,7 +198,7 @@ void distances(sample& g, uint64_t source, uint64_t delta) {
   for (auto& q : near) q.resize(g.queue_items());
   for (auto& q : far) q.resize(g.vertices);
   wb_sssp p{};
-  p.offset = at(g.offset), p.distance = at(distance), p.stamp = at(stamp), p.in_far = at(in_far), p.tally = at(g.tally);
+  p.offset = at(g.offset), p.distance = at(distance), p.stamp = at(stamp), p.in_far = at(in_far), p.sums = at(g.sums);
   p.report = at(g.report), p.vertices = g.vertices, p.source = source, p.threshold = delta, p.near_next = at(near[0]);
   uint32_t now = 0, far_now = 0;
   uint64_t least = ~0ull;

@@ -70,13 +70,13 @@ void laps() {
 void progress() {
   for (int i = 0; i < 200000; ++i) {
     const uint32_t log = 7 + static_cast<uint32_t>(draw() % 9);
-    const uint64_t blocks = uint64_t{1} << log, rung = 65536 + (draw() >> 20);
-    const uint64_t done = rung - draw() % (blocks + 1), asked = rung - draw() % blocks;
+    const uint64_t blocks = uint64_t{1} << log, announced = 65536 + (draw() >> 20);
+    const uint64_t done = announced - draw() % (blocks + 1), asked = announced - draw() % blocks;
     const uint32_t counter = static_cast<uint32_t>(done - 1) & 0xffffu;
     const collapsed c(log);
     CHECK(c.is_complete(asked, counter) == (asked <= done));
     if (asked <= done) CHECK(collapsed::completed(asked, counter) == done);
-    CHECK(collapsed::completed_before(rung, counter) == done);
+    CHECK(collapsed::completed_before(announced, counter) == done);
     // A ring: entry `n` is new in its own lap only.
     const completion_ring r(0, log);
     const uint64_t n = draw() >> 24, laps = draw() % 4;

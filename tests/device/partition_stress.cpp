@@ -50,10 +50,10 @@ struct layout {
 struct element {
   std::vector<uint64_t> offset{0}, outbox_count;
   std::vector<uint32_t> list, isolated, seen, fresh, found;
-  std::vector<graph::leads<uint32_t>> leads;
+  std::vector<graph::hubs<uint32_t>> hubs;
   std::vector<queue_item> queue[2];
   std::vector<graph::claim<uint32_t>> outbox;
-  wb_graph_tally tally{};
+  wb_graph_counters sums{};
   wb_partition_counters counters{};
   wb_partition_report report{};
   wb_control control{};
@@ -94,12 +94,12 @@ struct bed {
     element& e = pe[k];
     uint64_t own = 0;
     for (uint64_t v = k; v < vertices; v += pes, ++own) {
-      graph::leads<uint32_t> lead{{~0u, ~0u, ~0u, ~0u}};
+      graph::hubs<uint32_t> hub{{~0u, ~0u, ~0u, ~0u}};
       for (size_t i = 0; i < lists[v].size(); ++i) {
         e.list.push_back(slot(lists[v][i]));
-        if (i < lead_count) lead.id[i] = e.list.back();
+        if (i < lead_count) hub.id[i] = e.list.back();
       }
-      e.leads.push_back(lead);
+      e.hubs.push_back(hub);
       e.offset.push_back(e.list.size());
     }
     e.isolated.resize((own + 31) / 32);
@@ -116,8 +116,8 @@ struct bed {
     e.world.heap = reinterpret_cast<uint64_t>(at(memory)) + k * e.world.stride;
     e.world.flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS;
     wb_partition& p = e.p;
-    p.offset = at(e.offset), p.leads = at(e.leads), p.isolated = at(e.isolated), p.seen = at(e.seen), p.fresh = at(e.fresh);
-    p.outbox = at(e.outbox), p.outbox_count = at(e.outbox_count), p.list = at(e.found), p.tally = at(e.tally);
+    p.offset = at(e.offset), p.hubs = at(e.hubs), p.isolated = at(e.isolated), p.seen = at(e.seen), p.fresh = at(e.fresh);
+    p.outbox = at(e.outbox), p.outbox_count = at(e.outbox_count), p.list = at(e.found), p.sums = at(e.sums);
     p.counters = at(e.counters), p.report = at(e.report), e.place(p.depth, heap.depth);
     e.place(p.parent, heap.parent), e.place(p.inbox, heap.inbox), e.place(p.news, heap.news), e.place(p.header, heap.header);
     e.place(p.inbox_signal, heap.inbox_signal), e.place(p.news_signal, heap.news_signal), p.vertices = own, p.span = span, p.skip = lead_count;
@@ -180,7 +180,7 @@ struct bed {
       uint64_t found = 0;
       if (plan >> level % 32 & 1) {
         if (mixed && queued) {
-          found = run(0, [](element& e) { wb_partition_by_leads_u32(e.p, world_ref(e.world)); });
+          found = run(0, [](element& e) { wb_partition_by_hubs_u32(e.p, world_ref(e.world)); });
           each([&](element& e) { e.p.resume = 1; });
           found += level % 2 ? expand() : run(0, bottom_up);
         } else {

@@ -538,7 +538,7 @@ void vectors() {
     check(q.completed == v.completed, name + ": completed " + std::to_string(q.completed));
     uint32_t word;
     const bool reached = static_cast<int32_t>(v.completed - v.index) >= 0;
-    check(a.queue(0).is_settled(v.index, word) == reached && word == WB_DONE, name + ": settled");
+    check(a.queue(0).is_complete(v.index, word) == reached && word == WB_DONE, name + ": settled");
   }
   // The cause of a failure, and flush errors behind it, in one poll or in several.
   for (uint32_t split : {1u, 3u, 5u}) {
@@ -555,7 +555,7 @@ void vectors() {
     for (int i = 0; i < 2; ++i) poll_once(a);
     check(q.failed == network_error(syndrome_retry_exceeded, 0x81) && q.failed_at == 3 && q.completed == 3, "the cause of a flush storm");
     uint32_t word;
-    check(a.queue(0).is_settled(3, word) && word == WB_DONE && a.queue(0).is_settled(4, word) && word == q.failed, "before and behind a failure");
+    check(a.queue(0).is_complete(3, word) && word == WB_DONE && a.queue(0).is_complete(4, word) && word == q.failed, "before and behind a failure");
   }
 }
 

@@ -3,7 +3,7 @@
 //! The module's name chooses these tests in the machine without an IOMMU.
 
 use super::machine::{self, BOUND, MATE, TWO, bind, driver, spec, text, warpbell};
-use super::programs::{consent, distances};
+use super::programs::{distances, policy};
 use std::fs;
 use std::ops::RangeInclusive;
 use warpbell::memory::Space;
@@ -110,7 +110,7 @@ fn a_search_equals_that_over_the_software_controller() {
     assert!(expected.len() > 100_000);
     for nsid in [1, 2] {
         let device = spec(TWO, nsid);
-        let options: Vec<&str> = ["--device", &device].into_iter().chain(consent(&device)).collect();
+        let options: Vec<&str> = ["--device", &device].into_iter().chain(policy(&device)).collect();
         assert!(distances("unguarded", &options) == expected, "namespace {nsid}: other distances");
     }
 }

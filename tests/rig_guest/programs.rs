@@ -36,14 +36,14 @@ fn a_search_over_drives_equals_that_over_the_software_controller() {
         ("striped", vec!["--device", &small, "--device", &mate]),
         ("replicated", vec!["--device", &small, "--device", &mate, "--replicate"]),
     ] {
-        let consent: Vec<&str> = options.iter().flat_map(|o| consent(o)).collect();
-        let options: Vec<&str> = options.into_iter().chain(consent).collect();
+        let policy: Vec<&str> = options.iter().flat_map(|o| policy(o)).collect();
+        let options: Vec<&str> = options.into_iter().chain(policy).collect();
         assert!(distances(name, &options) == expected, "{name}: other distances");
     }
 }
 
 /// Earlier tests wrote to the drives; naming them again is consent to overwrite that.
-pub fn consent(device: &str) -> Vec<&str> {
+pub fn policy(device: &str) -> Vec<&str> {
     if device.starts_with("nvme:") { vec!["--yes-destroy", device] } else { Vec::new() }
 }
 

@@ -3,7 +3,8 @@
 use super::setting::{self, DEVICE, LONG};
 use warpbell::memory::{Place, Region, Space};
 use warpbell::rdma::{
-    Adapter, DeviceChoice, PostError, Poster, Posting, QueuePair, QueuePlan, Registration, Rights, Transport, open,
+    Adapter, CpuSendQueue, DeviceChoice, PostError, PostRequests, QueuePair, QueuePlan, Registration, Rights,
+    Transport, open,
 };
 use warpbell::wire::mlx5::segment::DataSegment;
 use warpbell::wire::mlx5::{Atomic, Operation, Payload, Remote, Syndrome};
@@ -37,7 +38,7 @@ impl Memory {
 }
 
 /// Two connected queue pairs; the first is posted to.
-fn connected(adapter: &dyn Adapter, collapsed: bool) -> (Poster, Box<dyn QueuePair>) {
+fn connected(adapter: &dyn Adapter, collapsed: bool) -> (CpuSendQueue, Box<dyn QueuePair>) {
     let create = || {
         adapter.create(QueuePlan::new(Space::cpu(), Place::Host).log_blocks(LOG_BLOCKS).collapsed(collapsed)).unwrap()
     };
@@ -45,14 +46,14 @@ fn connected(adapter: &dyn Adapter, collapsed: bool) -> (Poster, Box<dyn QueuePa
     let (near_at, far_at) = (near.address(), far.address());
     near.connect(&far_at).unwrap();
     far.connect(&near_at).unwrap();
-    (Poster::new(near).unwrap(), far)
+    (CpuSendQueue::new(near).unwrap(), far)
 }
 
 /// Posts one entry and waits for it.
-fn post(poster: &mut Poster, operation: Operation<'_>) -> Result<(), PostError> {
-    let end = poster.post(operation, true)?;
-    poster.ring();
-    poster.wait(end, LONG)
+fn post(send_queue: &mut CpuSendQueue, operation: Operation<'_>) -> Result<(), PostError> {
+    let end = send_queue.post(operation, true)?;
+    send_queue.ring();
+    send_queue.wait(end, LONG)
 }
 
 fn adapter() -> Box<dyn Adapter> {
@@ -68,7 +69,7 @@ fn every_kind_of_entry_does_what_it_says() {
     let adapter = adapter();
     let (near, far) = (Memory::new(&*adapter, Rights::ALL), Memory::new(&*adapter, Rights::ALL));
     for collapsed in [false, true] {
-        let (mut poster, _peer) = connected(&*adapter, collapsed);
+        let (mut send_queue, _peer) = connected(&*adapter, collapsed);
         let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + i / 251 + usize::from(collapsed)) as u8).collect();
         near.region.write(0, &pattern).unwrap();
         // Of every length around what one packet carries, into its own place.
@@ -76,7 +77,7 @@ fn every_kind_of_entry_does_what_it_says() {
             far.region.fill(0, BYTES, 0).unwrap();
             let pieces = [near.here(3, bytes as u32)];
             let write = Operation::Write { remote: far.there(5), payload: Payload::Pieces(&pieces), immediate: None };
-            post(&mut poster, write).unwrap();
+            post(&mut send_queue, write).unwrap();
             let mut came = vec![0u8; BYTES];
             far.region.read(0, &mut came).unwrap();
             assert_eq!(came[5..5 + bytes], pattern[3..3 + bytes], "{bytes} bytes");
@@ -84,27 +85,27 @@ fn every_kind_of_entry_does_what_it_says() {
         }
         let text = b"in the entry itself, over its end and into the next block";
         let write = Operation::Write { remote: far.there(64), payload: Payload::Inline(text), immediate: None };
-        post(&mut poster, write).unwrap();
+        post(&mut send_queue, write).unwrap();
         let mut came = vec![0; text.len()];
         far.region.read(64, &mut came).unwrap();
         assert_eq!(came, text);
         let into = [near.here(512, 40), near.here(1024, 17)];
-        post(&mut poster, Operation::Read { remote: far.there(64), into: &into }).unwrap();
+        post(&mut send_queue, Operation::Read { remote: far.there(64), into: &into }).unwrap();
         near.region.read(512, &mut came[..40]).unwrap();
         near.region.read(1024, &mut came[40..]).unwrap();
         assert_eq!(came, text);
-        atomics(&mut poster, &near, &far);
+        atomics(&mut send_queue, &near, &far);
     }
 }
 
 /// Each kind of atomic operation: what is in the word then, and what landed here.
-fn atomics(poster: &mut Poster, near: &Memory, far: &Memory) {
+fn atomics(send_queue: &mut CpuSendQueue, near: &Memory, far: &Memory) {
     const BEFORE: u64 = 0xffff_fff0_0000_0001;
     let mut each = |action: Atomic, bytes: u32, after: u64| {
         far.region.set(128, BEFORE).unwrap();
         near.region.fill(256, 16, 0xaa).unwrap();
         let landing = near.here(256, bytes);
-        post(poster, Operation::Atomic { remote: far.there(128), action, landing }).unwrap();
+        post(send_queue, Operation::Atomic { remote: far.there(128), action, landing }).unwrap();
         assert_eq!(far.word(128), after, "{action:?}");
         let mut landed = [0u8; 16];
         near.region.read(256, &mut landed).unwrap();
@@ -135,24 +136,24 @@ fn the_ring_goes_round_and_keeps_its_order() {
     const TURNS: u64 = 300;
     let adapter = adapter();
     let (near, far) = (Memory::new(&*adapter, Rights::ALL), Memory::new(&*adapter, Rights::ALL));
-    let (mut poster, _peer) = connected(&*adapter, false);
+    let (mut send_queue, _peer) = connected(&*adapter, false);
     for turn in 1..=TURNS {
         let data = turn.to_ne_bytes();
         let write = Operation::Write { remote: far.there(0), payload: Payload::Inline(&data), immediate: None };
-        poster.post(write, false).unwrap();
+        send_queue.post(write, false).unwrap();
         let add = Operation::Atomic {
             remote: far.there(8),
             action: Atomic::FetchAdd { add: turn },
             landing: near.here(0, 8),
         };
-        let end = poster.post(add, true).unwrap();
-        poster.ring();
+        let end = send_queue.post(add, true).unwrap();
+        send_queue.ring();
         // A few rounds in flight.
         let behind = end.saturating_sub(8);
-        poster.wait(behind, LONG).unwrap();
+        send_queue.wait(behind, LONG).unwrap();
     }
-    let posted = poster.posted();
-    poster.wait(posted, LONG).unwrap();
+    let posted = send_queue.posted();
+    send_queue.wait(posted, LONG).unwrap();
     assert_eq!((far.word(0), far.word(8)), (TURNS, TURNS * (TURNS + 1) / 2));
 }
 
@@ -176,11 +177,11 @@ fn what_the_device_refuses_comes_back_as_its_syndrome() {
             Syndrome::LOCAL_PROTECTION,
         ),
     ] {
-        let (mut poster, _peer) = connected(&*adapter, false);
+        let (mut send_queue, _peer) = connected(&*adapter, false);
         far.region.fill(0, BYTES, 0x11).unwrap();
         let pieces = [local];
         let write = Operation::Write { remote, payload: Payload::Pieces(&pieces), immediate: None };
-        let error = post(&mut poster, write).expect_err(what);
+        let error = post(&mut send_queue, write).expect_err(what);
         println!("{what}: {error}");
         let PostError::Failed { failure, .. } = &error else { panic!("{what}: {error}") };
         // The kernel's Soft-RoCE flushes what failed on its own side, and forgets why (rxe_comp.c, flush_send_wqe).
@@ -191,7 +192,7 @@ fn what_the_device_refuses_comes_back_as_its_syndrome() {
         assert!(bytes.iter().all(|&b| b == 0x11), "{what}: something was written");
         // Nothing after it is done.
         let write = Operation::Write { remote: far.there(0), payload: Payload::Inline(b"late"), immediate: None };
-        post(&mut poster, write).expect_err(what);
+        post(&mut send_queue, write).expect_err(what);
         assert_eq!(far.word(0), 0x1111_1111_1111_1111, "{what}");
     }
 }

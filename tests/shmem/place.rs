@@ -76,7 +76,7 @@ const LIBRARY: &str = "SHMEM_CALLS_LIBRARY";
 
 /// Limit of one wait of a rank, and of all ranks, in seconds: beyond what eight processes take on two processors that have other work
 /// too. There, one rank's host came 10 s after the kernels of others.
-const PATIENCE_S: u64 = 120;
+const DEADLINE_S: u64 = 120;
 const LIMIT_S: u64 = 600;
 
 /// Runs a test of this program again as each rank of a world of `n` processes, and answers what they printed. All must end well.
@@ -139,7 +139,7 @@ impl Place {
     pub fn of_this_rank() -> Self {
         let library = std::env::var_os(LIBRARY).expect("an image, which the test that starts it names");
         let engine = Engine::cpu_with(1, &load(Path::new(&library)), None).expect("a CPU engine");
-        engine.set_deadline(std::time::Duration::from_secs(PATIENCE_S)).expect("memory of this process");
+        engine.set_deadline(std::time::Duration::from_secs(DEADLINE_S)).expect("memory of this process");
         let world = World::builder(&engine).heap_bytes(HEAP).build().expect("a world");
         Self { worlds: vec![world], grid: Grid { blocks: 1, threads: 1 } }
     }

@@ -22,7 +22,7 @@ const SOFT_VARIABLE: &str = "WARPBELL_SOFT_NIC";
 
 pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     refuse_what_means_nothing(args)?;
-    let setting = setting(args).settled();
+    let setting = setting(args).with_defaults();
     setting.check().map_err(|e| Failure::Usage(e.to_string()))?;
     let choice = choice(args)?;
     let engine = open_engine(args)?;

@@ -28,7 +28,7 @@ enum Shape {
     /// Elements.
     Whole,
     /// Elements, elements of a page.
-    Parts,
+    Segments,
 }
 
 struct Pattern {
@@ -42,9 +42,19 @@ const PATTERNS: [Pattern; 6] = [
     Pattern { name: "random 8 B", plain: "wb_array_plain_random", cached: "wb_array_random", shape: Shape::Counted },
     Pattern { name: "random runs", plain: "wb_array_plain_runs", cached: "wb_array_runs", shape: Shape::Counted },
     Pattern { name: "sequential", plain: "wb_array_plain_stride", cached: "wb_array_stride", shape: Shape::Whole },
-    Pattern { name: "own segment", plain: "wb_array_plain_segment", cached: "wb_array_segment", shape: Shape::Parts },
-    Pattern { name: "page handle", plain: "wb_array_plain_segment", cached: "wb_array_handle", shape: Shape::Parts },
-    Pattern { name: "for_each_chunk", plain: "wb_array_plain_segment", cached: "wb_array_chunk", shape: Shape::Parts },
+    Pattern {
+        name: "own segment",
+        plain: "wb_array_plain_segment",
+        cached: "wb_array_segment",
+        shape: Shape::Segments,
+    },
+    Pattern { name: "page handle", plain: "wb_array_plain_segment", cached: "wb_array_handle", shape: Shape::Segments },
+    Pattern {
+        name: "for_each_chunk",
+        plain: "wb_array_plain_segment",
+        cached: "wb_array_chunk",
+        shape: Shape::Segments,
+    },
 ];
 
 /// One way to load, both times.
@@ -154,7 +164,7 @@ impl<'a> ArrayBench<'a> {
         let (loads, expected) = match p.shape {
             Shape::Counted if p.name == "random 8 B" => (threads * u64::from(count), self.random_sum(threads, count)),
             Shape::Counted => (threads * u64::from(count), self.runs_sum(threads / width, width, count)),
-            Shape::Whole | Shape::Parts => (self.elements, self.whole_sum()),
+            Shape::Whole | Shape::Segments => (self.elements, self.whole_sum()),
         };
         let mut rates = Vec::new();
         // One run more than asked for: the first warms up and does not count.
@@ -168,7 +178,7 @@ impl<'a> ArrayBench<'a> {
             let args = match p.shape {
                 Shape::Counted => args.with(count),
                 Shape::Whole => args,
-                Shape::Parts => args.with(self.page_elements),
+                Shape::Segments => args.with(self.page_elements),
             };
             // SAFETY: the parameters of this kernel; the memory that they name lives until the run has ended.
             let elapsed = unsafe { self.engine.launch(kernel, grid, args.with(&out)) }?.finish_within(LIMIT)?.elapsed;

@@ -350,7 +350,7 @@ fn check_memory(needed: u64, free: Option<u64>) -> Result<(), MeasureError> {
 mod tests {
     use super::*;
     use warpbell::engine::CpuImage;
-    use warpbell::storage::{Consent, Drive, LandingChoice};
+    use warpbell::storage::{Drive, LandingChoice, OverwritePolicy};
 
     #[test]
     fn commands_are_spread_over_warps_first() {
@@ -424,7 +424,7 @@ mod tests {
 
     fn volume() -> Volume {
         let engine = Engine::cpu().unwrap();
-        let drive = Drive::create("soft:mem", 1 << 20, &Consent::none()).unwrap();
+        let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none()).unwrap();
         Volume::on(&engine, [drive]).transfer(8192).build().unwrap()
     }
 

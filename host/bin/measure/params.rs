@@ -6,7 +6,7 @@ pub const NVME_BENCH_BITS: u32 = 5;
 pub const NVME_BENCH_BUCKETS: usize = 1152;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]
-pub struct QueueServed {
+pub struct QueueServiced {
     pub commands: u64,
     pub sum: u64,
     pub wrong: u64,
@@ -14,12 +14,12 @@ pub struct QueueServed {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of QueueServed"][size_of::<QueueServed>() - 32usize];
-    ["Alignment of QueueServed"][align_of::<QueueServed>() - 8usize];
-    ["Offset of field: QueueServed::commands"][offset_of!(QueueServed, commands) - 0usize];
-    ["Offset of field: QueueServed::sum"][offset_of!(QueueServed, sum) - 8usize];
-    ["Offset of field: QueueServed::wrong"][offset_of!(QueueServed, wrong) - 16usize];
-    ["Offset of field: QueueServed::doorbells"][offset_of!(QueueServed, doorbells) - 24usize];
+    ["Size of QueueServed"][size_of::<QueueServiced>() - 32usize];
+    ["Alignment of QueueServed"][align_of::<QueueServiced>() - 8usize];
+    ["Offset of field: QueueServed::commands"][offset_of!(QueueServiced, commands) - 0usize];
+    ["Offset of field: QueueServed::sum"][offset_of!(QueueServiced, sum) - 8usize];
+    ["Offset of field: QueueServed::wrong"][offset_of!(QueueServiced, wrong) - 16usize];
+    ["Offset of field: QueueServed::doorbells"][offset_of!(QueueServiced, doorbells) - 24usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]

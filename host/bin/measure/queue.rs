@@ -2,7 +2,7 @@
 //! once. What is measured is software only.
 
 use super::error::{MeasureError, refuse};
-use super::params::{QueueServed as Served, QueueSubmitted as Submitted};
+use super::params::{QueueServiced as Serviced, QueueSubmitted as Submitted};
 use super::report::Spread;
 use bytemuck::Zeroable;
 use serde::Serialize;
@@ -157,7 +157,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
     }
     let queues = Queues::new(engine, setting)?;
     let warps = (submitters / width) as usize;
-    let served = engine.allocate(Place::Device, setting.queues as usize * size_of::<Served>())?;
+    let serviced = engine.allocate(Place::Device, setting.queues as usize * size_of::<Serviced>())?;
     let progress = engine.allocate(Place::Device, setting.queues as usize * size_of::<u32>())?;
     let submitted = engine.allocate(Place::Device, warps * size_of::<Submitted>())?;
     let stop = engine.allocate(Place::Host, size_of::<u32>())?;
@@ -167,7 +167,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
     // One run more than asked for: the first warms up and does not count.
     for turn in 0..=runs {
         queues.reset()?;
-        served.fill(0, served.len(), 0)?;
+        serviced.fill(0, serviced.len(), 0)?;
         progress.fill(0, progress.len(), 0)?;
         submitted.fill(0, submitted.len(), 0)?;
         stop.set(0, 0u32)?;
@@ -177,7 +177,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
             engine.launch(
                 "wb_bench_ideal_controller",
                 blocks_of(setting.queues, CONTROLLER_WARPS, width),
-                args!(&queues.queues, setting.queues, &stop, limit_ns, &served, &progress),
+                args!(&queues.queues, setting.queues, &stop, limit_ns, &serviced, &progress),
             )
         }?;
         // The controller has to be told also when there is nobody to serve.
@@ -194,7 +194,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
         controller.finish_within(LIMIT)?;
         let elapsed = ended??.elapsed;
 
-        let total = check(&setting, commands, &served, &submitted, warps)?;
+        let total = check(&setting, commands, &serviced, &submitted, warps)?;
         per_doorbell = commands as f64 / total.doorbells.max(1) as f64;
         if turn > 0 {
             rates.push(commands as f64 / elapsed.as_secs_f64());
@@ -214,12 +214,12 @@ fn blocks_of(warps: u32, warps_per_block: u32, width: u32) -> Grid {
 fn check(
     setting: &QueueSetting,
     commands: u64,
-    served: &Region,
+    serviced: &Region,
     submitted: &Region,
     warps: usize,
 ) -> Result<Submitted, MeasureError> {
-    let mut controller = Served::default();
-    for s in served.get_slice::<Served>(0, setting.queues as usize)? {
+    let mut controller = Serviced::default();
+    for s in serviced.get_slice::<Serviced>(0, setting.queues as usize)? {
         controller.commands += s.commands;
         controller.sum = controller.sum.wrapping_add(s.sum);
         controller.wrong += s.wrong;

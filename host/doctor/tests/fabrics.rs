@@ -2,18 +2,18 @@
 
 use super::shapes::*;
 use crate::doctor::{GpuFacts, GpuPeer};
-use crate::pci::recorded::{Device, Recorded};
-use crate::rdma::recorded::{Link, Nic};
+use crate::pci::fixture::{Device, Fixture};
+use crate::rdma::fixture::{Link, Nic};
 
 /// Kernel modules that are loaded.
-pub fn modules(tree: &Recorded, names: &[&str]) {
+pub fn modules(tree: &Fixture, names: &[&str]) {
     for name in names {
         tree.folder(&format!("/sys/module/{name}"));
     }
 }
 
 /// rdma-core of a version, with mlx5's library or without.
-pub fn rdma_core(tree: &Recorded, version: &str, mlx5: bool) {
+pub fn rdma_core(tree: &Fixture, version: &str, mlx5: bool) {
     let folder = "/usr/lib/x86_64-linux-gnu";
     let file = format!("{folder}/libibverbs.so.1.14.{version}");
     tree.file(&file, "").link(&format!("{folder}/libibverbs.so.1"), &file);
@@ -23,7 +23,7 @@ pub fn rdma_core(tree: &Recorded, version: &str, mlx5: bool) {
 }
 
 /// Limits of a user's process: locked memory, and open files, soft and hard.
-pub fn limits(tree: &Recorded, memlock: &str, files: (u32, u32)) {
+pub fn limits(tree: &Fixture, memlock: &str, files: (u32, u32)) {
     let (soft, hard) = files;
     tree.file(
         "/proc/self/limits",
@@ -35,8 +35,8 @@ const NAMES: [&str; 8] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx
 
 /// A server with eight GPUs and eight InfiniBand devices, a pair below each switch, four switches on each socket; NVLink between
 /// all GPUs; the IOMMU in pass-through; one switch whose ports redirect; one drive, bound to vfio-pci, below the first.
-pub fn big_server() -> (Recorded, GpuFacts) {
-    let tree = Recorded::new();
+pub fn big_server() -> (Fixture, GpuFacts) {
+    let tree = Fixture::new();
     kernel(&tree, "6.8.0-60-generic", "GenuineIntel", "vmx", "iommu=pt");
     tree.file("/sys/devices/system/node/online", "0-1\n");
     process(&tree, tree.stranger(), "0", "unlimited");
@@ -83,7 +83,7 @@ pub fn all_peers(n: usize) -> Vec<GpuPeer> {
 }
 
 /// The same from inside a container that was given the GPUs and no RDMA device.
-pub fn big_container() -> (Recorded, GpuFacts) {
+pub fn big_container() -> (Fixture, GpuFacts) {
     let (tree, facts) = big_server();
     tree.file("/.dockerenv", "");
     limits(&tree, "65536", (1024, 1024));
@@ -94,8 +94,8 @@ pub fn big_container() -> (Recorded, GpuFacts) {
 
 /// A server with a two-port RoCE card of older software: its second port is down, the first sends in the wrong class with a small
 /// MTU, and congestion control is half on. One GPU on the other socket, which exports no dma-buf.
-pub fn roce_server() -> (Recorded, GpuFacts) {
-    let tree = Recorded::new();
+pub fn roce_server() -> (Fixture, GpuFacts) {
+    let tree = Fixture::new();
     kernel(&tree, "5.15.0-112-generic", "GenuineIntel", "vmx", "intel_iommu=on");
     tree.file("/sys/devices/system/node/online", "0-1\n");
     process(&tree, tree.stranger(), "0", "8388608");
@@ -123,7 +123,7 @@ pub fn roce_server() -> (Recorded, GpuFacts) {
 }
 
 /// A laptop with Soft-RoCE on its wireless interface.
-pub fn soft_roce() -> (Recorded, GpuFacts) {
+pub fn soft_roce() -> (Fixture, GpuFacts) {
     let (tree, facts) = laptop();
     limits(&tree, "8388608", (1024, 1_048_576));
     modules(&tree, &["ib_core", "ib_uverbs", "rdma_rxe"]);
@@ -133,7 +133,7 @@ pub fn soft_roce() -> (Recorded, GpuFacts) {
 }
 
 /// A virtual machine of a cloud with a GPU, and an RDMA device that is not mlx5.
-pub fn cloud() -> (Recorded, GpuFacts) {
+pub fn cloud() -> (Fixture, GpuFacts) {
     let (tree, facts) = guest();
     kernel(&tree, "6.1.0-25-cloud-amd64", "GenuineIntel", "hypervisor", "console=ttyS0");
     limits(&tree, "unlimited", (65_535, 65_535));

@@ -7,7 +7,7 @@ mod text;
 
 use super::{Area, Check, GpuFacts, Report, Require, State, Status, examine};
 use crate::engine::EngineKind;
-use crate::pci::recorded::{Config, Device, Recorded};
+use crate::pci::fixture::{Config, Device, Fixture};
 use crate::pci::{Distance, Sysfs};
 use crate::remedy::Remedy;
 use crate::storage::{Doorbell, LandingPath, QueueMemory};
@@ -16,7 +16,7 @@ use shapes::*;
 
 const ALL: [Require; 3] = [Require::Gpu, Require::Nvme, Require::P2p];
 
-fn look(shape: &(Recorded, GpuFacts)) -> Report {
+fn look(shape: &(Fixture, GpuFacts)) -> Report {
     examine(&Sysfs::at(shape.0.root()), &shape.1, &ALL)
 }
 
@@ -285,7 +285,7 @@ fn device_files_do_without_the_group() {
 
 #[test]
 fn memory_encryption_of_amd_is_warned_about() {
-    let tree = Recorded::new();
+    let tree = Fixture::new();
     let with = |flags: &str, arguments: &str| {
         kernel(&tree, "6.14.0", "AuthenticAMD", flags, arguments);
         examine(&Sysfs::at(tree.root()), &GpuFacts::none("no CUDA driver"), &[])
@@ -342,13 +342,13 @@ fn a_gpu_that_cuda_does_not_show_is_named() {
     assert!(with(&r).detail.contains("580.159.04 is loaded, but: no CUDA driver"), "{:?}", with(&r));
     expect(&r, (GPU, "0000:00:06.0", "BAR1"), Fine, "256 GiB", None);
 
-    let bare = Recorded::new();
+    let bare = Fixture::new();
     kernel(&bare, "6.12.9", "GenuineIntel", "", "");
     bare.pci("pci0000:00/0000:00:06.0", &Device { driver: None, ..h200_device() });
     let r = look(&(bare, facts.clone()));
     expect(&r, (GPU, "0000:00:06.0", "driver"), Fail, "no NVIDIA kernel module", Some("nvidia-open"));
 
-    let lent = Recorded::new();
+    let lent = Fixture::new();
     lent.pci("pci0000:00/0000:00:06.0", &Device { driver: Some("vfio-pci"), ..h200_device() });
     let r = look(&(lent, facts));
     expect(&r, (GPU, "0000:00:06.0", "driver"), Fail, "held by vfio-pci", Some("unbind"));
@@ -423,7 +423,7 @@ fn a_switched_off_remap_and_a_device_behind_vmd_are_said() {
 #[test]
 fn nothing_is_guessed_from_nothing() {
     let facts = GpuFacts::none("no CUDA driver: libcuda.so.1 not found");
-    let empty = Recorded::new();
+    let empty = Fixture::new();
     let garbled = server();
     scramble(garbled.0.root());
     let garbled_nics = fabrics::roce_server();
@@ -440,7 +440,7 @@ fn nothing_is_guessed_from_nothing() {
         }
         assert_eq!(r.storage.by, "soft");
         assert_eq!(possible(&r), [false, false, false]);
-        assert!(r.rungs.iter().all(|r| r.state != State::Ready));
+        assert!(r.backends.iter().all(|r| r.state != State::Ready));
         assert!(!r.to_string().is_empty() && serde_json::to_string(&r).is_ok());
     }
 }
@@ -517,7 +517,7 @@ fn json_keys_are_stable() {
             "no_gpu",
             "nvme",
             "requirements",
-            "rungs",
+            "backends",
             "storage",
             "verbs_library",
             "version"

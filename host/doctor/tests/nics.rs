@@ -1,7 +1,7 @@
 //! What is found out about RDMA devices, and what is said to mend them.
 
 use super::*;
-use crate::rdma::recorded::{Link, Nic};
+use crate::rdma::fixture::{Link, Nic};
 use Area::Nic as NIC;
 use fabrics::*;
 

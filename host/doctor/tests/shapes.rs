@@ -2,22 +2,22 @@
 
 use crate::cuda::WritesOrdering;
 use crate::doctor::{Gpu, GpuFacts, Virtualization};
-use crate::pci::recorded::{Config, Device, Recorded};
+use crate::pci::fixture::{Config, Device, Fixture};
 
 pub const GIB: u64 = 1 << 30;
 
 /// A user's process: no capabilities, 8 MiB of locked memory.
-pub fn user(tree: &Recorded) {
+pub fn user(tree: &Fixture) {
     let uid = tree.stranger();
     process(tree, uid, "0000000000000000", "8388608");
 }
 
 /// Root's process.
-pub fn root(tree: &Recorded) {
+pub fn root(tree: &Fixture) {
     process(tree, 0, "000001ffffffffff", "unlimited");
 }
 
-pub fn process(tree: &Recorded, uid: u32, capabilities: &str, memlock: &str) {
+pub fn process(tree: &Fixture, uid: u32, capabilities: &str, memlock: &str) {
     tree.file(
         "/proc/self/status",
         format!("Name:\twarpbell\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{uid}\t{uid}\t{uid}\t{uid}\nGroups:\t \nCapEff:\t{capabilities}\n"),
@@ -30,7 +30,7 @@ pub fn process(tree: &Recorded, uid: u32, capabilities: &str, memlock: &str) {
 }
 
 /// Kernel, processor and command line.
-pub fn kernel(tree: &Recorded, release: &str, vendor: &str, flags: &str, arguments: &str) {
+pub fn kernel(tree: &Fixture, release: &str, vendor: &str, flags: &str, arguments: &str) {
     tree.file("/proc/sys/kernel/osrelease", format!("{release}\n"));
     tree.file("/proc/cpuinfo", format!("processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu {flags}\n"));
     tree.file("/proc/cmdline", format!("BOOT_IMAGE=/vmlinuz root=/dev/sda2 {arguments}\n"));
@@ -42,7 +42,7 @@ pub fn kernel(tree: &Recorded, release: &str, vendor: &str, flags: &str, argumen
 }
 
 /// NVIDIA's kernel module.
-pub fn nvidia(tree: &Recorded, version: &str, open: bool, registry: &str) {
+pub fn nvidia(tree: &Fixture, version: &str, open: bool, registry: &str) {
     let kind = if open { "NVIDIA UNIX Open Kernel Module for x86_64" } else { "NVIDIA UNIX x86_64 Kernel Module" };
     tree.file("/proc/driver/nvidia/version", format!("NVRM version: {kind}  {version}  Release Build\n"));
     tree.file(
@@ -79,7 +79,7 @@ pub fn nvme() -> Device {
 }
 
 /// A controller that the kernel's own driver holds, with a namespace of partitions that are mounted at these places.
-pub fn kernel_drive(tree: &Recorded, place: &str, device: &Device, name: &str, mounts: &[&str]) {
+pub fn kernel_drive(tree: &Fixture, place: &str, device: &Device, name: &str, mounts: &[&str]) {
     tree.pci(place, device);
     let bdf = place.rsplit('/').next().unwrap();
     let at = format!("/sys/devices/{place}/nvme/{name}");
@@ -141,8 +141,8 @@ pub fn h200_device() -> Device {
 }
 
 /// A laptop: no GPU of NVIDIA's, no NVMe.
-pub fn laptop() -> (Recorded, GpuFacts) {
-    let tree = Recorded::new();
+pub fn laptop() -> (Fixture, GpuFacts) {
+    let tree = Fixture::new();
     kernel(&tree, "6.12.9-amd64", "GenuineIntel", "vmx", "quiet");
     user(&tree);
     tree.pci("pci0000:00/0000:00:02.0", &Device { id: (0x8086, 0x46a6), class: 0x03_00_00, ..Device::default() });
@@ -150,8 +150,8 @@ pub fn laptop() -> (Recorded, GpuFacts) {
 }
 
 /// A workstation: a consumer card with a small window and proprietary modules; one drive, which it boots from; IOMMU off.
-pub fn workstation() -> (Recorded, GpuFacts) {
-    let tree = Recorded::new();
+pub fn workstation() -> (Fixture, GpuFacts) {
+    let tree = Fixture::new();
     kernel(&tree, "6.8.0-45-generic", "AuthenticAMD", "svm", "amd_iommu=off quiet");
     user(&tree);
     nvidia(&tree, "570.86.15", false, "");
@@ -183,8 +183,8 @@ pub fn workstation() -> (Recorded, GpuFacts) {
 
 /// A server: two H200s, each below a switch with a drive; open modules, IOMMU on, access control on. The first drive is bound
 /// to vfio-pci and given to this user; the second is free.
-pub fn server() -> (Recorded, GpuFacts) {
-    let tree = Recorded::new();
+pub fn server() -> (Fixture, GpuFacts) {
+    let tree = Fixture::new();
     kernel(&tree, "6.14.0-27-generic", "GenuineIntel", "vmx", "intel_iommu=on");
     tree.file("/sys/devices/system/node/online", "0-1\n");
     process(&tree, tree.stranger(), "0", "unlimited");
@@ -216,8 +216,8 @@ pub fn server() -> (Recorded, GpuFacts) {
 }
 
 /// A virtual machine with a GPU passed through, no IOMMU, and a drive of the hypervisor's; root, closed parameters.
-pub fn guest() -> (Recorded, GpuFacts) {
-    let tree = Recorded::new();
+pub fn guest() -> (Fixture, GpuFacts) {
+    let tree = Fixture::new();
     kernel(&tree, "5.15.0-100-generic", "GenuineIntel", "hypervisor", "console=ttyS0");
     root(&tree);
     nvidia(&tree, "580.159.04", true, "");
@@ -234,7 +234,7 @@ pub fn guest() -> (Recorded, GpuFacts) {
 }
 
 /// A container on such a server: the drive is bound, its node was not passed in, memory and locked memory are limited.
-pub fn container() -> (Recorded, GpuFacts) {
+pub fn container() -> (Fixture, GpuFacts) {
     let (tree, facts) = server();
     tree.file("/.dockerenv", "").file("/sys/fs/cgroup/memory.max", "8589934592\n");
     process(&tree, tree.stranger(), "0", "65536");
@@ -244,8 +244,8 @@ pub fn container() -> (Recorded, GpuFacts) {
 }
 
 /// BaM's arrangement: no IOMMU, switches without access control, the drive held by libnvm, root.
-pub fn libnvm() -> (Recorded, GpuFacts) {
-    let tree = Recorded::new();
+pub fn libnvm() -> (Fixture, GpuFacts) {
+    let tree = Fixture::new();
     kernel(&tree, "5.8.0-63-generic", "GenuineIntel", "vmx", "intel_iommu=off");
     root(&tree);
     nvidia(&tree, "550.54.15", true, "");

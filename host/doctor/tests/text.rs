@@ -2,10 +2,10 @@
 
 use super::{fabrics, look, shapes};
 use crate::doctor::GpuFacts;
-use crate::pci::recorded::Recorded;
+use crate::pci::fixture::Fixture;
 
 /// The text, with what depends on who runs which build replaced: the number of the user and the version.
-fn text(shape: &(Recorded, GpuFacts)) -> String {
+fn text(shape: &(Fixture, GpuFacts)) -> String {
     let text = look(shape).to_string().replace(&format!("uid {}", shape.0.stranger()), "uid USER");
     text.replacen(env!("CARGO_PKG_VERSION"), "VERSION", 1) + "\n"
 }

@@ -12,7 +12,7 @@ pub const RECORD_COPIES: u32 = 4194304;
 pub const RECORD_BLOCKS_MASK: u32 = 4194303;
 pub const RECORD_LANDED: u32 = 1;
 pub const MAX_DEVICES: usize = 16;
-pub const MAX_WINDOWS: usize = 16;
+pub const MAX_REGISTERED_REGIONS: usize = 16;
 pub const STATS_STRIPES: usize = 64;
 pub const CHANGED_WORDS: usize = 64;
 pub const CHECKSUM_SHIFT: u32 = 12;
@@ -303,18 +303,18 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
-pub struct Window {
+pub struct RegisteredRegion {
     pub base: u64,
     pub bytes: u64,
     pub iova: [u64; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Window"][size_of::<Window>() - 144usize];
-    ["Alignment of Window"][align_of::<Window>() - 8usize];
-    ["Offset of field: Window::base"][offset_of!(Window, base) - 0usize];
-    ["Offset of field: Window::bytes"][offset_of!(Window, bytes) - 8usize];
-    ["Offset of field: Window::iova"][offset_of!(Window, iova) - 16usize];
+    ["Size of Window"][size_of::<RegisteredRegion>() - 144usize];
+    ["Alignment of Window"][align_of::<RegisteredRegion>() - 8usize];
+    ["Offset of field: Window::base"][offset_of!(RegisteredRegion, base) - 0usize];
+    ["Offset of field: Window::bytes"][offset_of!(RegisteredRegion, bytes) - 8usize];
+    ["Offset of field: Window::iova"][offset_of!(RegisteredRegion, iova) - 16usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -325,13 +325,13 @@ pub struct Volume {
     pub block_shift: u32,
     pub device_count: u32,
     pub chunk_blocks: u32,
-    pub window_count: u32,
+    pub registered_region_count: u32,
     pub memory_page_shift: u32,
     pub replicated: u32,
     pub integrity: u64,
     pub reserved: [u32; 2usize],
     pub device: [Device; 16usize],
-    pub window: [Window; 16usize],
+    pub window: [RegisteredRegion; 16usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -343,7 +343,7 @@ const _: () = {
     ["Offset of field: Volume::block_shift"][offset_of!(Volume, block_shift) - 24usize];
     ["Offset of field: Volume::device_count"][offset_of!(Volume, device_count) - 28usize];
     ["Offset of field: Volume::chunk_blocks"][offset_of!(Volume, chunk_blocks) - 32usize];
-    ["Offset of field: Volume::window_count"][offset_of!(Volume, window_count) - 36usize];
+    ["Offset of field: Volume::window_count"][offset_of!(Volume, registered_region_count) - 36usize];
     ["Offset of field: Volume::memory_page_shift"][offset_of!(Volume, memory_page_shift) - 40usize];
     ["Offset of field: Volume::replicated"][offset_of!(Volume, replicated) - 44usize];
     ["Offset of field: Volume::integrity"][offset_of!(Volume, integrity) - 48usize];
@@ -682,8 +682,8 @@ layouts! {
     wb_repair Repair { lba device blocks }
     wb_integrity Integrity { mark_buffer mark_block mark_pending unit_shift copies repair_count checksum checksum_count
         changed repair }
-    wb_window Window { base bytes iova }
-    wb_volume Volume { control stats blocks block_shift device_count chunk_blocks window_count memory_page_shift
+    wb_registered_region RegisteredRegion { base bytes iova }
+    wb_volume Volume { control stats blocks block_shift device_count chunk_blocks registered_region_count memory_page_shift
         replicated integrity reserved device window }
     wb_cache Cache { volume frames tag pins fill set_lock hand pages sets ways log2_sets page_shift blocks_per_page
         way_reciprocal set_mask page_mask reserved }

@@ -211,7 +211,7 @@ impl fmt::Display for Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrientationReason {
     /// It was asked for.
-    Asked,
+    Requested,
     /// The input says so.
     Declared,
     /// The input says nothing; each edge was there in both directions.
@@ -225,7 +225,7 @@ pub enum OrientationReason {
 impl fmt::Display for OrientationReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Asked => "as asked",
+            Self::Requested => "as asked",
             Self::Declared => "as the input says",
             Self::Symmetric => "each edge is there in both directions",
             Self::OneWay => "not each edge is there in both directions",

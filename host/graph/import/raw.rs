@@ -153,8 +153,8 @@ pub(crate) fn finish(bytes: &Bytes<'_>, read: Read, options: &LoadOptions<'_>) -
         return Err(Reader::no_vertices(bytes));
     }
     let (mirror, directed, reason) = match (options.orientation, read.directed) {
-        (Orientation::Directed, _) => (read.mirrored, Some(true), OrientationReason::Asked),
-        (Orientation::Undirected, _) => (true, Some(false), OrientationReason::Asked),
+        (Orientation::Directed, _) => (read.mirrored, Some(true), OrientationReason::Requested),
+        (Orientation::Undirected, _) => (true, Some(false), OrientationReason::Requested),
         (Orientation::Auto, Some(true)) => (read.mirrored, Some(true), OrientationReason::Declared),
         (Orientation::Auto, Some(false)) => (true, Some(false), OrientationReason::Declared),
         (Orientation::Auto, None) => (read.mirrored, None, OrientationReason::OneWay),

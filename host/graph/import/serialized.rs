@@ -105,9 +105,9 @@ impl Reader<'_> {
         let duplicates = layout.edges - csr.arcs();
         let (csr, orientation) = match (self.options.orientation, layout.directed) {
             (Orientation::Auto, _) => (csr, OrientationReason::Declared),
-            (Orientation::Directed, _) => (csr.into_directed(), OrientationReason::Asked),
-            (Orientation::Undirected, true) => (csr.mirrored(), OrientationReason::Asked),
-            (Orientation::Undirected, false) => (csr, OrientationReason::Asked),
+            (Orientation::Directed, _) => (csr.into_directed(), OrientationReason::Requested),
+            (Orientation::Undirected, true) => (csr.mirrored(), OrientationReason::Requested),
+            (Orientation::Undirected, false) => (csr, OrientationReason::Requested),
         };
         let (csr, weights) = raw::give_weights(csr, wanted, self.options);
         let format = if weighted { Format::WeightedSerialized } else { Format::Serialized };

@@ -108,9 +108,9 @@ fn orientation_is_as_asked_or_as_seen() {
     };
     assert_eq!(with("0 1\n1 2\n", Orientation::Auto), (true, 2, OrientationReason::Once));
     assert_eq!(with("0 1\n1 2\n2 1\n", Orientation::Auto), (true, 3, OrientationReason::OneWay));
-    assert_eq!(with("0 1\n1 2\n", Orientation::Undirected), (false, 4, OrientationReason::Asked));
+    assert_eq!(with("0 1\n1 2\n", Orientation::Undirected), (false, 4, OrientationReason::Requested));
     assert_eq!(with("0 1\n1 0\n", Orientation::Auto), (false, 2, OrientationReason::Symmetric));
-    assert_eq!(with("0 1\n1 0\n", Orientation::Directed), (true, 2, OrientationReason::Asked));
+    assert_eq!(with("0 1\n1 0\n", Orientation::Directed), (true, 2, OrientationReason::Requested));
     // Both directions are there, but weigh differently.
     assert!(weighted("g.wel", "0 1 5\n1 0 6\n").csr.directed());
     assert!(!weighted("g.wel", "0 1 5\n1 0 5\n").csr.directed());
@@ -128,7 +128,7 @@ fn snaps_header_says_whether_a_list_is_directed() {
     for header in ["# Undirected graph: a.txt", "#undirected Graph (each unordered pair of nodes is saved once)\r"] {
         assert_eq!(with(header, once, Orientation::Auto), (false, 4, OrientationReason::Declared));
         assert_eq!(with(header, both, Orientation::Auto), (false, 2, OrientationReason::Declared));
-        assert_eq!(with(header, once, Orientation::Directed), (true, 2, OrientationReason::Asked));
+        assert_eq!(with(header, once, Orientation::Directed), (true, 2, OrientationReason::Requested));
     }
     let header = "\u{feff}# A title\n\n# Directed graph: a.txt";
     assert_eq!(with(header, once, Orientation::Auto), (true, 2, OrientationReason::Declared));

@@ -1,11 +1,11 @@
 //! Launching one step of a partitioned search, and reading what all PEs say about it.
 
-use super::deal::Whole;
-use super::memory::{Own, Shared, part_words};
+use super::memory::{PeMemory, Shared, part_words};
+use super::plan::Whole;
 use crate::engine::{Args, Engine, Grid};
 use crate::graph::edges::{GraphError, GraphOnEngine};
 use crate::graph::params::{
-    GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GraphTally, Partition as Parameters,
+    GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GraphCounters, Partition as Parameters,
     PartitionReport as Report,
 };
 use crate::memory::{Place, Region};
@@ -23,7 +23,7 @@ pub(super) struct Steps<'g> {
     world: &'g World,
     grid: Grid,
     limit: Duration,
-    tally: Region,
+    sums: Region,
     report: Region,
     /// Exchanges so far. They go on from search to search: signals are never cleared.
     turn: u64,
@@ -39,7 +39,7 @@ impl<'g> Steps<'g> {
             world,
             grid: resident_grid(world, engine, edges, graph.id_suffix())?,
             limit: graph.launch_limit,
-            tally: engine.allocate(Place::Device, size_of::<GraphTally>())?,
+            sums: engine.allocate(Place::Device, size_of::<GraphCounters>())?,
             report: engine.allocate(Place::Host, size_of::<Report>())?,
             turn: 0,
             claim_turn: 0,
@@ -47,14 +47,14 @@ impl<'g> Steps<'g> {
     }
 
     /// What every step of a search has in common.
-    pub(super) fn parameters(&self, whole: &Whole, own: &Own, shared: &Shared, source: u64) -> Parameters {
+    pub(super) fn parameters(&self, whole: &Whole, own: &PeMemory, shared: &Shared, source: u64) -> Parameters {
         Parameters {
             seen: own.seen.address(),
             fresh: own.fresh.address(),
             outbox: own.outbox.address(),
             outbox_count: own.outbox_count.address(),
             list: own.list.address(),
-            tally: self.tally.address(),
+            sums: self.sums.address(),
             counters: own.counters.address(),
             report: self.report.address(),
             depth: shared.depth.address(),

@@ -1,6 +1,6 @@
 //! What a search over a partitioned graph keeps: in the symmetric heap, and on each PE alone.
 
-use super::deal::Whole;
+use super::plan::Whole;
 use crate::graph::GraphOnEngine;
 use crate::graph::edges::GraphError;
 use crate::graph::params::{PartitionCounters, PartitionHeader};
@@ -91,7 +91,7 @@ impl Shared {
 
 /// Memory of one PE.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct PeMemory {
     /// Bitmap of all slots.
     pub seen: Region,
     /// Bitmap of own vertices.
@@ -106,7 +106,7 @@ pub(super) struct Own {
     pub counters: Region,
 }
 
-impl Own {
+impl PeMemory {
     pub(super) fn new(graph: &GraphOnEngine, whole: &Whole, list_limit: u64) -> Result<Self, GraphError> {
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
         let queue = || device(graph.queue_items() * 2 * graph.id_bytes());

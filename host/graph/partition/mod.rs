@@ -4,12 +4,12 @@
 //! Kernels exchange what they find among themselves, by puts and signals (`kernels/graph/exchange.cuh`); the host launches one
 //! kernel for each step on every PE, and every PE takes the same decisions, since all see the same sums.
 
-mod deal;
 mod launch;
 mod memory;
+mod plan;
 mod search;
 
-pub use deal::{Deal, Part};
+pub use plan::{Part, PartitionPlan};
 pub use search::{News, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph};
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Breadth-first search over a partitioned graph: the decisions of `bfs.rs`, taken alike on every PE.
 
-use super::deal::{Deal, Part, Whole};
 use super::launch::{Steps, list_limit, longest_list};
-use super::memory::{Own, Shared};
-use crate::graph::edges::{GraphError, GraphOnEngine, Lists, Needs, Placement};
+use super::memory::{PeMemory, Shared};
+use super::plan::{Part, PartitionPlan, Whole};
+use crate::graph::edges::{GraphError, GraphOnEngine, Lists, Placement, PlacementOptions};
 use crate::graph::launch::{Launcher, QueueOrder};
 use crate::graph::params::{
-    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_ITEMS as ITEMS, BFS_LEAD_HITS as LEAD_HITS, BFS_SCANNED as SCANNED,
-    GRAPH_LEADS, GRAPH_PIECE_EDGES, Partition as Parameters, PartitionReport as Report,
+    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
+    GRAPH_HUBS, GRAPH_PIECE_EDGES, Partition as Parameters, PartitionReport as Report,
 };
 use crate::graph::{BfsOptions, BfsResult, Direction, LevelReport, UNREACHED};
 use crate::setters::setters;
@@ -49,13 +49,24 @@ pub struct PartitionedGraph {
 
 impl PartitionedGraph {
     /// Copies a PE's part to where its kernels can reach it: with [`Placement::Storage`] to its own volume.
-    pub fn place(world: &World, deal: &Deal<'_>, part: &Part, placement: Placement) -> Result<Self, GraphError> {
-        let (dealt, pes) = (deal.pes(), world.n_pes());
-        if dealt != pes || part.pe != world.my_pe() {
-            return Err(GraphError::OtherWorld { dealt, pes });
+    pub fn place(
+        world: &World,
+        plan: &PartitionPlan<'_>,
+        part: &Part,
+        placement: Placement,
+    ) -> Result<Self, GraphError> {
+        let (partitioned, pes) = (plan.pes(), world.n_pes());
+        if partitioned != pes || part.pe != world.my_pe() {
+            return Err(GraphError::OtherWorld { partitioned, pes });
         }
-        let part = GraphOnEngine::place_lists(world.engine(), &part.out, part.inward.as_ref(), placement, Needs::BFS)?;
-        Ok(Self { world: world.clone(), whole: deal.whole(), part })
+        let part = GraphOnEngine::place_lists(
+            world.engine(),
+            &part.out,
+            part.inward.as_ref(),
+            placement,
+            PlacementOptions::BFS,
+        )?;
+        Ok(Self { world: world.clone(), whole: plan.whole(), part })
     }
 
     /// This PE's part. Its neighbours are slots.
@@ -100,7 +111,7 @@ pub struct PartitionedBfs<'g> {
     launcher: Launcher<'g>,
     order: QueueOrder,
     shared: Shared,
-    own: Own,
+    own: PeMemory,
     /// A search has failed: the PEs' turns may differ.
     failed: bool,
 }
@@ -123,13 +134,13 @@ impl<'g> PartitionedBfs<'g> {
             launcher: Launcher::new(part, "wb_partition_")?,
             order: QueueOrder::new(part, edges)?,
             shared: Shared::new(world, whole, options.search.parents)?,
-            own: Own::new(part, whole, list_limit)?,
+            own: PeMemory::new(part, whole, list_limit)?,
             failed: false,
         })
     }
 
     /// Searches from a source, the vertex of this number in the graph that was dealt out. Collective.
-    pub fn run(&mut self, deal: &Deal<'_>, source: u64) -> Result<PartitionedBfsResult, GraphError> {
+    pub fn run(&mut self, plan: &PartitionPlan<'_>, source: u64) -> Result<PartitionedBfsResult, GraphError> {
         let vertices = self.graph.whole.vertices;
         if source >= vertices {
             return Err(GraphError::NoSuchVertex { source_vertex: source, vertices });
@@ -141,7 +152,7 @@ impl<'g> PartitionedBfs<'g> {
         let before = self.graph.part.stats()?;
         self.failed = true;
         let started = Instant::now();
-        let mut search = Search::new(self, deal.slot(source));
+        let mut search = Search::new(self, plan.slot(source));
         search.run()?;
         let elapsed = started.elapsed();
         let (levels, reached, put_bytes) = (search.levels, search.reached, search.put_bytes);
@@ -158,17 +169,21 @@ impl<'g> PartitionedBfs<'g> {
 
     /// Brings the depths and parents of the last search together: on PE 0, for each vertex of the graph that was dealt out. `None`
     /// on other PEs. Collective.
-    pub fn gather(&self, deal: &Deal<'_>, result: PartitionedBfsResult) -> Result<Option<BfsResult>, GraphError> {
+    pub fn gather(
+        &self,
+        plan: &PartitionPlan<'_>,
+        result: PartitionedBfsResult,
+    ) -> Result<Option<BfsResult>, GraphError> {
         let (world, whole) = (&self.graph.world, &self.graph.whole);
         world.barrier_host()?;
-        let gathered = if world.my_pe() == 0 { Some(self.gather_here(deal, result)?) } else { None };
+        let gathered = if world.my_pe() == 0 { Some(self.gather_here(plan, result)?) } else { None };
         // Nobody goes on before everything is read.
         world.barrier_host()?;
-        debug_assert_eq!(deal.pes(), whole.pes);
+        debug_assert_eq!(plan.pes(), whole.pes);
         Ok(gathered)
     }
 
-    fn gather_here(&self, deal: &Deal<'_>, result: PartitionedBfsResult) -> Result<BfsResult, GraphError> {
+    fn gather_here(&self, plan: &PartitionPlan<'_>, result: PartitionedBfsResult) -> Result<BfsResult, GraphError> {
         let whole = &self.graph.whole;
         let pes = 0..whole.pes;
         let own = |pe| whole.vertices_of(pe) as usize;
@@ -185,13 +200,13 @@ impl<'g> PartitionedBfs<'g> {
             };
             let mut parents = pes.map(slots).collect::<Result<Vec<_>, _>>()?;
             // A slot that no vertex has stands for none.
-            parents.iter_mut().flatten().for_each(|slot| *slot = deal.vertex_in(*slot));
-            Some(deal.gather(&parents))
+            parents.iter_mut().flatten().for_each(|slot| *slot = plan.vertex_in(*slot));
+            Some(plan.gather(&parents))
         } else {
             None
         };
         Ok(BfsResult {
-            depth: deal.gather(&depths),
+            depth: plan.gather(&depths),
             parent,
             levels: result.levels,
             reached: result.reached,
@@ -242,8 +257,8 @@ impl<'s, 'g> Search<'s, 'g> {
     fn parameters(&self, lists: &Lists, level: u32) -> Parameters {
         Parameters {
             offset: lists.offset.address(),
-            leads: lists.leads.address(),
-            skip: if lists.leads_first { GRAPH_LEADS } else { 0 },
+            hubs: lists.hubs.address(),
+            skip: if lists.hubs_first { GRAPH_HUBS } else { 0 },
             level,
             ..self.common
         }
@@ -299,7 +314,7 @@ impl<'s, 'g> Search<'s, 'g> {
                 frontier,
                 found,
                 scanned: report.sum[SCANNED],
-                lead_hits: report.sum[LEAD_HITS],
+                hub_hits: report.sum[HUB_HITS],
                 read_bytes: self.on.graph.part.stats_since(before)?.map(|io| io.read_bytes),
                 put_bytes: Some(self.put_bytes - put_before),
                 elapsed,
@@ -346,14 +361,14 @@ impl<'s, 'g> Search<'s, 'g> {
         level: u32,
         pages: u64,
     ) -> Result<(Direction, Report), GraphError> {
-        let by_leads = self.step("by_leads", self.parameters(inward, level))?;
-        let (direction, mut report) = if by_leads.sum[ITEMS] <= pages {
+        let by_hubs = self.step("by_leads", self.parameters(inward, level))?;
+        let (direction, mut report) = if by_hubs.sum[ITEMS] <= pages {
             (Direction::BottomUp, self.bottom_up(inward, level, true)?)
         } else {
             (Direction::Both, self.top_down(level, true)?)
         };
-        report.sum[FOUND] += by_leads.sum[FOUND];
-        report.sum[LEAD_HITS] += by_leads.sum[LEAD_HITS];
+        report.sum[FOUND] += by_hubs.sum[FOUND];
+        report.sum[HUB_HITS] += by_hubs.sum[HUB_HITS];
         Ok((direction, report))
     }
 

@@ -9,10 +9,10 @@ use crate::storage::{Cache, Drive, Volume};
 use std::time::Duration;
 
 /// Runs `work` on every PE of a world for searches over `deal`, each on a thread of its own, and answers what they answered.
-fn on_pes<R: Send>(deal: &Deal<'_>, threads: usize, work: impl Fn(World) -> R + Sync) -> Vec<R> {
+fn on_pes<R: Send>(plan: &PartitionPlan<'_>, threads: usize, work: impl Fn(World) -> R + Sync) -> Vec<R> {
     let engine = || Engine::cpu_with(threads, &CpuImage::shipped().unwrap(), None).unwrap();
-    let engines = (0..deal.pes()).map(|_| engine()).collect();
-    let worlds = World::local_on(engines, deal.heap_bytes(&BfsOptions::default())).unwrap();
+    let engines = (0..plan.pes()).map(|_| engine()).collect();
+    let worlds = World::local_on(engines, plan.heap_bytes(&BfsOptions::default())).unwrap();
     let work = &work;
     std::thread::scope(|s| {
         let threads: Vec<_> = worlds.into_iter().map(|world| s.spawn(move || work(world))).collect();
@@ -30,19 +30,19 @@ fn on_storage(world: &World, part: &Part, spec: &str) -> Placement {
 
 /// One after another from each source; what PE 0 got.
 fn search_all(
-    deal: &Deal<'_>,
+    plan: &PartitionPlan<'_>,
     options: &PartitionedBfsOptions,
     sources: &[u64],
     placement: impl Fn(&World, &Part) -> Placement + Sync,
 ) -> Vec<(BfsResult, u64)> {
-    let mut all = on_pes(deal, 1, |world| {
-        let part = deal.part(world.my_pe());
-        let graph = PartitionedGraph::place(&world, deal, &part, placement(&world, &part)).unwrap();
+    let mut all = on_pes(plan, 1, |world| {
+        let part = plan.part(world.my_pe());
+        let graph = PartitionedGraph::place(&world, plan, &part, placement(&world, &part)).unwrap();
         let mut search = PartitionedBfs::new(&graph, options).unwrap();
         let one = |&source: &u64| {
-            let result = search.run(deal, source).unwrap();
+            let result = search.run(plan, source).unwrap();
             let put = result.put_bytes;
-            search.gather(deal, result).unwrap().map(|r| (r, put))
+            search.gather(plan, result).unwrap().map(|r| (r, put))
         };
         sources.iter().filter_map(one).collect::<Vec<_>>()
     });
@@ -77,10 +77,10 @@ fn depths_and_parents_are_those_of_a_serial_search() {
         let csr = &shape.csr;
         let sources = sources(csr);
         for (k, pes) in [1, 2, 3, 4, 8].into_iter().enumerate() {
-            let deal = Deal::new(csr, pes, true);
+            let plan = PartitionPlan::new(csr, pes, true);
             // Every way with every number of PEs, on different shapes.
             let (way, some) = (&ways[(i + k) % ways.len()], &sources[(i + k) % 2 * 2..][..2]);
-            let results = search_all(&deal, way, some, |_, _| Placement::Gpu);
+            let results = search_all(&plan, way, some, |_, _| Placement::Gpu);
             for (source, (result, put)) in some.iter().zip(&results) {
                 check(csr, *source, result, &format!("{}, {pes} PEs, {way:?}", shape.name));
                 assert_eq!(*put > 0, pes > 1);
@@ -94,9 +94,9 @@ fn edges_on_each_pes_own_volume() {
     for shape in shapes().iter().filter(|s| s.csr.vertices() > 1000) {
         let csr = &shape.csr;
         for (pes, alpha) in [(2, 15), (3, u64::MAX)] {
-            let deal = Deal::new(csr, pes, true);
+            let plan = PartitionPlan::new(csr, pes, true);
             let way = forced(alpha, 18, News::Auto);
-            let results = search_all(&deal, &way, &sources(csr)[2..], |w, part| on_storage(w, part, ""));
+            let results = search_all(&plan, &way, &sources(csr)[2..], |w, part| on_storage(w, part, ""));
             for (source, (result, _)) in sources(csr)[2..].iter().zip(&results) {
                 check(csr, *source, result, &format!("{} on {pes} volumes", shape.name));
                 let io = result.io.unwrap();
@@ -109,9 +109,9 @@ fn edges_on_each_pes_own_volume() {
 #[test]
 fn a_directed_graph_without_in_edges_is_searched_top_down() {
     for shape in shapes().iter().filter(|s| s.csr.directed() && s.csr.vertices() > 100) {
-        let deal = Deal::new(&shape.csr, 3, false);
+        let plan = PartitionPlan::new(&shape.csr, 3, false);
         let way = forced(u64::MAX, 1, News::Auto);
-        let results = search_all(&deal, &way, &[0], |_, _| Placement::Pinned);
+        let results = search_all(&plan, &way, &[0], |_, _| Placement::Pinned);
         check(&shape.csr, 0, &results[0].0, shape.name);
         assert!(results[0].0.levels.iter().all(|l| l.direction == Direction::TopDown));
     }
@@ -122,8 +122,8 @@ fn levels_are_those_of_a_search_of_one_pe() {
     let mut csr = Csr::from_edges(3000, &skewed(2500, 20_000, 4), CsrOptions::default()).unwrap();
     hub::order_by_degree(&mut csr);
     let counts = |pes| {
-        let deal = Deal::new(&csr, pes, true);
-        let results = search_all(&deal, &PartitionedBfsOptions::default(), &[7], |_, _| Placement::Gpu);
+        let plan = PartitionPlan::new(&csr, pes, true);
+        let results = search_all(&plan, &PartitionedBfsOptions::default(), &[7], |_, _| Placement::Gpu);
         let level = |l: &crate::graph::LevelReport| (l.level, l.direction, l.frontier, l.found);
         results[0].0.levels.iter().map(level).collect::<Vec<_>>()
     };
@@ -136,14 +136,14 @@ fn levels_are_those_of_a_search_of_one_pe() {
 fn several_threads_for_each_pe() {
     let csr = Csr::from_edges(4000, &skewed(4000, 30_000, 5), CsrOptions::default()).unwrap();
     for (alpha, news) in [(15, News::Auto), (0, News::Lists)] {
-        let deal = Deal::new(&csr, 2, true);
+        let plan = PartitionPlan::new(&csr, 2, true);
         let options = forced(alpha, 18, news);
-        let results = on_pes(&deal, 3, |world| {
-            let part = deal.part(world.my_pe());
-            let graph = PartitionedGraph::place(&world, &deal, &part, Placement::Gpu).unwrap();
+        let results = on_pes(&plan, 3, |world| {
+            let part = plan.part(world.my_pe());
+            let graph = PartitionedGraph::place(&world, &plan, &part, Placement::Gpu).unwrap();
             let mut search = PartitionedBfs::new(&graph, &options).unwrap();
-            let result = search.run(&deal, 11).unwrap();
-            search.gather(&deal, result).unwrap()
+            let result = search.run(&plan, 11).unwrap();
+            search.gather(&plan, result).unwrap()
         });
         check(&csr, 11, results[0].as_ref().unwrap(), "three threads");
     }
@@ -152,11 +152,11 @@ fn several_threads_for_each_pe() {
 #[test]
 fn a_failure_of_one_pe_ends_the_search_on_all() {
     let csr = Csr::from_edges(3000, &uniform(3000, 24_000, 6), CsrOptions::default()).unwrap();
-    let deal = Deal::new(&csr, 3, true);
-    let errors = on_pes(&deal, 1, |world| {
-        let part = deal.part(world.my_pe());
+    let plan = PartitionPlan::new(&csr, 3, true);
+    let errors = on_pes(&plan, 1, |world| {
+        let part = plan.part(world.my_pe());
         let place =
-            |spec: &str| PartitionedGraph::place(&world, &deal, &part, on_storage(&world, &part, spec)).unwrap();
+            |spec: &str| PartitionedGraph::place(&world, &plan, &part, on_storage(&world, &part, spec)).unwrap();
         let mut graph = place("");
         if world.my_pe() == 2 {
             // The last PE's edges are on bad blocks.
@@ -167,8 +167,8 @@ fn a_failure_of_one_pe_ends_the_search_on_all() {
         }
         graph.part().cool().unwrap();
         let mut search = PartitionedBfs::new(&graph, &forced(0, 1, News::Auto)).unwrap();
-        let error = search.run(&deal, 0).unwrap_err();
-        assert!(matches!(search.run(&deal, 0), Err(GraphError::OutOfStep | GraphError::Shmem(_))));
+        let error = search.run(&plan, 0).unwrap_err();
+        assert!(matches!(search.run(&plan, 0), Err(GraphError::OutOfStep | GraphError::Shmem(_))));
         error
     });
     assert!(matches!(&errors[2], GraphError::Run(RunError::Operations { .. })), "{errors:?}");
@@ -180,18 +180,18 @@ fn a_failure_of_one_pe_ends_the_search_on_all() {
 #[test]
 fn a_pe_that_is_gone_ends_the_others_within_their_deadline() {
     let csr = Csr::from_edges(500, &uniform(500, 3000, 7), CsrOptions::default()).unwrap();
-    let deal = Deal::new(&csr, 2, true);
-    let results = on_pes(&deal, 1, |world| {
+    let plan = PartitionPlan::new(&csr, 2, true);
+    let results = on_pes(&plan, 1, |world| {
         world.engine().set_deadline(Duration::from_millis(200)).unwrap();
-        let part = deal.part(world.my_pe());
-        let graph = PartitionedGraph::place(&world, &deal, &part, Placement::Gpu).unwrap();
+        let part = plan.part(world.my_pe());
+        let graph = PartitionedGraph::place(&world, &plan, &part, Placement::Gpu).unwrap();
         let mut search = PartitionedBfs::new(&graph, &PartitionedBfsOptions::default()).unwrap();
         if world.my_pe() == 1 {
             // It comes to the start and no further.
             world.barrier_host().unwrap();
             return None;
         }
-        Some(search.run(&deal, 3).unwrap_err())
+        Some(search.run(&plan, 3).unwrap_err())
     });
     match &results[0] {
         Some(GraphError::Run(RunError::Operations { errors, .. })) => assert_eq!(errors[0].device, 1, "{errors:?}"),
@@ -202,17 +202,17 @@ fn a_pe_that_is_gone_ends_the_others_within_their_deadline() {
 #[test]
 fn wrong_calls_are_errors() {
     let csr = Csr::from_edges(4, &[(0, 1), (1, 2)], CsrOptions::default()).unwrap();
-    let deal = Deal::new(&csr, 2, true);
-    let for_three = Deal::new(&csr, 3, true);
-    on_pes(&deal, 1, |world| {
+    let plan = PartitionPlan::new(&csr, 2, true);
+    let for_three = PartitionPlan::new(&csr, 3, true);
+    on_pes(&plan, 1, |world| {
         let pe = world.my_pe();
-        let other = PartitionedGraph::place(&world, &deal, &deal.part(1 - pe), Placement::Gpu);
-        assert!(matches!(other, Err(GraphError::OtherWorld { dealt: 2, pes: 2 })));
+        let other = PartitionedGraph::place(&world, &plan, &plan.part(1 - pe), Placement::Gpu);
+        assert!(matches!(other, Err(GraphError::OtherWorld { partitioned: 2, pes: 2 })));
         let other = PartitionedGraph::place(&world, &for_three, &for_three.part(pe), Placement::Gpu);
-        assert!(matches!(other, Err(GraphError::OtherWorld { dealt: 3, pes: 2 })));
-        let graph = PartitionedGraph::place(&world, &deal, &deal.part(pe), Placement::Gpu).unwrap();
+        assert!(matches!(other, Err(GraphError::OtherWorld { partitioned: 3, pes: 2 })));
+        let graph = PartitionedGraph::place(&world, &plan, &plan.part(pe), Placement::Gpu).unwrap();
         let mut search = PartitionedBfs::new(&graph, &PartitionedBfsOptions::default()).unwrap();
-        assert!(matches!(search.run(&deal, 4), Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
-        assert_eq!(search.run(&deal, 2).unwrap().reached, 3);
+        assert!(matches!(search.run(&plan, 4), Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
+        assert_eq!(search.run(&plan, 2).unwrap().reached, 3);
     });
 }

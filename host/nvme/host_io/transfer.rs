@@ -117,7 +117,7 @@ impl HostQueue<'_> {
             }
             match self.wait() {
                 Ok(done) => {
-                    if let Err(e) = self.settle(job, &done, failed.is_none()) {
+                    if let Err(e) = self.complete(job, &done, failed.is_none()) {
                         failed.get_or_insert(e);
                     }
                 }
@@ -157,7 +157,7 @@ impl HostQueue<'_> {
         Ok(true)
     }
 
-    fn settle(&mut self, job: &mut Job<'_>, done: &CqEntry, may_retry: bool) -> Result<(), NvmeError> {
+    fn complete(&mut self, job: &mut Job<'_>, done: &CqEntry, may_retry: bool) -> Result<(), NvmeError> {
         let cid = done.cid();
         let Some((entry, piece)) = job.flying.get_mut(usize::from(cid)).and_then(Option::take) else {
             // Somebody submitted it before the transfer began; it is theirs no more.

@@ -8,7 +8,7 @@ mod socket;
 
 pub use config::{QtestConfig, QtestNamespace};
 
-use super::{Attachment, DoorbellWindow, PciId, Port, PortError};
+use super::{Attachment, DoorbellPages, PciId, Port, PortError};
 use parking_lot::Mutex;
 use process::Qemu;
 use ram::Ram;
@@ -161,7 +161,7 @@ impl Port for QtestPort {
         self.command(&line).map(|_| ()).map_err(|reason| self.lost(offset, reason))
     }
 
-    fn doorbells(&self) -> Option<DoorbellWindow> {
+    fn doorbells(&self) -> Option<DoorbellPages> {
         None
     }
 

@@ -137,7 +137,7 @@ impl QueueSet {
             let forwarder = Forwarder::start(controller.name(), controller.port().clone(), space, ids, stride)?;
             return Ok((Doorbells::Forwarder(forwarder), None));
         }
-        let note = match controller.doorbell_window(space) {
+        let note = match controller.doorbell_pages(space) {
             Ok(Some(window)) => {
                 for &id in ids {
                     let offset = (register::cq_head(id, stride) - register::DOORBELLS) as usize;

@@ -5,8 +5,8 @@ use super::fake::{CAP, Fake, Quirks};
 use super::{SHORT, options};
 use crate::memory::{DmaAccess, DmaError, DmaRegion, IommuError, IommuKind, IommuMap, MemoryError, Region, Space};
 use crate::nvme::{
-    Attachment, Controller, DmaSpace, DoorbellWindow, HostQueue, MemoryWindow, NvmeError, Port, PortError,
-    QueueOptions, Ready,
+    Attachment, BarMapping, Controller, DmaSpace, DoorbellPages, HostQueue, NvmeError, Port, PortError, QueueOptions,
+    Ready,
 };
 use crate::pci::Bdf;
 use crate::wire::nvme::register;
@@ -64,7 +64,7 @@ impl Port for WithBuffer {
         }
         self.inner.write32(offset, value)
     }
-    fn doorbells(&self) -> Option<DoorbellWindow> {
+    fn doorbells(&self) -> Option<DoorbellPages> {
         None
     }
     fn name(&self) -> String {
@@ -73,8 +73,8 @@ impl Port for WithBuffer {
     fn kind(&self) -> &'static str {
         "fake"
     }
-    fn memory(&self, bar: u8) -> Option<MemoryWindow> {
-        let window = MemoryWindow { base: self.memory.host()?, bytes: BYTES + OFFSET, io_memory: true };
+    fn memory(&self, bar: u8) -> Option<BarMapping> {
+        let window = BarMapping { base: self.memory.host()?, bytes: BYTES + OFFSET, io_memory: true };
         (bar == 2 && self.mapped).then_some(window)
     }
 }

@@ -2,7 +2,7 @@
 //! addresses are the process's own.
 
 use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
-use crate::nvme::{Attachment, DmaSpace, DoorbellWindow, PciId, Port, PortError};
+use crate::nvme::{Attachment, DmaSpace, DoorbellPages, PciId, Port, PortError};
 use crate::wire::nvme::{CqEntry, SqEntry, Status, admin, cc, csts, feature, register, status};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -405,7 +405,7 @@ impl Port for Fake {
         Ok(())
     }
 
-    fn doorbells(&self) -> Option<DoorbellWindow> {
+    fn doorbells(&self) -> Option<DoorbellPages> {
         None
     }
 

@@ -2,7 +2,7 @@
 
 use super::fake::{CAP, Quirks};
 use super::{options, ready};
-use crate::memory::ladder::{Probe, Rung, RungChoice};
+use crate::memory::mapping::{BackendChoice, MappingBackend, Probe};
 use crate::memory::{DmaRegion, Place, Region, Space};
 use crate::nvme::{DoorbellChoice, NvmeError, QueueOptions};
 use crate::wire::nvme::admin;
@@ -70,7 +70,7 @@ fn a_controller_that_does_not_answer_may_still_write() {
 }
 
 #[test]
-fn host_memory_needs_no_ladder() {
+fn host_memory_needs_no_mapping() {
     let (_fake, controller) = ready(Quirks::default());
     let region = region(1);
     assert_eq!(controller.map_memory(&region).unwrap().iova, region.address());
@@ -80,10 +80,10 @@ fn host_memory_needs_no_ladder() {
 #[test]
 fn one_mapping_for_one_controller() {
     let (_fake, controller) = ready(Quirks::default());
-    controller.set_mapping(RungChoice::Only(Rung::Gdrdrv)).unwrap();
-    controller.set_mapping(RungChoice::Only(Rung::Gdrdrv)).unwrap();
-    controller.set_mapping(RungChoice::Auto).unwrap();
-    let text = controller.set_mapping(RungChoice::Only(Rung::Libnvm)).unwrap_err().to_string();
+    controller.set_mapping(BackendChoice::Only(MappingBackend::Gdrdrv)).unwrap();
+    controller.set_mapping(BackendChoice::Only(MappingBackend::Gdrdrv)).unwrap();
+    controller.set_mapping(BackendChoice::Auto).unwrap();
+    let text = controller.set_mapping(BackendChoice::Only(MappingBackend::Libnvm)).unwrap_err().to_string();
     assert!(text.contains("gdrdrv already") && text.contains("libnvm"), "{text}");
 }
 

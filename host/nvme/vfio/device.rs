@@ -1,8 +1,8 @@
 //! One open device: configuration space, regions, interrupts, reset, and what the kernel tells of it.
 
+use super::deferred_close;
 use super::error::VfioError;
 use super::event::EventFd;
-use super::farewell;
 use super::uapi::{call, call_growing, call_number, vfio as uapi};
 use crate::nvme::{Notice, PciId};
 use crate::pci::Bdf;
@@ -409,7 +409,7 @@ impl Drop for VfioDevice {
             && gone
         {
             tracing::debug!(device = self.name, "gone; closed without waiting for the kernel's reset");
-            farewell::close(fd.into());
+            deferred_close::close(fd.into());
         }
     }
 }

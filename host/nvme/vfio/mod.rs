@@ -7,11 +7,11 @@ mod addresses;
 mod bar;
 mod capability;
 mod cdev;
+mod deferred_close;
 mod device;
 mod dma;
 mod error;
 mod event;
-mod farewell;
 mod group;
 mod memlock;
 mod pages;
@@ -26,7 +26,7 @@ pub use event::EventFd;
 use super::{Attachment, DmaSpace};
 use crate::data_path::choices;
 use crate::memory::IommuMap;
-use crate::memory::ladder::GDRDRV;
+use crate::memory::mapping::GDRDRV;
 use crate::pci::{Bdf, IommuGroup, Sysfs};
 use crate::setters::setters;
 use crate::this_host::take;
@@ -187,14 +187,14 @@ fn finish(device: VfioDevice, dma: Arc<dyn DmaSpace>, api: VfioApi) -> Result<Vf
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pci::recorded::{Device, Recorded};
+    use crate::pci::fixture::{Device, Fixture};
 
     const FILES: [&str; 2] = ["/dev/iommu", "/dev/vfio/devices/vfio3"];
     const GROUP: [&str; 2] = ["/dev/vfio/vfio", "/dev/vfio/12"];
 
     /// A controller that is bound to vfio-pci, on a kernel with both interfaces; of the device nodes those that are given.
-    fn machine(bdf: &str, nodes: &[&str]) -> Recorded {
-        let tree = Recorded::new();
+    fn machine(bdf: &str, nodes: &[&str]) -> Fixture {
+        let tree = Fixture::new();
         let controller = Device { class: 0x01_08_02, driver: Some("vfio-pci"), group: Some(12), ..Device::default() };
         tree.pci(&format!("pci0000:00/{bdf}"), &controller);
         tree.folder(&format!("/sys/bus/pci/devices/{bdf}/vfio-dev/vfio3"));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     /// The first request of an interface: recorded nodes are plain files, which refuse it.
-    fn tried(tree: &Recorded, bdf: &str, api: VfioApi) -> String {
+    fn tried(tree: &Fixture, bdf: &str, api: VfioApi) -> String {
         let config = VfioConfig { api, sysfs: Sysfs::at(tree.root()), ..VfioConfig::new(bdf.parse().unwrap()) };
         match open(&config).unwrap_err() {
             VfioError::Call { call, .. } => call.to_owned(),

@@ -5,7 +5,7 @@ use super::device::VfioDevice;
 use super::error::VfioError;
 use super::uapi::vfio::VFIO_PCI_BAR0_REGION_INDEX;
 use crate::mmio;
-use crate::nvme::{DoorbellWindow, MemoryWindow, Notice, PciId, Port, PortError};
+use crate::nvme::{BarMapping, DoorbellPages, Notice, PciId, Port, PortError};
 use crate::pci::Bdf;
 use crate::wire::nvme::register;
 use parking_lot::Mutex;
@@ -78,16 +78,16 @@ impl Port for VfioPort {
         self.bar.write64(&self.device, offset, value).map_err(|e| self.lost(offset, &e))
     }
 
-    fn doorbells(&self) -> Option<DoorbellWindow> {
+    fn doorbells(&self) -> Option<DoorbellPages> {
         let (base, bytes) = self.bar.window(register::DOORBELLS.into())?;
-        Some(DoorbellWindow { base, bytes, io_memory: true })
+        Some(DoorbellPages { base, bytes, io_memory: true })
     }
 
-    fn memory(&self, bar: u8) -> Option<MemoryWindow> {
+    fn memory(&self, bar: u8) -> Option<BarMapping> {
         const BARS: u8 = 6;
         let window = |bar: &Bar| {
             let (base, bytes) = bar.window(0)?;
-            Some(MemoryWindow { base, bytes, io_memory: true })
+            Some(BarMapping { base, bytes, io_memory: true })
         };
         if bar == 0 {
             return window(&self.bar);

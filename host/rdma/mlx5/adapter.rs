@@ -25,7 +25,7 @@ pub(super) trait Memories: Send + Sync + std::fmt::Debug {
     /// # Safety
     /// As [`Adapter::register`].
     unsafe fn register(&self, memory: MemoryRange, rights: Rights) -> Result<Box<dyn Registration>, RdmaError>;
-    fn way(&self) -> String;
+    fn registration_path(&self) -> String;
 }
 
 /// What is known of the NIC and its port.
@@ -218,7 +218,7 @@ impl Adapter for Mlx5Adapter {
         let s = &self.shared;
         let mut path = AdapterPath::new(Transport::Mlx5, s.facts.name.clone());
         path.link = s.facts.link.clone();
-        path.registration = s.memories.way();
+        path.registration = s.memories.registration_path();
         let on_cpu = s.gpu.is_none();
         path.doorbell = match &s.ringer {
             Ringer::Kernels if on_cpu => Doorbell::CpuEngine,

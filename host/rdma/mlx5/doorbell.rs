@@ -3,7 +3,7 @@
 use super::devx::{Devx, Uar, UarKind};
 use crate::memory::{MemoryError, Place, Region, Space, WeakRegion};
 use crate::mmio;
-use crate::rdma::proxy::{Served, Service};
+use crate::rdma::proxy::{RingUser, Service};
 use crate::rdma::{DoorbellChoice, RdmaError, Transport};
 use crate::this_host::page_bytes;
 use parking_lot::Mutex;
@@ -23,8 +23,8 @@ pub(super) struct Doorbell {
 
 impl fmt::Debug for Doorbell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = if self.mapping.is_some() { "mapped" } else { "host" };
-        write!(f, "Doorbell({:p} of page {}, {way})", self.register(), self.page())
+        let registration_path = if self.mapping.is_some() { "mapped" } else { "host" };
+        write!(f, "Doorbell({:p} of page {}, {registration_path})", self.register(), self.page())
     }
 }
 
@@ -210,7 +210,7 @@ struct Forwarder {
 // SAFETY: a mailbox and a register, both mapped while this lives; accessed by one thread at a time.
 unsafe impl Send for Forwarder {}
 
-impl Served for Forwarder {
+impl RingUser for Forwarder {
     fn step(&mut self) -> bool {
         let Some(mailbox) = self.mailbox.host() else { return false };
         // SAFETY: a word of the region, aligned; kernels store it whole.
@@ -228,7 +228,7 @@ impl Served for Forwarder {
 /// A mailbox that a thread forwards, until dropped.
 pub(super) struct Mailbox {
     service: Arc<Service>,
-    slot: Arc<Mutex<dyn Served>>,
+    slot: Arc<Mutex<dyn RingUser>>,
     memory: Region,
 }
 
@@ -239,7 +239,7 @@ impl Mailbox {
     /// When there is no memory.
     pub fn new(service: &Arc<Service>, space: &Space, doorbell: &Arc<Doorbell>) -> Result<Self, RdmaError> {
         let memory = space.allocate(Place::Host, size_of::<u64>())?;
-        let slot: Arc<Mutex<dyn Served>> =
+        let slot: Arc<Mutex<dyn RingUser>> =
             Arc::new(Mutex::new(Forwarder { mailbox: memory.clone(), doorbell: doorbell.clone(), last: 0 }));
         service.add(slot.clone());
         Ok(Self { service: service.clone(), slot, memory })

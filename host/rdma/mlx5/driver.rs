@@ -277,8 +277,8 @@ impl Memories for Registrar {
         // SAFETY: the caller's promise is the same.
         unsafe { Registrar::register(self, memory, rights) }
     }
-    fn way(&self) -> String {
-        Registrar::way(self).to_string()
+    fn registration_path(&self) -> String {
+        Registrar::registration_path(self).to_string()
     }
 }
 

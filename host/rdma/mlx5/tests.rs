@@ -22,7 +22,7 @@ impl Memories for NoMemories {
         let reason = "the stand-in has none".to_owned();
         Err(RdmaError::Registration { address: memory.address, bytes: memory.bytes, reason })
     }
-    fn way(&self) -> String {
+    fn registration_path(&self) -> String {
         "host".to_owned()
     }
 }

@@ -1,14 +1,14 @@
 //! The proxy as an adapter: a device, its thread, its queue pairs.
 
 use super::direct::DirectVerbs;
-use super::{Bounce, Engine, Landing, Piece, Served, Service, engine::INLINE_BYTES};
+use super::{Bounce, Engine, Landing, Piece, RingUser, Service, engine::INLINE_BYTES};
 use crate::memory::{Place, Space};
 use crate::rdma::connection::random_psn;
-use crate::rdma::served::ServedRing;
+use crate::rdma::ring_service::RingService;
 use crate::rdma::verbs::{Buffer, Context, DeviceLimits, MemoryKeys, ProtectionDomain, Registrar, VerbsQueue};
 use crate::rdma::{
-    Adapter, AdapterPath, Chosen, DeviceChoice, DirectPosting, Endpoint, LinkLayer, MemoryRange, PortFacts,
-    QueueAddress, QueuePair, QueuePlan, QueueRings, RdmaError, Registration, Rights, Route, Transport,
+    Adapter, AdapterPath, Chosen, DeviceChoice, Endpoint, LinkLayer, MemoryRange, PortFacts, QueueAddress, QueuePair,
+    QueuePlan, QueueRings, RdmaError, Registration, Rights, Route, Transport, UnconnectedSendQueue,
 };
 use crate::wire::mlx5::Failure;
 use parking_lot::{Mutex, MutexGuard};
@@ -87,7 +87,7 @@ impl Adapter for VerbsProxy {
         let s = &self.shared;
         let mut path = AdapterPath::new(Transport::Verbs, s.chosen.to_string());
         path.link = link(&s.chosen, &s.port);
-        path.registration = s.registrar.way().to_string();
+        path.registration = s.registrar.registration_path().to_string();
         let mut notes = s.domain.context().events();
         if !s.limits.atomics {
             notes.insert(0, "the device has no atomics: signals and atomics will fail".to_owned());
@@ -108,7 +108,7 @@ impl Adapter for VerbsProxy {
         let pieces = s.limits.pieces.clamp(1, PIECES);
         let queue = VerbsQueue::new(&s.domain, window, pieces, s.port.port, s.landing.clone())?;
         let bounce = Places(Buffer::new(&s.domain, (window as usize + 1) * INLINE_BYTES, Rights::LOCAL_WRITE)?);
-        let ring = ServedRing::new(memory.clone(), queue.number())?;
+        let ring = RingService::new(memory.clone(), queue.number())?;
         let landing = Found { keys: s.registrar.keys().clone(), space: s.space.clone() };
         let own = Endpoint::new(&s.port, queue.number(), random_psn());
         let engine = Engine::new(queue, ring, bounce, landing, window as usize);
@@ -117,7 +117,7 @@ impl Adapter for VerbsProxy {
         Ok(Box::new(ProxyQueuePair { slot, memory, own, shared: s.clone() }))
     }
 
-    fn create_direct(&self, requests: u32) -> Result<Option<Box<dyn DirectPosting>>, RdmaError> {
+    fn create_direct(&self, requests: u32) -> Result<Option<Box<dyn UnconnectedSendQueue>>, RdmaError> {
         let s = &self.shared;
         let window = requests.min(s.limits.requests.max(2) - 1).min(s.limits.completions.max(2) - 1);
         let pieces = s.limits.pieces.clamp(1, PIECES);
@@ -171,7 +171,7 @@ struct Life {
     engine: Option<ProxyEngine>,
 }
 
-impl Served for Life {
+impl RingUser for Life {
     fn step(&mut self) -> bool {
         self.engine.as_mut().is_some_and(Engine::step)
     }
@@ -254,7 +254,7 @@ impl QueuePair for ProxyQueuePair {
 
 impl Drop for ProxyQueuePair {
     fn drop(&mut self) {
-        let slot: Arc<Mutex<dyn Served>> = self.slot.clone();
+        let slot: Arc<Mutex<dyn RingUser>> = self.slot.clone();
         self.shared.service.remove(&slot);
         // Closed here and now, not when the thread lets go of its last reference: the device must not use memory that is gone.
         drop(self.life().engine.take());

@@ -3,7 +3,8 @@
 use super::{Action, Done, Piece, PostError as Refused, Request, SendQueue};
 use crate::rdma::verbs::VerbsQueue;
 use crate::rdma::{
-    Chosen, DeviceChoice, DirectPosting, Endpoint, PortFacts, PostError, Posting, QueueAddress, RdmaError, Route,
+    Chosen, DeviceChoice, Endpoint, PortFacts, PostError, PostRequests, QueueAddress, RdmaError, Route,
+    UnconnectedSendQueue,
 };
 use crate::wire::mlx5::cqe::Failure;
 use crate::wire::mlx5::{Atomic, Opcode, Operation, Payload, Syndrome, VendorSyndrome};
@@ -89,7 +90,7 @@ impl DirectVerbs {
     }
 }
 
-impl Posting for DirectVerbs {
+impl PostRequests for DirectVerbs {
     fn number(&self) -> u32 {
         self.own.number
     }
@@ -164,7 +165,7 @@ impl Posting for DirectVerbs {
     }
 }
 
-impl DirectPosting for DirectVerbs {
+impl UnconnectedSendQueue for DirectVerbs {
     fn address(&self) -> QueueAddress {
         self.own.to_address()
     }
@@ -181,7 +182,7 @@ impl DirectPosting for DirectVerbs {
         })
     }
 
-    fn into_posting(self: Box<Self>) -> Box<dyn Posting> {
+    fn into_send_queue(self: Box<Self>) -> Box<dyn PostRequests> {
         self
     }
 }

@@ -5,7 +5,7 @@
 //! them. Meanwhile nothing behind such a request is taken from the ring, so that its order holds.
 
 use super::{Action, Done, Piece, PostError, Request, SendQueue};
-use crate::rdma::served::{Fetched, Posted, ServedRing};
+use crate::rdma::ring_service::{Fetched, Posted, RingService};
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{Atomic, Failure, Fence, Operation, Payload, Remote, Syndrome, VendorSyndrome, Wqe};
 use std::collections::VecDeque;
@@ -93,7 +93,7 @@ impl Emulated {
 pub(in crate::rdma) struct Engine<Q, B, L> {
     // First, since it uses the memory of the others.
     pub queue: Q,
-    pub ring: ServedRing,
+    pub ring: RingService,
     bounce: B,
     landing: L,
     /// Requests that may be under way.
@@ -120,7 +120,7 @@ impl<Q, B, L> fmt::Debug for Engine<Q, B, L> {
 
 impl<Q: SendQueue, B: Bounce, L: Landing> Engine<Q, B, L> {
     /// Serves a ring with a queue of the device. `bounce` has one place more than `window`.
-    pub fn new(queue: Q, ring: ServedRing, bounce: B, landing: L, window: usize) -> Self {
+    pub fn new(queue: Q, ring: RingService, bounce: B, landing: L, window: usize) -> Self {
         Self {
             queue,
             ring,

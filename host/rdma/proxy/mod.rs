@@ -10,7 +10,7 @@ mod tests;
 
 pub(super) use adapter::{VerbsProxy, link};
 pub(super) use engine::{Bounce, Engine, Landing};
-pub(super) use service::{Served, Service};
+pub(super) use service::{RingUser, Service};
 
 use crate::wire::mlx5::Remote;
 use crate::wire::mlx5::wqe::SendWith;

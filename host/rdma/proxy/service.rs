@@ -14,12 +14,12 @@ const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 1_000, naps: [Duration::from_micros(20), Duration::from_micros(200)] };
 
 /// What a thread serves.
-pub(in crate::rdma) trait Served: Send {
+pub(in crate::rdma) trait RingUser: Send {
     /// Does what there is to do; whether that was anything.
     fn step(&mut self) -> bool;
 }
 
-type Slot = Arc<Mutex<dyn Served>>;
+type Slot = Arc<Mutex<dyn RingUser>>;
 
 #[derive(Default)]
 struct Shared {

@@ -1,7 +1,7 @@
 use super::engine::INLINE_BYTES;
 use super::*;
 use crate::memory::{Place, Space};
-use crate::rdma::served::ServedRing;
+use crate::rdma::ring_service::RingService;
 use crate::rdma::{QueuePlan, QueueRings};
 use crate::wire::mlx5::cqe::{Cqe, Outcome};
 use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
@@ -224,7 +224,7 @@ fn rig() -> (Kernel, Engine<Fake, Fake, Fake>, Fake) {
     let plan = QueuePlan { space: Space::cpu(), log_blocks: LOG_BLOCKS, collapsed: false, data: Place::Host };
     let memory = Arc::new(QueueRings::new(plan, Place::Host).unwrap());
     let fake = Fake::new();
-    let ring = ServedRing::new(memory.clone(), NUMBER).unwrap();
+    let ring = RingService::new(memory.clone(), NUMBER).unwrap();
     let engine = Engine::new(fake.clone(), ring, fake.clone(), fake.clone(), WINDOW);
     (Kernel { memory, next: 0, seen: 0 }, engine, fake)
 }
@@ -400,7 +400,7 @@ fn a_second_life_hears_nothing_of_the_first() {
 #[test]
 fn a_thread_serves_until_it_is_dropped() {
     struct Turns(Arc<std::sync::atomic::AtomicUsize>);
-    impl Served for Turns {
+    impl RingUser for Turns {
         fn step(&mut self) -> bool {
             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             false
@@ -409,7 +409,7 @@ fn a_thread_serves_until_it_is_dropped() {
     let turns = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = || turns.load(std::sync::atomic::Ordering::Relaxed);
     let service = Service::start("test").unwrap();
-    let slot: Arc<Mutex<dyn Served>> = Arc::new(Mutex::new(Turns(turns.clone())));
+    let slot: Arc<Mutex<dyn RingUser>> = Arc::new(Mutex::new(Turns(turns.clone())));
     service.add(slot.clone());
     while count() < 3 {
         std::thread::yield_now();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// How memory was registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::rdma) enum Way {
+pub(in crate::rdma) enum RegistrationPath {
     /// Host memory.
     Host,
     /// GPU memory, as a dma-buf.
@@ -24,7 +24,7 @@ pub(in crate::rdma) enum Way {
     Peermem(String),
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for RegistrationPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host => f.write_str("host"),
@@ -158,12 +158,12 @@ pub(in crate::rdma) struct Registrar {
     space: Space,
     keys: Arc<MemoryKeys>,
     /// How GPU memory was registered last.
-    gpu_way: Mutex<Option<Way>>,
+    gpu_path: Mutex<Option<RegistrationPath>>,
 }
 
 impl Registrar {
     pub fn new(domain: Arc<ProtectionDomain>, space: Space) -> Self {
-        Self { domain, space, keys: Arc::default(), gpu_way: Mutex::new(None) }
+        Self { domain, space, keys: Arc::default(), gpu_path: Mutex::new(None) }
     }
 
     /// What is registered, by local key.
@@ -171,13 +171,13 @@ impl Registrar {
         &self.keys
     }
 
-    fn gpu_way(&self) -> MutexGuard<'_, Option<Way>> {
-        self.gpu_way.lock()
+    fn gpu_path(&self) -> MutexGuard<'_, Option<RegistrationPath>> {
+        self.gpu_path.lock()
     }
 
     /// `host`, `dma-buf`, `peermem` and why: how memory was registered so far.
-    pub fn way(&self) -> Way {
-        self.gpu_way().clone().unwrap_or(Way::Host)
+    pub fn registration_path(&self) -> RegistrationPath {
+        self.gpu_path().clone().unwrap_or(RegistrationPath::Host)
     }
 
     /// Registers memory.
@@ -202,8 +202,8 @@ impl Registrar {
             }
             (None, None) => return Err(refuse("GPU memory, but kernels run on CPU threads".to_owned())),
             (None, Some(gpu)) => {
-                let (region, way) = self.gpu(gpu, memory, rights).map_err(refuse)?;
-                *self.gpu_way() = Some(way);
+                let (region, registration_path) = self.gpu(gpu, memory, rights).map_err(refuse)?;
+                *self.gpu_path() = Some(registration_path);
                 region
             }
         };
@@ -217,14 +217,14 @@ impl Registrar {
         gpu: &Arc<cuda::Context>,
         memory: MemoryRange,
         rights: Rights,
-    ) -> Result<(MemoryRegion, Way), String> {
+    ) -> Result<(MemoryRegion, RegistrationPath), String> {
         let no_dma_buf = match self.dma_buf(gpu, memory, rights) {
-            Ok(region) => return Ok((region, Way::DmaBuf)),
+            Ok(region) => return Ok((region, RegistrationPath::DmaBuf)),
             Err(why) => why,
         };
         // SAFETY: `register`'s caller promises that the memory outlives the registration; the kernel asks nvidia-peermem for its pages.
         match unsafe { MemoryRegion::by_address(&self.domain, memory.address, memory.address, memory.bytes, rights) } {
-            Ok(region) => Ok((region, Way::Peermem(no_dma_buf))),
+            Ok(region) => Ok((region, RegistrationPath::Peermem(no_dma_buf))),
             Err(e) => Err(format!(
                 "GPU memory: no dma-buf ({no_dma_buf}), and nvidia-peermem does not serve it either ({e}); modprobe nvidia_peermem, \
                  or install the open kernel modules of the GPU driver (nvidia-open) on Linux 5.12 or later; or use host memory"

@@ -73,9 +73,9 @@ pub trait Bootstrap: Send + Sync + fmt::Debug {
 
     /// As [`Bootstrap::leave`] for a rank whose memory the others may still use: `what` stays until they have all said farewell too, left
     /// or are lost, at most `within`. `farewell` is what an exchange of the others finds instead of the bytes that it hoped for.
-    fn leave_after_others(&self, farewell: &[u8], what: Box<dyn std::any::Any + Send + Sync>, within: Duration) {
+    fn leave_after_others(&self, leave: &[u8], what: Box<dyn std::any::Any + Send + Sync>, within: Duration) {
         // However it ends, this rank has waited.
-        let _ = self.allgather(farewell, within);
+        let _ = self.allgather(leave, within);
         drop(what);
         self.leave();
     }

@@ -6,11 +6,11 @@ use super::reach;
 use crate::engine::{Engine, abi};
 use crate::rdma::Adapter;
 use crate::shmem::bootstrap::{self, Bootstrap, Environment, Route, Secret};
-use crate::shmem::card::{self, Card, HeapPlan, HostId};
-use crate::shmem::heap::{Door, Heap, HeapKind, Links};
+use crate::shmem::heap::{DescriptorListener, Heap, HeapKind, Links};
 use crate::shmem::network::{self, Available, Network, NetworkPlan, NetworkSettings, Opening, Prepared};
 use crate::shmem::path::{Handover, Link, NetworkPath, WorldPath};
-use crate::shmem::world::{Own, Parts};
+use crate::shmem::peer_info::{self, HeapPlan, HostId, PeerInfo};
+use crate::shmem::world::{OwnMemory, WorldParts};
 use crate::shmem::{ShmemError, Transport};
 use bytemuck::Zeroable;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 const KEY_PURPOSE: &str = "software NICs of the world of ";
 
 /// A heap as one rank has it, and how it was come by.
-pub(super) struct Made {
+pub(super) struct MadeHeap {
     pub(super) heap: Heap,
     pub(super) links: Links,
     pub(super) handover: Handover,
@@ -27,7 +27,7 @@ pub(super) struct Made {
 
 /// What this rank asks for.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct Request {
     pub(super) heap_bytes: Option<usize>,
     pub(super) heap_kind: HeapKind,
     pub(super) transport: Transport,
@@ -46,48 +46,50 @@ pub(super) struct Building<'a> {
 }
 
 impl Building<'_> {
-    pub(super) fn run(&self, asked: Asked) -> Result<Parts, ShmemError> {
+    pub(super) fn run(&self, asked: Request) -> Result<WorldParts, ShmemError> {
         let heap_bytes = asked.heap_bytes;
-        let door = Door::open().map_err(|e| format!("no Unix socket: {e}"));
+        let listener = DescriptorListener::open().map_err(|e| format!("no Unix socket: {e}"));
         let ready = self.engine.prepare("").map_err(|e| e.to_string());
-        let card = match &door {
-            Ok(door) => ready.and_then(|()| Card::of(self.engine, heap_bytes, asked.heap_kind)).map(|card| Card {
-                host: HostId::called(asked.host.clone()),
-                door: door.name.clone(),
-                token: door.token.clone(),
-                transport: asked.transport,
-                network: asked.network,
-                address: asked.address,
-                route: self.ranks.bootstrap.route(),
-                ..card
-            }),
+        let peer_info = match &listener {
+            Ok(listener) => {
+                ready.and_then(|()| PeerInfo::of(self.engine, heap_bytes, asked.heap_kind)).map(|peer_info| PeerInfo {
+                    host: HostId::called(asked.host.clone()),
+                    listener: listener.name.clone(),
+                    token: listener.token.clone(),
+                    transport: asked.transport,
+                    network: asked.network,
+                    address: asked.address,
+                    route: self.ranks.bootstrap.route(),
+                    ..peer_info
+                })
+            }
             Err(e) => Err(e.clone()),
         };
-        let cards = self.ranks.vote(&card)?.map_err(|e| self.no_heap(heap_bytes, e))?;
-        let door = door.map_err(|e| self.no_heap(heap_bytes, e))?;
-        let plan = HeapPlan::of(&cards)?;
+        let peer_infos = self.ranks.vote(&peer_info)?.map_err(|e| self.no_heap(heap_bytes, e))?;
+        let listener = listener.map_err(|e| self.no_heap(heap_bytes, e))?;
+        let plan = HeapPlan::of(&peer_infos)?;
 
-        let all = Group::new((0..cards.len()).collect(), cards.len());
-        let one_host = reach::one_host(&cards).is_ok();
-        let by_fabric = plan.kind != HeapKind::Host && reach::one_fabric(&cards);
+        let all = Group::new((0..peer_infos.len()).collect(), peer_infos.len());
+        let one_host = reach::one_host(&peer_infos).is_ok();
+        let by_fabric = plan.kind != HeapKind::Host && reach::one_fabric(&peer_infos);
         let mut note = None;
         if asked.transport == Transport::Peer || asked.transport == Transport::Auto && (one_host || by_fabric) {
-            match self.heaps(&door, &cards, &plan, &all, false)? {
-                Ok((made, note)) => return self.finish(made, None, &cards, &plan, note, &all),
+            match self.heaps(&listener, &peer_infos, &plan, &all, false)? {
+                Ok((made, note)) => return self.finish(made, None, &peer_infos, &plan, note, &all),
                 // There are other ways between hosts.
                 Err(reason) if asked.transport == Transport::Auto && !one_host => note = Some(reason),
                 Err(reason) => return Err(self.no_heap(Some(plan.asked), reason)),
             }
         }
-        let group = reach::group(&cards, self.ranks.me());
-        let (adapter, why) = self.adapter(asked.transport, asked.adapter, &cards)?;
-        let served_by_threads = adapter.path().transport == crate::rdma::Transport::Soft;
-        let heaps = self.heaps(&door, &cards, &plan, &group, served_by_threads)?;
+        let group = reach::group(&peer_infos, self.ranks.me());
+        let (adapter, why) = self.adapter(asked.transport, asked.adapter, &peer_infos)?;
+        let serviced_by_threads = adapter.path().transport == crate::rdma::Transport::Soft;
+        let heaps = self.heaps(&listener, &peer_infos, &plan, &group, serviced_by_threads)?;
         let (made, second) = heaps.map_err(|reason| self.no_heap(Some(plan.asked), reason))?;
-        let network = self.network(asked.transport, adapter, &made.heap, &cards, &plan, &group)?;
+        let network = self.network(asked.transport, adapter, &made.heap, &peer_infos, &plan, &group)?;
         let notes: Vec<String> = [note, why, second].into_iter().flatten().collect();
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        self.finish(made, Some(network), &cards, &plan, note, &group)
+        self.finish(made, Some(network), &peer_infos, &plan, note, &group)
     }
 
     /// Heaps of the PEs of a group, with why they are not where they were wanted first; or why there are none. Collective.
@@ -95,24 +97,24 @@ impl Building<'_> {
     /// CPU threads move the data of a software NIC, so that heaps are in host memory with it unless they were asked for elsewhere.
     fn heaps(
         &self,
-        door: &Door,
-        cards: &[Card],
+        listener: &DescriptorListener,
+        peer_infos: &[PeerInfo],
         plan: &HeapPlan,
         group: &Group,
-        served_by_threads: bool,
-    ) -> Result<Result<(Made, Option<String>), String>, ShmemError> {
-        let gpus = cards.iter().filter(|c| c.gpu.is_some()).count();
+        serviced_by_threads: bool,
+    ) -> Result<Result<(MadeHeap, Option<String>), String>, ShmemError> {
+        let gpus = peer_infos.iter().filter(|c| c.gpu.is_some()).count();
         let auto = plan.kind == HeapKind::Auto;
         let mut note = None;
-        if gpus > 0 && plan.kind != HeapKind::Host && !(auto && served_by_threads) {
-            match self.on_device(door, cards, plan, group)? {
+        if gpus > 0 && plan.kind != HeapKind::Host && !(auto && serviced_by_threads) {
+            match self.on_device(listener, peer_infos, plan, group)? {
                 Ok(made) => return Ok(Ok((made, None))),
                 // A CPU engine reaches no GPU's memory: that is no news, and no reason for a note.
-                Err(reason) if auto => note = (gpus == cards.len()).then_some(reason),
+                Err(reason) if auto => note = (gpus == peer_infos.len()).then_some(reason),
                 Err(reason) => return Ok(Err(reason)),
             }
         }
-        Ok(match self.in_host(door, cards, plan, group)? {
+        Ok(match self.in_host(listener, peer_infos, plan, group)? {
             Ok(made) => Ok((made, note)),
             Err(second) => {
                 let first = note.map(|n| format!("; nor in GPU memory: {n}")).unwrap_or_default();
@@ -126,20 +128,20 @@ impl Building<'_> {
         &self,
         asked: Transport,
         given: Option<Box<dyn Adapter>>,
-        cards: &[Card],
+        peer_infos: &[PeerInfo],
     ) -> Result<(Box<dyn Adapter>, Option<String>), ShmemError> {
         let me = self.ranks.me();
         let opened: Vec<_> = match given {
             Some(adapter) => vec![(adapter.path().transport, Ok(adapter))],
             None => {
-                let opening = self.opening(cards)?;
+                let opening = self.opening(peer_infos)?;
                 let open = |t| (t, network::open(t, &opening).map_err(|e| e.to_string()));
                 network::candidates(asked.adapter()).into_iter().map(open).collect()
             }
         };
         let why = |(t, o): &(_, Result<_, String>)| (*t, o.as_ref().err().cloned());
         let mine: Result<Available, String> = Ok(Available::of(opened.iter().map(why)));
-        let pes = cards.len();
+        let pes = peer_infos.len();
         let none = |reason: String| ShmemError::Transport { transport: asked, pes, reason };
         let all = self.ranks.vote(&mine)?.map_err(none)?;
         let (chosen, note) = network::choose(&all).map_err(none)?;
@@ -148,22 +150,22 @@ impl Building<'_> {
         Ok((adapter, note))
     }
 
-    fn opening(&self, cards: &[Card]) -> Result<Opening, ShmemError> {
+    fn opening(&self, peer_infos: &[PeerInfo]) -> Result<Opening, ShmemError> {
         let me = self.ranks.me();
-        let routes: Vec<Route> = cards.iter().map(|c| c.route).collect();
+        let routes: Vec<Route> = peer_infos.iter().map(|c| c.route).collect();
         Ok(Opening {
             space: self.engine.space().clone(),
-            key: self.key(cards)?,
-            address: cards[me].address.or_else(|| network::reached_at(me, &routes)),
-            across: cards.iter().any(|c| c.host != cards[me].host),
-            sharers: cards.iter().filter(|c| c.host == cards[me].host).count(),
+            key: self.key(peer_infos)?,
+            address: peer_infos[me].address.or_else(|| network::reached_at(me, &routes)),
+            across: peer_infos.iter().any(|c| c.host != peer_infos[me].host),
+            sharers: peer_infos.iter().filter(|c| c.host == peer_infos[me].host).count(),
         })
     }
 
     /// What software NICs of this world, and of no other with the same secret, prove themselves by. Collective.
-    fn key(&self, cards: &[Card]) -> Result<Option<[u8; 32]>, ShmemError> {
-        if cards.iter().any(|c| c.process != cards[0].process) {
-            return Ok(secret_key(self.ranks.bootstrap, &format!("{KEY_PURPOSE}{}", cards[0].token)));
+    fn key(&self, peer_infos: &[PeerInfo]) -> Result<Option<[u8; 32]>, ShmemError> {
+        if peer_infos.iter().any(|c| c.process != peer_infos[0].process) {
+            return Ok(secret_key(self.ranks.bootstrap, &format!("{KEY_PURPOSE}{}", peer_infos[0].token)));
         }
         // What they tell each other does not leave the process.
         let mine = bootstrap::random_key().map_err(|e| e.to_string());
@@ -176,14 +178,14 @@ impl Building<'_> {
         asked: Transport,
         adapter: Box<dyn Adapter>,
         heap: &Heap,
-        cards: &[Card],
+        peer_infos: &[PeerInfo],
         plan: &HeapPlan,
         group: &Group,
     ) -> Result<Network, ShmemError> {
-        let (me, pes) = (self.ranks.me(), cards.len());
+        let (me, pes) = (self.ranks.me(), peer_infos.len());
         let transport = if asked == Transport::Auto { adapter.path().transport.into() } else { asked };
         let none = |reason: String| ShmemError::Transport { transport, pes, reason };
-        let size = NetworkPlan::new(cards[0].network, pes, cards.iter().any(|c| c.gpu.is_some()));
+        let size = NetworkPlan::new(peer_infos[0].network, pes, peer_infos.iter().any(|c| c.gpu.is_some()));
         // SAFETY: wherever a network and its heap are dropped, here, in `finish` and with the world, the network goes first.
         let mut prepared = unsafe { Prepared::new(adapter, heap.range(), self.engine, size, pes) };
         let mine = prepared.as_ref().map(Prepared::offer).map_err(ToString::to_string);
@@ -208,20 +210,20 @@ impl Building<'_> {
 
     fn finish(
         &self,
-        made: Made,
+        made: MadeHeap,
         network: Option<Network>,
-        cards: &[Card],
+        peer_infos: &[PeerInfo],
         plan: &HeapPlan,
         note: Option<String>,
         group: &Group,
-    ) -> Result<Parts, ShmemError> {
-        let place = (self.ranks.me(), cards.len());
-        let own = Own::new(self.engine, &made.heap, plan.asked, place, self.checked, plan.bounce);
+    ) -> Result<WorldParts, ShmemError> {
+        let place = (self.ranks.me(), peer_infos.len());
+        let own = OwnMemory::new(self.engine, &made.heap, plan.asked, place, self.checked, plan.bounce);
         let own = self.ranks.agree(own.map_err(|e| e.to_string()))?;
         let own = own.map_err(|e| self.no_heap(Some(plan.asked), e))?;
-        let path = self.path(&made, network.as_ref(), cards, plan, note, group);
-        let hosts = cards.iter().map(|c| c.host.clone()).collect();
-        Ok(Parts { heap: made.heap, own, path, hosts, network })
+        let path = self.path(&made, network.as_ref(), peer_infos, plan, note, group);
+        let hosts = peer_infos.iter().map(|c| c.host.clone()).collect();
+        Ok(WorldParts { heap: made.heap, own, path, hosts, network })
     }
 
     fn no_heap(&self, bytes: Option<usize>, reason: String) -> ShmemError {
@@ -230,15 +232,15 @@ impl Building<'_> {
 
     fn path(
         &self,
-        made: &Made,
+        made: &MadeHeap,
         network: Option<&Network>,
-        cards: &[Card],
+        peer_infos: &[PeerInfo],
         plan: &HeapPlan,
         note: Option<String>,
         group: &Group,
     ) -> WorldPath {
         let (links, on_device) = (made.links, made.heap.is_on_device());
-        let gpus = group.members.iter().any(|pe| cards[*pe].gpu.is_some());
+        let gpus = group.members.iter().any(|pe| peer_infos[*pe].gpu.is_some());
         let link = match (group.members.len(), on_device) {
             (1, _) => Link::Alone,
             (_, true) if links.one_gpu => Link::OneGpu,
@@ -247,11 +249,11 @@ impl Building<'_> {
             (_, false) if gpus => Link::HostMemory,
             (_, false) => Link::SharedMemory,
         };
-        let network = network.map(|n| NetworkPath::new(n, cards, |pe| reach::group(cards, pe).members));
+        let network = network.map(|n| NetworkPath::new(n, peer_infos, |pe| reach::group(peer_infos, pe).members));
         WorldPath {
             transport: network.as_ref().map_or("peer", NetworkPath::transport),
-            pes: cards.len(),
-            hosts: card::hosts(cards).len(),
+            pes: peer_infos.len(),
+            hosts: peer_info::hosts(peer_infos).len(),
             link,
             handover: made.handover,
             heap_bytes: plan.asked,

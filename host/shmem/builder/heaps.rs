@@ -1,12 +1,12 @@
 //! Heaps of the PEs that are within reach of each other, mapped side by side.
 
-use super::building::{Building, Made};
+use super::building::{Building, MadeHeap};
 use super::reach::{self, all, host_atomics, one_gpu, peer, source};
 use crate::cuda::Sharing;
 use crate::shmem::ShmemError;
-use crate::shmem::card::{Card, HeapPlan};
-use crate::shmem::heap::{self, DeviceMemory, Door, Heap, HostMemory, Links, Source};
+use crate::shmem::heap::{self, DescriptorListener, DeviceMemory, Heap, HostMemory, Links, Source};
 use crate::shmem::path::Handover;
+use crate::shmem::peer_info::{HeapPlan, PeerInfo};
 use crate::units::Bytes;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -34,8 +34,8 @@ impl Group {
     }
 
     /// Their cards.
-    fn cards<'c>(&self, cards: &'c [Card]) -> Vec<&'c Card> {
-        self.members.iter().map(|pe| &cards[*pe]).collect()
+    fn peer_infos<'c>(&self, peer_infos: &'c [PeerInfo]) -> Vec<&'c PeerInfo> {
+        self.members.iter().map(|pe| &peer_infos[*pe]).collect()
     }
 
     /// Where their heaps are among those of all.
@@ -48,20 +48,20 @@ impl Building<'_> {
     /// Heaps in GPU memory, or why not. Collective.
     pub(super) fn on_device(
         &self,
-        door: &Door,
-        cards: &[Card],
+        listener: &DescriptorListener,
+        peer_infos: &[PeerInfo],
         plan: &HeapPlan,
         group: &Group,
-    ) -> Result<Result<Made, String>, ShmemError> {
+    ) -> Result<Result<MadeHeap, String>, ShmemError> {
         let me = self.ranks.me();
-        let across = group.members.iter().any(|pe| cards[*pe].host != cards[me].host);
+        let across = group.members.iter().any(|pe| peer_infos[*pe].host != peer_infos[me].host);
         let sharing = if across { Sharing::Fabric } else { Sharing::Host };
         let prepare = || -> Result<(DeviceMemory, bool), String> {
-            let atomics = reach::reach(cards, me, group)?;
+            let atomics = reach::reach(peer_infos, me, group)?;
             let context =
                 self.engine.space().gpu_context().ok_or("it runs on a CPU engine, which reaches no GPU's memory")?;
             let memory =
-                DeviceMemory::new(context, plan.stride, sharing, &cards[me].token).map_err(|e| e.to_string())?;
+                DeviceMemory::new(context, plan.stride, sharing, &peer_infos[me].token).map_err(|e| e.to_string())?;
             Ok((memory, atomics))
         };
         let prepared = prepare();
@@ -75,43 +75,43 @@ impl Building<'_> {
         };
         let mapped = prepared.and_then(|(mut memory, atomics)| {
             let from = |pe: usize| match group.members.contains(&pe) {
-                true => source(cards, me, pe, handles[pe].as_deref()),
+                true => source(peer_infos, me, pe, handles[pe].as_deref()),
                 false => Ok(Source::Nowhere),
             };
-            let sources: Vec<Source> = (0..cards.len()).map(from).collect::<Result<_, _>>()?;
+            let sources: Vec<Source> = (0..peer_infos.len()).map(from).collect::<Result<_, _>>()?;
             let context = self.engine.space().gpu_context().ok_or("it runs on a CPU engine")?;
-            let unit = cards.iter().filter_map(|c| c.gpu.as_ref()).map(|g| g.granularity).max().unwrap_or(1);
+            let unit = peer_infos.iter().filter_map(|c| c.gpu.as_ref()).map(|g| g.granularity).max().unwrap_or(1);
             let align = unit.max(heap::HEAP_ALIGN);
-            let range = memory.map_all(door, me, &sources, align, self.ranks.within)?;
+            let range = memory.map_all(listener, me, &sources, align, self.ranks.within)?;
             let heap = Heap::in_gpu_memory(self.engine.space(), context, range, me, plan.bytes, plan.stride);
             let heap = heap.reaching(group.near());
             // New memory may hold anything.
             heap.clear(0, plan.bytes).map_err(|e| e.to_string())?;
-            Ok((memory, heap, Links { one_gpu: one_gpu(&group.cards(cards)), atomics }))
+            Ok((memory, heap, Links { one_gpu: one_gpu(&group.peer_infos(peer_infos)), atomics }))
         });
         let mine = mapped.as_ref().map(|(.., links)| *links).map_err(String::clone);
         // What was made is kept until all have mapped it.
         let links = self.ranks.vote(&mine)?;
         let handover = if across { Handover::Fabric } else { Handover::VirtualMemory };
-        Ok(links.and_then(|links| mapped.map(|(_, heap, _)| Made { heap, links: all(&links), handover })))
+        Ok(links.and_then(|links| mapped.map(|(_, heap, _)| MadeHeap { heap, links: all(&links), handover })))
     }
 
     /// Heaps in host memory, or why not. Collective.
     pub(super) fn in_host(
         &self,
-        door: &Door,
-        cards: &[Card],
+        listener: &DescriptorListener,
+        peer_infos: &[PeerInfo],
         plan: &HeapPlan,
         group: &Group,
-    ) -> Result<Result<Made, String>, ShmemError> {
+    ) -> Result<Result<MadeHeap, String>, ShmemError> {
         let me = self.ranks.me();
         let parts = group.places(plan.stride);
-        let (total, length) = (plan.stride * cards.len(), plan.stride * parts.len());
+        let (total, length) = (plan.stride * peer_infos.len(), plan.stride * parts.len());
         let alone = parts.len() == 1;
         // The first of the group makes the file that all of it map.
         let first = group.members.first().copied().unwrap_or(me);
-        let across = group.members.iter().any(|pe| cards[*pe].host != cards[me].host);
-        let near = if across { reach::one_host(cards) } else { Ok(()) };
+        let across = group.members.iter().any(|pe| peer_infos[*pe].host != peer_infos[me].host);
+        let near = if across { reach::one_host(peer_infos) } else { Ok(()) };
         let file = near.and_then(|()| {
             let made = (me == first && !alone).then(|| heap::file(length)).transpose();
             made.map_err(|e| format!("no shared memory of {}: {e}", Bytes(length as u64)))
@@ -125,11 +125,11 @@ impl Building<'_> {
                 (_, true) => HostMemory::placed(None, total, &parts),
                 (Some(file), _) => {
                     let others: Vec<usize> = group.members.iter().copied().filter(|pe| *pe != me).collect();
-                    door.exchange(me, Some(file.as_fd()), &others, &[], self.ranks.within)?;
+                    listener.exchange(me, Some(file.as_fd()), &others, &[], self.ranks.within)?;
                     HostMemory::placed(Some(file.as_fd()), total, &parts)
                 }
                 (None, _) => {
-                    let came = door.exchange(me, None, &[], &[peer(cards, first)], self.ranks.within)?;
+                    let came = listener.exchange(me, None, &[], &[peer(peer_infos, first)], self.ranks.within)?;
                     let file = came.into_iter().next().ok_or_else(|| format!("no heap came from rank {first}"))?;
                     HostMemory::placed(Some(file.as_fd()), total, &parts)
                 }
@@ -138,13 +138,13 @@ impl Building<'_> {
                 Arc::new(memory.map_err(|e| format!("mapping {} of shared memory: {e}", Bytes(length as u64)))?);
             let heap = Heap::in_host_memory(self.engine.space(), memory, me, plan.bytes, plan.stride);
             let heap = heap.map_err(|e| e.to_string())?.reaching(group.near());
-            let cards = group.cards(cards);
-            Ok((heap, Links { one_gpu: one_gpu(&cards), atomics: host_atomics(&cards) }))
+            let peer_infos = group.peer_infos(peer_infos);
+            Ok((heap, Links { one_gpu: one_gpu(&peer_infos), atomics: host_atomics(&peer_infos) }))
         };
         let mapped = map();
         let mine = mapped.as_ref().map(|(_, links)| *links).map_err(String::clone);
         let links = self.ranks.vote(&mine)?;
         let handover = if alone { Handover::OneMapping } else { Handover::MemoryFile };
-        Ok(links.and_then(|links| mapped.map(|(heap, _)| Made { heap, links: all(&links), handover })))
+        Ok(links.and_then(|links| mapped.map(|(heap, _)| MadeHeap { heap, links: all(&links), handover })))
     }
 }

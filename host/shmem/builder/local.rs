@@ -2,14 +2,14 @@
 
 use super::TRANSPORT_VARIABLE;
 use crate::engine::Engine;
-use crate::shmem::book::ALIGN;
 use crate::shmem::bootstrap::{Bootstrap, DEFAULT_TIMEOUT, LocalBootstrap};
-use crate::shmem::card::{CPU_HEAP, HostId};
 use crate::shmem::heap::{HEAP_ALIGN, Heap, HostMemory};
 use crate::shmem::path::{Handover, Link, WorldPath};
+use crate::shmem::peer_info::{CPU_HEAP, HostId};
+use crate::shmem::symmetric_allocator::ALIGN;
 use crate::shmem::team_slots::own_bytes;
 use crate::shmem::variable::or_read;
-use crate::shmem::world::{Own, Parts};
+use crate::shmem::world::{OwnMemory, WorldParts};
 use crate::shmem::{ShmemError, Transport, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,9 +91,9 @@ impl World {
         };
         let one = |(engine, bootstrap): (Engine, LocalBootstrap)| {
             let heap = Heap::in_host_memory(engine.space(), all.clone(), bootstrap.rank(), bytes, stride)?;
-            let own = Own::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), cfg!(debug_assertions), 0)?;
+            let own = OwnMemory::new(&engine, &heap, heap_bytes, (bootstrap.rank(), pes), cfg!(debug_assertions), 0)?;
             let parts =
-                Parts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes], network: None };
+                WorldParts { heap, own, path: path(bootstrap.via()), hosts: vec![HostId::here(); pes], network: None };
             Self::new(engine, parts, Box::new(bootstrap), DEFAULT_TIMEOUT)
         };
         engines.into_iter().zip(LocalBootstrap::all(pes)).map(one).collect()

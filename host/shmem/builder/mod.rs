@@ -17,7 +17,7 @@ use super::{ShmemError, Transport, World};
 use crate::engine::Engine;
 use crate::rdma::Adapter;
 use crate::units::{Bytes, UnitError};
-use building::{Asked, Building};
+use building::{Building, Request};
 use ranks::Ranks;
 use std::time::Duration;
 
@@ -156,8 +156,15 @@ impl WorldBuilder {
             }
         };
         let ranks = Ranks { bootstrap: &*bootstrap, within: timeout };
-        let asked =
-            Asked { heap_bytes, heap_kind: kind, transport, network, address, adapter: self.adapter, host: self.host };
+        let asked = Request {
+            heap_bytes,
+            heap_kind: kind,
+            transport,
+            network,
+            address,
+            adapter: self.adapter,
+            host: self.host,
+        };
         let built = Building { engine: &self.engine, ranks, checked: self.checked }.run(asked);
         match built {
             Ok(parts) => World::new(self.engine, parts, bootstrap, timeout),

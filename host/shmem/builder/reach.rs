@@ -2,8 +2,8 @@
 
 use super::heaps::Group;
 use crate::cuda::{self, DeviceInfo, FABRIC_HANDLE_BYTES};
-use crate::shmem::card::{self, Card};
 use crate::shmem::heap::{Links, Peer, Source};
+use crate::shmem::peer_info::{self, PeerInfo};
 use crate::shmem::vote::ranges;
 
 /// What holds for the links of all ranks.
@@ -11,24 +11,24 @@ pub(super) fn all(links: &[Links]) -> Links {
     Links { one_gpu: links.iter().all(|l| l.one_gpu), atomics: links.iter().all(|l| l.atomics) }
 }
 
-pub(super) fn peer(cards: &[Card], rank: usize) -> Peer {
-    Peer { rank, name: cards[rank].door.clone(), token: cards[rank].token.clone() }
+pub(super) fn peer(peer_infos: &[PeerInfo], rank: usize) -> Peer {
+    Peer { rank, name: peer_infos[rank].listener.clone(), token: peer_infos[rank].token.clone() }
 }
 
-pub(super) fn one_gpu(cards: &[&Card]) -> bool {
-    let first = cards[0].gpu.as_ref().map(|g| g.uuid);
-    first.is_some() && cards.iter().all(|c| c.gpu.as_ref().map(|g| g.uuid) == first)
+pub(super) fn one_gpu(peer_infos: &[&PeerInfo]) -> bool {
+    let first = peer_infos[0].gpu.as_ref().map(|g| g.uuid);
+    first.is_some() && peer_infos.iter().all(|c| c.gpu.as_ref().map(|g| g.uuid) == first)
 }
 
 /// Whether atomics on host memory work between all: CPU threads, or one GPU, or GPUs whose link to the host carries them (CUDA
 /// promises nothing else).
-pub(super) fn host_atomics(cards: &[&Card]) -> bool {
-    one_gpu(cards) || cards.iter().filter_map(|c| c.gpu.as_ref()).all(|g| g.host_atomics)
+pub(super) fn host_atomics(peer_infos: &[&PeerInfo]) -> bool {
+    one_gpu(peer_infos) || peer_infos.iter().filter_map(|c| c.gpu.as_ref()).all(|g| g.host_atomics)
 }
 
 /// Loads and stores reach PEs of one host only, unless GPUs of one NVLink domain do.
-pub(super) fn one_host(cards: &[Card]) -> Result<(), String> {
-    let hosts = card::hosts(cards);
+pub(super) fn one_host(peer_infos: &[PeerInfo]) -> Result<(), String> {
+    let hosts = peer_info::hosts(peer_infos);
     if hosts.len() == 1 {
         return Ok(());
     }
@@ -41,26 +41,26 @@ pub(super) fn one_host(cards: &[Card]) -> Result<(), String> {
 }
 
 /// Whether GPUs of one NVLink domain may reach each other's memory between hosts; mapping it shows.
-pub(super) fn one_fabric(cards: &[Card]) -> bool {
-    cards.iter().all(|c| c.gpu.as_ref().is_some_and(|g| g.descriptors && g.fabric))
+pub(super) fn one_fabric(peer_infos: &[PeerInfo]) -> bool {
+    peer_infos.iter().all(|c| c.gpu.as_ref().is_some_and(|g| g.descriptors && g.fabric))
 }
 
 /// Who is within reach of PE `me` by loads and stores, once those of other hosts are not.
-pub(super) fn group(cards: &[Card], me: usize) -> Group {
-    let alone = cards[me].transport.adapter().is_some();
-    let near = |pe: &usize| if alone { *pe == me } else { cards[*pe].host == cards[me].host };
-    Group::new((0..cards.len()).filter(near).collect(), cards.len())
+pub(super) fn group(peer_infos: &[PeerInfo], me: usize) -> Group {
+    let alone = peer_infos[me].transport.adapter().is_some();
+    let near = |pe: &usize| if alone { *pe == me } else { peer_infos[*pe].host == peer_infos[me].host };
+    Group::new((0..peer_infos.len()).filter(near).collect(), peer_infos.len())
 }
 
 /// Where this rank gets the memory of PE `pe` from.
-pub(super) fn source(cards: &[Card], me: usize, pe: usize, fabric: Option<&[u8]>) -> Result<Source, String> {
-    let (mine, card) = (&cards[me], &cards[pe]);
+pub(super) fn source(peer_infos: &[PeerInfo], me: usize, pe: usize, fabric: Option<&[u8]>) -> Result<Source, String> {
+    let (mine, peer_info) = (&peer_infos[me], &peer_infos[pe]);
     if pe == me {
-        Ok(Source::Own)
-    } else if card.process == mine.process {
-        Ok(Source::Here(card.token.clone()))
-    } else if card.host == mine.host {
-        Ok(Source::Host(peer(cards, pe)))
+        Ok(Source::OwnMemory)
+    } else if peer_info.process == mine.process {
+        Ok(Source::Here(peer_info.token.clone()))
+    } else if peer_info.host == mine.host {
+        Ok(Source::Host(peer(peer_infos, pe)))
     } else {
         let handle: Option<[u8; FABRIC_HANDLE_BYTES]> = fabric.and_then(|h| h.try_into().ok());
         handle.map(Source::Fabric).ok_or_else(|| format!("rank {pe} gave no fabric handle"))
@@ -68,8 +68,8 @@ pub(super) fn source(cards: &[Card], me: usize, pe: usize, fabric: Option<&[u8]>
 }
 
 /// Whether this rank's GPU reaches the memory of all others of its group, and with atomics, as far as can be known before it is tried.
-pub(super) fn reach(cards: &[Card], me: usize, group: &Group) -> Result<bool, String> {
-    let Some(mine) = &cards[me].gpu else {
+pub(super) fn reach(peer_infos: &[PeerInfo], me: usize, group: &Group) -> Result<bool, String> {
+    let Some(mine) = &peer_infos[me].gpu else {
         return Err("it runs on a CPU engine, which reaches no GPU's memory".to_owned());
     };
     if !mine.descriptors {
@@ -78,16 +78,16 @@ pub(super) fn reach(cards: &[Card], me: usize, group: &Group) -> Result<bool, St
             mine.name
         ));
     }
-    if group.members.iter().any(|pe| cards[*pe].host != cards[me].host) && !mine.fabric {
-        one_host(cards)?;
+    if group.members.iter().any(|pe| peer_infos[*pe].host != peer_infos[me].host) && !mine.fabric {
+        one_host(peer_infos)?;
     }
     let visible = DeviceInfo::all().map_err(|e| e.to_string())?;
     let ordinal = |uuid| visible.iter().find(|d| d.uuid == uuid).map(|d| d.ordinal);
     let here = ordinal(mine.uuid);
     let mut atomics = true;
     for &rank in &group.members {
-        let card = &cards[rank];
-        let Some(theirs) = &card.gpu else {
+        let peer_info = &peer_infos[rank];
+        let Some(theirs) = &peer_info.gpu else {
             return Err(format!(
                 "rank {rank} runs on a CPU engine, whose memory is not on a GPU; use a heap in host memory"
             ));
@@ -97,7 +97,7 @@ pub(super) fn reach(cards: &[Card], me: usize, group: &Group) -> Result<bool, St
         }
         // A GPU that this process does not see (CUDA_VISIBLE_DEVICES, another host) cannot be asked for: mapping it shows.
         let (Some(from), Some(to)) = (here, ordinal(theirs.uuid)) else {
-            atomics &= card.host != cards[me].host;
+            atomics &= peer_info.host != peer_infos[me].host;
             continue;
         };
         let link = cuda::peer_link(from, to).map_err(|e| e.to_string())?;

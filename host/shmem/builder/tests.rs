@@ -7,8 +7,8 @@ use crate::cuda::FABRIC_HANDLE_BYTES;
 use crate::engine::testing::start;
 use crate::memory::Place;
 use crate::shmem::bootstrap::LocalBootstrap;
-use crate::shmem::card::Card;
 use crate::shmem::heap::Source;
+use crate::shmem::peer_info::PeerInfo;
 use crate::shmem::variable::value;
 
 fn settings(world: LocalBootstrap) -> WorldBuilder {
@@ -83,23 +83,25 @@ fn a_world_of_one_needs_nobody() {
 
 #[test]
 fn hosts_out_of_reach_are_named() {
-    let card = |host: &str| {
-        let mut card = Card::of(&Engine::cpu().unwrap(), None, HeapKind::Auto).unwrap();
-        card.host.name = host.to_owned();
-        card
+    let peer_info = |host: &str| {
+        let mut peer_info = PeerInfo::of(&Engine::cpu().unwrap(), None, HeapKind::Auto).unwrap();
+        peer_info.host.name = host.to_owned();
+        peer_info
     };
-    let e = one_host(&[card("a"), card("a"), card("b")]).unwrap_err();
+    let e = one_host(&[peer_info("a"), peer_info("a"), peer_info("b")]).unwrap_err();
     assert!(e.contains("rank 0-1 on a") && e.contains("rank 2 on b"), "{e}");
-    assert!(one_host(&[card("a"), card("a")]).is_ok());
-    assert!(reach(&[card("a"), card("a")], 0, &Group::new(vec![0, 1], 2)).unwrap_err().contains("CPU engine"));
-    assert!(matches!(source(&[card("a"), card("a")], 0, 0, None), Ok(Source::Own)));
-    assert!(matches!(source(&[card("a"), card("a")], 0, 1, None), Ok(Source::Here(_))));
-    let mut cards = [card("a"), card("a"), card("b")];
-    cards[1].process = "another".to_owned();
-    cards[2].process = "another".to_owned();
-    assert!(matches!(source(&cards, 0, 1, None), Ok(Source::Host(p)) if p.rank == 1));
-    assert!(source(&cards, 0, 2, None).is_err());
-    assert!(matches!(source(&cards, 0, 2, Some(&[1; FABRIC_HANDLE_BYTES])), Ok(Source::Fabric(_))));
+    assert!(one_host(&[peer_info("a"), peer_info("a")]).is_ok());
+    assert!(
+        reach(&[peer_info("a"), peer_info("a")], 0, &Group::new(vec![0, 1], 2)).unwrap_err().contains("CPU engine")
+    );
+    assert!(matches!(source(&[peer_info("a"), peer_info("a")], 0, 0, None), Ok(Source::OwnMemory)));
+    assert!(matches!(source(&[peer_info("a"), peer_info("a")], 0, 1, None), Ok(Source::Here(_))));
+    let mut peer_infos = [peer_info("a"), peer_info("a"), peer_info("b")];
+    peer_infos[1].process = "another".to_owned();
+    peer_infos[2].process = "another".to_owned();
+    assert!(matches!(source(&peer_infos, 0, 1, None), Ok(Source::Host(p)) if p.rank == 1));
+    assert!(source(&peer_infos, 0, 2, None).is_err());
+    assert!(matches!(source(&peer_infos, 0, 2, Some(&[1; FABRIC_HANDLE_BYTES])), Ok(Source::Fabric(_))));
 }
 
 #[test]

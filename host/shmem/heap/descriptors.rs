@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// A place where others can ask for a descriptor.
 #[derive(Debug)]
-pub(in super::super) struct Door {
+pub(in super::super) struct DescriptorListener {
     listener: UnixListener,
     /// Where others find it.
     pub(in super::super) name: String,
@@ -46,7 +46,7 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("warpbell-{name}"))
 }
 
-impl Door {
+impl DescriptorListener {
     pub(in super::super) fn open() -> io::Result<Self> {
         let (name, token) = (secret()?, secret()?);
         let listener = UnixListener::bind_addr(&address(&name)?)?;
@@ -260,21 +260,21 @@ mod tests {
         String::from_utf8(text[..bytes].to_vec()).unwrap()
     }
 
-    fn peer(rank: usize, door: &Door) -> Peer {
-        Peer { rank, name: door.name.clone(), token: door.token.clone() }
+    fn peer(rank: usize, listener: &DescriptorListener) -> Peer {
+        Peer { rank, name: listener.name.clone(), token: listener.token.clone() }
     }
 
     #[test]
     fn everybody_gets_everybodys_file() {
-        let doors: Vec<Door> = (0..4).map(|_| Door::open().unwrap()).collect();
-        let doors = &doors;
+        let listeners: Vec<DescriptorListener> = (0..4).map(|_| DescriptorListener::open().unwrap()).collect();
+        let listeners = &listeners;
         std::thread::scope(|s| {
             for me in 0..4 {
                 s.spawn(move || {
                     let others: Vec<usize> = (0..4).filter(|r| *r != me).collect();
-                    let peers: Vec<Peer> = others.iter().map(|r| peer(*r, &doors[*r])).collect();
+                    let peers: Vec<Peer> = others.iter().map(|r| peer(*r, &listeners[*r])).collect();
                     let mine = file_with(&format!("file of {me}"));
-                    let got = doors[me].exchange(me, Some(mine.as_fd()), &others, &peers, LONG).unwrap();
+                    let got = listeners[me].exchange(me, Some(mine.as_fd()), &others, &peers, LONG).unwrap();
                     let texts: Vec<String> = got.into_iter().map(text_of).collect();
                     let expected: Vec<String> = others.iter().map(|r| format!("file of {r}")).collect();
                     assert_eq!(texts, expected);
@@ -285,19 +285,19 @@ mod tests {
 
     #[test]
     fn strangers_get_nothing_and_are_in_nobodys_way() {
-        let door = Door::open().unwrap();
-        let stranger = Peer { token: "0".repeat(2 * RANDOM_BYTES), ..peer(0, &door) };
+        let listener = DescriptorListener::open().unwrap();
+        let stranger = Peer { token: "0".repeat(2 * RANDOM_BYTES), ..peer(0, &listener) };
         let wrong_token = ask(1, &stranger).unwrap();
-        let wrong_rank = ask(7, &peer(0, &door)).unwrap();
-        let hung_up = UnixStream::connect_addr(&address(&door.name).unwrap()).unwrap();
+        let wrong_rank = ask(7, &peer(0, &listener)).unwrap();
+        let hung_up = UnixStream::connect_addr(&address(&listener.name).unwrap()).unwrap();
         drop(hung_up);
-        let right = ask(1, &peer(0, &door)).unwrap();
-        let twice = ask(1, &peer(0, &door)).unwrap();
+        let right = ask(1, &peer(0, &listener)).unwrap();
+        let twice = ask(1, &peer(0, &listener)).unwrap();
         let mine = file_with("mine");
-        door.exchange(0, Some(mine.as_fd()), &[1], &[], LONG).unwrap();
+        listener.exchange(0, Some(mine.as_fd()), &[1], &[], LONG).unwrap();
         let until = Instant::now() + LONG;
         assert_eq!(text_of(receive(&right, until).unwrap()), "mine");
-        drop(door);
+        drop(listener);
         for refused in [wrong_token, wrong_rank, twice] {
             assert!(receive(&refused, until).is_err());
         }
@@ -305,17 +305,17 @@ mod tests {
 
     #[test]
     fn waits_end_and_name_the_rank() {
-        let door = Door::open().unwrap();
+        let listener = DescriptorListener::open().unwrap();
         let mine = file_with("mine");
         let short = Duration::from_millis(20);
-        let e = door.exchange(0, Some(mine.as_fd()), &[3], &[], short).unwrap_err();
+        let e = listener.exchange(0, Some(mine.as_fd()), &[3], &[], short).unwrap_err();
         assert!(e.contains("rank 3"), "{e}");
-        let silent = Door::open().unwrap();
-        let e = door.exchange(0, None, &[], &[peer(2, &silent)], short).unwrap_err();
+        let silent = DescriptorListener::open().unwrap();
+        let e = listener.exchange(0, None, &[], &[peer(2, &silent)], short).unwrap_err();
         assert!(e.contains("rank 2") && e.contains("in time"), "{e}");
         let gone = peer(5, &silent);
         drop(silent);
-        let e = door.exchange(0, None, &[], &[gone], short).unwrap_err();
+        let e = listener.exchange(0, None, &[], &[gone], short).unwrap_err();
         assert!(e.contains("rank 5") && e.contains("network namespace"), "{e}");
     }
 }

@@ -1,6 +1,6 @@
 //! GPU memory for heaps: each PE's own, handed to the others and mapped side by side.
 
-use super::descriptors::{Door, Peer};
+use super::descriptors::{DescriptorListener, Peer};
 use crate::cuda::{self, AddressRange, FABRIC_HANDLE_BYTES, PhysicalMemory, Sharing};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub(in super::super) struct DeviceMemory {
 #[derive(Clone, Debug)]
 pub(in super::super) enum Source {
     /// This PE's own.
-    Own,
+    OwnMemory,
     /// Nowhere: it is out of reach.
     Nowhere,
     /// A PE of this process, by its token.
@@ -76,7 +76,7 @@ impl DeviceMemory {
     /// Maps the memory of all PEs that are within reach, and this one's at its place among them. `others` has one entry for each PE.
     pub(in super::super) fn map_all(
         &mut self,
-        door: &Door,
+        listener: &DescriptorListener,
         me: usize,
         others: &[Source],
         align: usize,
@@ -92,14 +92,14 @@ impl DeviceMemory {
             .collect();
         let callers: Vec<usize> = peers.iter().map(|p| p.rank).collect();
         let mine = self.descriptor.take();
-        let came = door.exchange(me, mine.as_ref().map(AsFd::as_fd), &callers, &peers, within)?;
+        let came = listener.exchange(me, mine.as_ref().map(AsFd::as_fd), &callers, &peers, within)?;
         drop(mine);
         let came: HashMap<usize, OwnedFd> = callers.into_iter().zip(came).collect();
         let total = stride.checked_mul(others.len()).ok_or("the heaps of all PEs are more than 64 bits can address")?;
         let mut range = AddressRange::reserve(&self.context, total, align).map_err(|e| e.to_string())?;
         for (pe, from) in others.iter().enumerate() {
             let memory = match from {
-                Source::Own => self.memory.clone(),
+                Source::OwnMemory => self.memory.clone(),
                 Source::Nowhere => continue,
                 from => self.import(pe, from, &came, stride)?,
             };
@@ -116,7 +116,7 @@ impl DeviceMemory {
         bytes: usize,
     ) -> Result<Arc<PhysicalMemory>, String> {
         let imported = match from {
-            Source::Own | Source::Nowhere => return Ok(self.memory.clone()),
+            Source::OwnMemory | Source::Nowhere => return Ok(self.memory.clone()),
             Source::Here(token) => {
                 let found = here().get(token).cloned();
                 return found.ok_or_else(|| format!("rank {pe} of this process has given its heap up"));

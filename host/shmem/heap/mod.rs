@@ -7,7 +7,7 @@ mod descriptors;
 mod gpu;
 mod host;
 
-pub(super) use descriptors::{Door, Peer, secret};
+pub(super) use descriptors::{DescriptorListener, Peer, secret};
 pub(super) use gpu::{DeviceMemory, Links, Source};
 pub(super) use host::{HostMemory, file};
 

@@ -79,14 +79,14 @@ pub(super) struct Network {
 /// What the thread that looks after the queue pairs uses too.
 struct Shared {
     /// `None` once the network is dropped.
-    parts: Mutex<Option<Parts>>,
+    parts: Mutex<Option<WorldParts>>,
     faults: Arc<Faults>,
 }
 
 /// Number `.1` of the queue pairs to PE `.0`.
 pub(super) type Which = (usize, usize);
 
-struct Parts {
+struct WorldParts {
     plan: NetworkPlan,
     // In the order in which they go: connections, what kernels read of them, keys, memory, adapter.
     queues: Vec<Vec<Box<dyn QueuePair>>>,
@@ -183,7 +183,7 @@ impl Prepared {
     pub(super) fn connected(self, tables: Tables) -> Network {
         let Self { plan, space, control, faults, queues, registered, staging, adapter } = self;
         let (path, address) = (adapter.path(), tables.address());
-        let parts = Parts {
+        let parts = WorldParts {
             plan,
             queues,
             tables,
@@ -199,7 +199,7 @@ impl Prepared {
     }
 }
 
-impl Parts {
+impl WorldParts {
     /// All queue pairs.
     fn all(&self) -> Vec<Which> {
         let to_pe = |(pe, to): (usize, &Vec<Box<dyn QueuePair>>)| {
@@ -226,7 +226,7 @@ impl Parts {
 }
 
 impl Shared {
-    fn parts(&self) -> MutexGuard<'_, Option<Parts>> {
+    fn parts(&self) -> MutexGuard<'_, Option<WorldParts>> {
         self.parts.lock()
     }
 

@@ -1,7 +1,7 @@
 //! Steps by which a network recovers: queue pairs that have failed are set aside, reset and connected again, at both ends.
 
 use super::tables::fresh;
-use super::{Network, Parts, Which};
+use super::{Network, Which, WorldParts};
 use crate::engine::abi;
 use crate::rdma::QueueAddress;
 use crate::shmem::ShmemError;
@@ -88,7 +88,7 @@ impl Recovery {
 /// What kernels get that use a queue pair which is being made anew.
 const UNUSABLE: Failure = Failure::new(Syndrome::FLUSHED, VendorSyndrome::FORCED_ERROR);
 
-impl Parts {
+impl WorldParts {
     /// Kernels find nothing under way on it, and cannot post: what waits for all that was sent passes it over.
     fn set_aside(&self, which: Which, failed: bool) -> Result<(), ShmemError> {
         let queue = self.tables.queue(self.plan, which)?;

@@ -5,7 +5,7 @@ mod areas;
 pub(super) use areas::{Areas, NOTE_WORDS};
 
 use super::ShmemError;
-use super::book::ALIGN;
+use super::symmetric_allocator::ALIGN;
 use crate::engine::{Engine, abi};
 use crate::memory::{Place, Region};
 use bytemuck::Zeroable;

@@ -30,7 +30,7 @@ impl World {
     /// be made are named, on all PEs; what failed before still counts as failed then, and the call may be made again.
     pub fn recover(&self) -> Result<Recovery, ShmemError> {
         let mine = match self.engine().is_idle() {
-            true => self.settle().map_err(|e| e.to_string()),
+            true => self.complete().map_err(|e| e.to_string()),
             false => Err(ShmemError::Busy { what: CALL }.to_string()),
         };
         let reports: Vec<Report> = self.agree("the beginning of", &mine)?;
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// Waits for what is under way where connections work, and says which do not.
-    fn settle(&self) -> Result<Report, ShmemError> {
+    fn complete(&self) -> Result<Report, ShmemError> {
         let Some(network) = self.network() else { return Ok(Report::default()) };
         let known = network.set_aside()?;
         // SAFETY: it takes a world, which the arguments keep.

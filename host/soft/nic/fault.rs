@@ -302,7 +302,7 @@ impl fmt::Display for FaultPlan {
 
 /// What the plan has for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct FaultAction {
     pub(super) failure: Option<Failure>,
     pub(super) storm: u32,
     pub(super) lose: bool,
@@ -332,8 +332,8 @@ impl QueueFaults {
     }
 
     /// Looks at a request.
-    pub(super) fn look(&mut self, plan: &FaultPlan, opcode: u8) -> Verdict {
-        let mut verdict = Verdict::default();
+    pub(super) fn look(&mut self, plan: &FaultPlan, opcode: u8) -> FaultAction {
+        let mut action = FaultAction::default();
         for (fault, seen) in plan.faults.iter().zip(&mut self.seen) {
             let Selector { queue, opcode: wanted, which } = fault.selector;
             if queue.is_some_and(|q| q != self.ordinal) || wanted.is_some_and(|o| o.code() != opcode) {
@@ -350,25 +350,25 @@ impl QueueFaults {
                 continue;
             }
             match fault.action {
-                Action::Syndrome(s, v) => verdict.failure = Some(verdict.failure.unwrap_or(Failure::new(s, v))),
+                Action::Syndrome(s, v) => action.failure = Some(action.failure.unwrap_or(Failure::new(s, v))),
                 Action::Storm(n) => {
                     let access = Failure::new(Syndrome::REMOTE_ACCESS, VendorSyndrome::REMOTE_ACCESS);
-                    verdict.failure = Some(verdict.failure.unwrap_or(access));
-                    verdict.storm = n;
+                    action.failure = Some(action.failure.unwrap_or(access));
+                    action.storm = n;
                 }
-                Action::Lose => verdict.lose = true,
+                Action::Lose => action.lose = true,
                 Action::Delay(from, to) => {
-                    verdict.delay += from + to.saturating_sub(from).mul_f64(self.random.random::<f64>());
+                    action.delay += from + to.saturating_sub(from).mul_f64(self.random.random::<f64>());
                 }
-                Action::Drop => verdict.drop = true,
-                Action::DropAnswer => verdict.drop_answer = true,
-                Action::Flip => verdict.flip = Some(self.random.random()),
-                Action::FlipAnswer => verdict.flip_answer = Some(self.random.random()),
-                Action::Cut => verdict.cut = true,
-                Action::Die => verdict.die = true,
+                Action::Drop => action.drop = true,
+                Action::DropAnswer => action.drop_answer = true,
+                Action::Flip => action.flip = Some(self.random.random()),
+                Action::FlipAnswer => action.flip_answer = Some(self.random.random()),
+                Action::Cut => action.cut = true,
+                Action::Die => action.die = true,
             }
         }
-        verdict
+        action
     }
 }
 

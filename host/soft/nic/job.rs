@@ -1,11 +1,11 @@
 //! A work request on its way: its memory, and how far it is.
 
 use super::execute::{gather, over, scatter};
-use super::fault::Verdict;
+use super::fault::FaultAction;
 use super::frame::{Answer, Command, MAX_DATA};
 use super::memory::{Denied, Entry, Memory};
 use crate::rdma::Rights;
-use crate::rdma::served::Posted;
+use crate::rdma::ring_service::Posted;
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::wqe::{Remote, SendWith};
 use crate::wire::mlx5::{Atomic, Failure, Fence, Operation, Payload, Syndrome, VendorSyndrome, Wqe};
@@ -35,12 +35,12 @@ pub(super) enum Kind {
 
 /// Why a request failed: for the completion, and for people.
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
+pub(super) struct RequestError {
     pub(super) failure: Failure,
     pub(super) text: String,
 }
 
-impl Trouble {
+impl RequestError {
     pub(super) fn new(failure: Failure, text: impl Into<String>) -> Self {
         Self { failure, text: text.into() }
     }
@@ -73,15 +73,15 @@ pub(super) struct Job {
     pub(super) complete: bool,
     /// It waits for all before it.
     pub(super) fenced: bool,
-    pub(super) verdict: Verdict,
+    pub(super) action: FaultAction,
     /// It does not complete before.
     pub(super) due: Option<Instant>,
-    pub(super) trouble: Option<Trouble>,
+    pub(super) error: Option<RequestError>,
 }
 
 impl Job {
     /// Takes a request over; its memory is looked up and checked here.
-    pub(super) fn new(posted: Posted, wqe: &Wqe<'_>, memory: &Memory, verdict: Verdict) -> Self {
+    pub(super) fn new(posted: Posted, wqe: &Wqe<'_>, memory: &Memory, action: FaultAction) -> Self {
         let mut job = Self {
             posted,
             kind: Kind::Local,
@@ -94,10 +94,10 @@ impl Job {
             answers: 0,
             complete: false,
             fenced: !matches!(wqe.flags.fence, Fence::None | Fence::InitiatorSmall),
-            verdict,
+            action,
             // The clock of the service's turn may be older than the post.
-            due: (!verdict.delay.is_zero()).then(|| Instant::now() + verdict.delay),
-            trouble: None,
+            due: (!action.delay.is_zero()).then(|| Instant::now() + action.delay),
+            error: None,
         };
         let read = Rights::default();
         let known = match wqe.operation {
@@ -126,15 +126,15 @@ impl Job {
             ref other => {
                 let failure = Failure::new(Syndrome::LOCAL_QP_OPERATION, VendorSyndrome::default());
                 let text = format!("{} is not something that a software NIC does", other.opcode());
-                job.trouble = Some(Trouble::new(failure, text));
+                job.error = Some(RequestError::new(failure, text));
                 Ok(())
             }
         };
         if let Err(e) = known {
-            job.trouble = Some(Trouble::denied("its own memory", e));
+            job.error = Some(RequestError::denied("its own memory", e));
         }
-        if let Some(failure) = verdict.failure {
-            job.trouble = Some(Trouble::new(failure, "by the fault plan"));
+        if let Some(failure) = action.failure {
+            job.error = Some(RequestError::new(failure, "by the fault plan"));
         }
         job.complete = matches!(job.kind, Kind::Local);
         job
@@ -159,7 +159,7 @@ impl Job {
     }
 
     /// The next command, and how many bytes it moves. Data is gathered into `scratch`.
-    pub(super) fn command<'a>(&mut self, scratch: &'a mut Vec<u8>) -> Result<(Command<'a>, usize), Trouble> {
+    pub(super) fn command<'a>(&mut self, scratch: &'a mut Vec<u8>) -> Result<(Command<'a>, usize), RequestError> {
         let (total, offset) = (self.total, self.issued);
         let bytes = ((total - offset) as usize).min(MAX_DATA);
         let last = offset + bytes as u64 == total;
@@ -190,19 +190,19 @@ impl Job {
         self.complete = false;
     }
 
-    fn data<'a>(&self, bytes: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Trouble> {
+    fn data<'a>(&self, bytes: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], RequestError> {
         scratch.resize(bytes, 0);
         if self.places.is_empty() {
             let from = self.issued as usize;
             scratch.copy_from_slice(self.inline.get(from..from + bytes).unwrap_or_default());
         } else {
-            gather(&self.places, self.issued, scratch).map_err(|e| Trouble::denied("its own memory", e))?;
+            gather(&self.places, self.issued, scratch).map_err(|e| RequestError::denied("its own memory", e))?;
         }
         Ok(scratch)
     }
 
     /// Copies a write's next part straight from memory to memory, where both are this host's. `None`: it does not go so.
-    pub(super) fn write_through(&mut self, there: &Memory) -> Option<Result<usize, Trouble>> {
+    pub(super) fn write_through(&mut self, there: &Memory) -> Option<Result<usize, RequestError>> {
         let Kind::Write { remote, immediate: None } = self.kind else { return None };
         if self.places.is_empty() {
             return None;
@@ -236,7 +236,7 @@ impl Job {
     }
 
     /// Takes the answer to the oldest command that has none. `Err`: the request fails.
-    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<(), Trouble> {
+    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<(), RequestError> {
         self.answers += 1;
         let unfit = || Failure::new(Syndrome::BAD_RESPONSE, VendorSyndrome::default());
         match (self.kind, answer) {
@@ -244,23 +244,23 @@ impl Job {
             (Kind::Read { .. }, Answer::Data(data)) => {
                 let wanted = ((self.total - self.answered) as usize).min(MAX_DATA);
                 if data.len() != wanted {
-                    return Err(Trouble::new(
+                    return Err(RequestError::new(
                         unfit(),
                         format!("{} bytes came where {wanted} were asked for", data.len()),
                     ));
                 }
-                scatter(&self.places, self.answered, data).map_err(|e| Trouble::denied("where it lands", e))?;
+                scatter(&self.places, self.answered, data).map_err(|e| RequestError::denied("where it lands", e))?;
                 self.answered += data.len() as u64;
                 Ok(())
             }
             (Kind::Atomic { action, .. }, Answer::Old(old)) => {
                 let bytes = action.landing(*old);
                 let bytes = &bytes[..action.operand_bytes() as usize];
-                scatter(&self.places, 0, bytes).map_err(|e| Trouble::denied("where it lands", e))
+                scatter(&self.places, 0, bytes).map_err(|e| RequestError::denied("where it lands", e))
             }
-            (_, Answer::Failed(failure)) => Err(Trouble::new(*failure, "refused by the peer")),
-            (_, Answer::Gone(why)) => Err(Trouble::no_answer(*why)),
-            _ => Err(Trouble::new(unfit(), "an answer of another kind than the request")),
+            (_, Answer::Failed(failure)) => Err(RequestError::new(*failure, "refused by the peer")),
+            (_, Answer::Gone(why)) => Err(RequestError::no_answer(*why)),
+            _ => Err(RequestError::new(unfit(), "an answer of another kind than the request")),
         }
     }
 }

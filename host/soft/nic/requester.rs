@@ -2,14 +2,14 @@
 
 use super::core::{Core, of_this_process};
 use super::endpoint::PairAddress;
-use super::fault::{QueueFaults, Verdict};
+use super::fault::{FaultAction, QueueFaults};
 use super::frame::{Answer, Frame};
-use super::job::{Job, Trouble};
+use super::job::{Job, RequestError};
 use super::link::Link;
 use super::pair::PairShared;
 use super::wire::Cut;
 use crate::rdma::RdmaError;
-use crate::rdma::served::{Fetched, ServedRing};
+use crate::rdma::ring_service::{Fetched, RingService};
 use crate::wire::mlx5::{Failure, Syndrome, VendorSyndrome};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ const LONGEST_RESEND: u32 = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How many times the limit for a peer that is not heard of a peer has that is, but does not answer this queue pair: what is before it
 /// on a slow connection takes its time.
-const PATIENCE: u32 = 10;
+const DEADLINE: u32 = 10;
 
 /// The way to the peer.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ struct Unanswered {
 #[derive(Debug)]
 pub(super) struct Requester {
     pub(super) shared: Arc<PairShared>,
-    ring: ServedRing,
+    ring: RingService,
     nonce: u64,
     route: Route,
     faults: Option<QueueFaults>,
@@ -90,7 +90,7 @@ pub(super) struct Requester {
 
 impl Requester {
     pub(super) fn new(core: &Core, shared: Arc<PairShared>) -> Result<Self, RdmaError> {
-        let mut ring = ServedRing::new(shared.memory.clone(), shared.number)?;
+        let mut ring = RingService::new(shared.memory.clone(), shared.number)?;
         ring.set_poison(core.config.poison);
         let faults =
             (!core.config.faults.faults.is_empty()).then(|| QueueFaults::new(&core.config.faults, shared.ordinal));
@@ -158,7 +158,7 @@ impl Requester {
     /// Fails it, though it asks for nothing: its peer is gone.
     pub(super) fn lose(&mut self, why: &str) {
         if self.jobs.is_empty() && self.ring.failed().is_none() {
-            let Trouble { failure, text } = Trouble::no_answer(why);
+            let RequestError { failure, text } = RequestError::no_answer(why);
             let text = format!("{} (syndrome {:#04x}): {text}", failure.syndrome.name(), failure.syndrome.0);
             self.shared.failure.lock().get_or_insert(text);
             self.ring.fail(0, failure);
@@ -248,16 +248,16 @@ impl Requester {
                     break;
                 }
                 Fetched::Request(posted, wqe) => {
-                    let verdict = match &mut self.faults {
-                        None => Verdict::default(),
+                    let action = match &mut self.faults {
+                        None => FaultAction::default(),
                         Some(f) => f.look(&core.config.faults, posted.opcode),
                     };
-                    if verdict.die {
+                    if action.die {
                         tracing::warn!(nic = %format_args!("{:032x}", core.endpoint.nic), "stops by its fault plan");
                         core.dead.store(true, Ordering::Relaxed);
                         break;
                     }
-                    self.jobs.push_back(Job::new(posted, &wqe, &core.memory, verdict));
+                    self.jobs.push_back(Job::new(posted, &wqe, &core.memory, action));
                     done += 1;
                 }
             }
@@ -272,15 +272,15 @@ impl Requester {
             if job.due.is_some_and(|due| due > now) {
                 break;
             }
-            if let Some(trouble) = job.trouble.take() {
-                let (index, storm) = (job.posted.index, job.verdict.storm);
-                self.fail(index, storm, &trouble);
+            if let Some(error) = job.error.take() {
+                let (index, storm) = (job.posted.index, job.action.storm);
+                self.fail(index, storm, &error);
                 return done + 1;
             }
             if !job.complete || job.waits() {
                 break;
             }
-            match job.verdict.lose {
+            match job.action.lose {
                 true => self.ring.lose(job.posted.index),
                 false => self.ring.complete(job.posted.index),
             }
@@ -291,8 +291,8 @@ impl Requester {
         done
     }
 
-    fn fail(&mut self, index: u64, storm: u32, trouble: &Trouble) {
-        let Trouble { failure, text } = trouble;
+    fn fail(&mut self, index: u64, storm: u32, error: &RequestError) {
+        let RequestError { failure, text } = error;
         let text =
             format!("block {index:#x}: {} (syndrome {:#04x}): {text}", failure.syndrome.name(), failure.syndrome.0);
         tracing::debug!(pair = self.shared.number, "{text}");
@@ -304,11 +304,11 @@ impl Requester {
 
     /// The next job with commands to make, if it may.
     fn next_job(&mut self) -> Option<&mut Job> {
-        while self.jobs.get(self.issuing).is_some_and(|j| j.complete && j.trouble.is_none()) {
+        while self.jobs.get(self.issuing).is_some_and(|j| j.complete && j.error.is_none()) {
             self.issuing += 1;
         }
         let first = self.issuing == 0;
-        self.jobs.get_mut(self.issuing).filter(|j| j.trouble.is_none() && (first || !j.fenced))
+        self.jobs.get_mut(self.issuing).filter(|j| j.error.is_none() && (first || !j.fenced))
     }
 
     /// Carries requests out on memory of this process.
@@ -332,11 +332,11 @@ impl Requester {
             // What a peer's end looks like: it has let go of the queue pair, or it is not answering.
             let target = there.as_ref().zip(pair.as_ref()).filter(|(_, p)| !p.closed.load(Ordering::Acquire));
             let Some((there, pair)) = target else {
-                job.trouble = Some(Trouble::no_answer("the peer has closed its queue pair"));
+                job.error = Some(RequestError::no_answer("the peer has closed its queue pair"));
                 break;
             };
-            let flipped = job.verdict.flip.take().is_some();
-            if std::mem::take(&mut job.verdict.drop) || std::mem::take(&mut job.verdict.cut) || flipped {
+            let flipped = job.action.flip.take().is_some();
+            if std::mem::take(&mut job.action.drop) || std::mem::take(&mut job.action.cut) || flipped {
                 // There is no frame to be lost: it takes as long as sending one again would.
                 self.resend_at = Some(now + core.config.timeouts.resend);
                 break;
@@ -345,7 +345,7 @@ impl Requester {
                 // The first look at it starts the clock.
                 let since = *self.not_ready_since.get_or_insert(now);
                 if now.duration_since(since) >= limit {
-                    job.trouble = Some(Trouble::no_answer(format!("no answer within {limit:.1?}")));
+                    job.error = Some(RequestError::no_answer(format!("no answer within {limit:.1?}")));
                 } else {
                     self.resend_at = Some(now + NOT_READY_PAUSE);
                 }
@@ -354,22 +354,23 @@ impl Requester {
             let mut state = pair.state.lock();
             let known = state.nonce == nonce && state.peer.as_ref().is_none_or(|p| (p.at.nic, p.number, p.nonce) == me);
             if !known {
-                job.trouble = Some(Trouble::no_answer("the peer's queue pair was reset, or is connected with another"));
+                job.error =
+                    Some(RequestError::no_answer("the peer's queue pair was reset, or is connected with another"));
                 break;
             }
             if !state.responder.failed
                 && let Some(through) = job.write_through(&there.memory)
             {
-                if let Err(trouble) = through {
-                    job.trouble = Some(trouble);
+                if let Err(error) = through {
+                    job.error = Some(error);
                 }
                 done += 1;
                 continue;
             }
             let (command, bytes) = match job.command(&mut scratch.0) {
                 Ok(made) => made,
-                Err(trouble) => {
-                    job.trouble = Some(trouble);
+                Err(error) => {
+                    job.error = Some(error);
                     break;
                 }
             };
@@ -380,15 +381,15 @@ impl Requester {
                 let since = not_ready_since.unwrap_or(now);
                 self.not_ready_since = Some(since);
                 if now.duration_since(since) >= not_ready {
-                    job.trouble = Some(no_receive(not_ready));
+                    job.error = Some(no_receive(not_ready));
                 } else {
                     self.resend_at = Some(now + NOT_READY_PAUSE);
                 }
                 break;
             }
             self.not_ready_since = None;
-            if let Err(trouble) = job.answer(&answer) {
-                job.trouble = Some(trouble);
+            if let Err(error) = job.answer(&answer) {
+                job.error = Some(error);
             }
             self.progress = progress.max(now);
             done += 1;
@@ -418,20 +419,20 @@ impl Requester {
             let Some(wire) = link.wire.as_mut().filter(|w| w.backlog() < MOST_BACKLOG) else { break };
             let (command, bytes) = match job.command(scratch) {
                 Ok(made) => made,
-                Err(trouble) => {
-                    job.trouble = Some(trouble);
+                Err(error) => {
+                    job.error = Some(error);
                     break;
                 }
             };
             let frame = Frame::Request { pair, nonce, from, from_nonce, sequence, answered, command }.encode();
-            let lose_answer = std::mem::take(&mut job.verdict.drop_answer);
-            let (drop, cut) = (std::mem::take(&mut job.verdict.drop), std::mem::take(&mut job.verdict.cut));
-            match job.verdict.flip.take() {
+            let lose_answer = std::mem::take(&mut job.action.drop_answer);
+            let (drop, cut) = (std::mem::take(&mut job.action.drop), std::mem::take(&mut job.action.cut));
+            match job.action.flip.take() {
                 _ if drop => {}
                 Some(random) => wire.send_flipped(&frame, random),
                 None => wire.send(&frame),
             }
-            if let Some(random) = job.verdict.flip_answer.take() {
+            if let Some(random) = job.action.flip_answer.take() {
                 wire.flip_next(random);
             }
             if self.unanswered.is_empty() {
@@ -476,7 +477,7 @@ impl Requester {
     /// Fails the oldest request if the peer has been silent for too long.
     fn give_up(&mut self, core: &Core, link: &Link, now: Instant) -> bool {
         let t = &core.config.timeouts;
-        let Some(job) = self.jobs.iter_mut().find(|j| j.trouble.is_none() && (j.waits() || !j.complete)) else {
+        let Some(job) = self.jobs.iter_mut().find(|j| j.error.is_none() && (j.waits() || !j.complete)) else {
             return false;
         };
         if self.unanswered.is_empty() && (link.is_open() || self.resend_at.is_none()) {
@@ -486,7 +487,7 @@ impl Requester {
         }
         let silent = now.duration_since(self.progress.max(link.heard));
         let stuck = now.duration_since(self.progress);
-        if silent < t.retry && stuck < t.retry * PATIENCE && !link.denied {
+        if silent < t.retry && stuck < t.retry * DEADLINE && !link.denied {
             return false;
         }
         let name = link.name();
@@ -495,7 +496,7 @@ impl Requester {
         } else {
             format!("{name} is there, but has answered nothing on this queue pair for {stuck:.1?}")
         };
-        job.trouble = Some(Trouble::no_answer(text));
+        job.error = Some(RequestError::no_answer(text));
         // Nothing that comes now changes that.
         self.unanswered.clear();
         true
@@ -530,15 +531,15 @@ impl Requester {
             Answer::NotReady => Err(no_receive(core.config.timeouts.not_ready)),
             other => job.answer(other),
         };
-        if let Err(trouble) = result {
-            job.trouble.get_or_insert(trouble);
+        if let Err(error) = result {
+            job.error.get_or_insert(error);
         }
     }
 }
 
-fn no_receive(limit: Duration) -> Trouble {
+fn no_receive(limit: Duration) -> RequestError {
     let failure = Failure::new(Syndrome::RNR_RETRY_EXCEEDED, VendorSyndrome::default());
-    Trouble::new(failure, format!("the peer has posted no receive within {limit:.1?}"))
+    RequestError::new(failure, format!("the peer has posted no receive within {limit:.1?}"))
 }
 
 impl Route {

@@ -2,7 +2,9 @@
 
 use super::config::Key;
 use super::frame::{GREETING, MAX_FRAME, PROTOCOL};
-use crate::handshake::{Broken, Fault, Greeting, Initiator, LENGTH, Next, Parties, Refusal, Responder, Seals, TAG};
+use crate::handshake::{
+    Broken, Fault, Greeting, HandshakeError, Initiator, LENGTH, Next, Parties, Responder, Seals, TAG,
+};
 use socket2::Socket;
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
@@ -265,8 +267,8 @@ impl Wire {
             Phase::Greeting(initiator) => initiator.hear(&heard).map_err(Cut::of_greeting)?,
             Phase::Greeted(responder) => match responder.hear(&heard) {
                 Ok(next) => next,
-                Err(Refusal { say, fault }) if say.is_empty() => return Err(Cut::of_being_greeted(fault)),
-                Err(Refusal { say, fault }) => {
+                Err(HandshakeError { say, fault }) if say.is_empty() => return Err(Cut::of_being_greeted(fault)),
+                Err(HandshakeError { say, fault }) => {
                     self.outbox.extend(say);
                     self.phase = Phase::Leaving(fault);
                     return Ok(());

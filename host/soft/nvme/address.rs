@@ -20,7 +20,7 @@ const FIRST: u64 = 1 << 32;
 /// End of the device's address space.
 const LIMIT: u64 = 1 << 48;
 /// Longest wait of an unmapping for the service threads. After it the memory is leaked rather than given back.
-const UNMAP_PATIENCE: Duration = Duration::from_secs(5);
+const UNMAP_LIMIT: Duration = Duration::from_secs(5);
 /// What a thread announces when it will not use any snapshot again.
 const ENDED: u64 = u64::MAX;
 
@@ -196,7 +196,7 @@ impl AddressTable {
             self.publish(&mut tables)
         };
         fence(Ordering::SeqCst);
-        let deadline = Instant::now() + UNMAP_PATIENCE;
+        let deadline = Instant::now() + UNMAP_LIMIT;
         for (i, seen) in self.seen.iter().enumerate() {
             let mut looks = 0u32;
             while seen.load(Ordering::SeqCst) < generation {
@@ -210,7 +210,7 @@ impl AddressTable {
                     if Instant::now() > deadline {
                         tracing::error!(
                             device = %self.device, address = start,
-                            "a service thread still uses a mapping after {UNMAP_PATIENCE:?}; its memory is leaked"
+                            "a service thread still uses a mapping after {UNMAP_LIMIT:?}; its memory is leaked"
                         );
                         return false;
                     }

@@ -8,7 +8,7 @@ use super::fault::DeviceFaults;
 use super::log::{ErrorLog, Event};
 use super::namespace::Namespace;
 use super::statistics::Counters;
-use crate::nvme::DoorbellWindow;
+use crate::nvme::DoorbellPages;
 use crate::wire::nvme::{csts, register};
 use crossbeam::utils::CachePadded;
 use parking_lot::Mutex;
@@ -86,9 +86,9 @@ impl Doorbells {
         Ok(Self { memory: MemoryStore::new(bytes.next_multiple_of(4096))?, stride })
     }
 
-    pub(super) fn window(&self) -> Option<DoorbellWindow> {
+    pub(super) fn window(&self) -> Option<DoorbellPages> {
         let base = NonNull::new(self.memory.base())?;
-        Some(DoorbellWindow { base, bytes: self.memory.bytes(), io_memory: false })
+        Some(DoorbellPages { base, bytes: self.memory.bytes(), io_memory: false })
     }
 
     /// The word at a register offset; `None` outside the window or between two doorbells.

@@ -303,7 +303,7 @@ fn meet(a: &RangeInclusive<u64>, b: &RangeInclusive<u64>) -> bool {
 
 /// What the plan says about a command before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FaultAction {
     /// The command runs, and its data is damaged as said.
     Run(Damage),
     Fail(Status),
@@ -405,7 +405,7 @@ impl QueueFaults {
     }
 
     /// Looks at a fetched command.
-    pub(super) fn fetch(&mut self, plan: &FaultPlan, device: &DeviceFaults, e: &SqEntry) -> Verdict {
+    pub(super) fn fetch(&mut self, plan: &FaultPlan, device: &DeviceFaults, e: &SqEntry) -> FaultAction {
         self.fetched += 1;
         let nth = next(&device.fetched);
         let range = touched(e);
@@ -416,26 +416,26 @@ impl QueueFaults {
             Some(Trigger::Blocks(b)) => range.as_ref().is_some_and(|r| meet(r, b)),
         };
         if hit(&plan.disappear) {
-            return Verdict::Disappear;
+            return FaultAction::Disappear;
         }
         if hit(&plan.fatal) {
-            return Verdict::Fatal;
+            return FaultAction::Fatal;
         }
         if e.opcode() == io::FLUSH && plan.fail_flush.is_some_and(|n| next(&device.flushes).is_multiple_of(n)) {
-            return Verdict::Fail(status::WRITE_FAULT);
+            return FaultAction::Fail(status::WRITE_FAULT);
         }
-        let Some(range) = range else { return Verdict::Run(Damage::default()) };
+        let Some(range) = range else { return FaultAction::Run(Damage::default()) };
         let writes = matches!(e.opcode(), io::WRITE | io::WRITE_ZEROES);
         let reads = matches!(e.opcode(), io::READ | io::COMPARE);
         for m in plan.media_errors.iter().filter(|m| meet(&m.blocks, &range)) {
             if reads && m.access != Access::Write {
-                return Verdict::Fail(status::UNRECOVERED_READ_ERROR);
+                return FaultAction::Fail(status::UNRECOVERED_READ_ERROR);
             }
             if writes && m.access != Access::Read {
-                return Verdict::Fail(status::WRITE_FAULT);
+                return FaultAction::Fail(status::WRITE_FAULT);
             }
         }
-        Verdict::Run(damage(plan, device, e.opcode(), &range))
+        FaultAction::Run(damage(plan, device, e.opcode(), &range))
     }
 
     /// Looks at the command's completion.
@@ -498,14 +498,17 @@ mod tests {
         };
         let (mut q, device) = (QueueFaults::new(&plan, 1), DeviceFaults::default());
         for (slba, n, bad) in [(99, 1, false), (99, 2, true), (107, 1, true), (108, 1, false), (0, 65_536, true)] {
-            let expected =
-                if bad { Verdict::Fail(status::UNRECOVERED_READ_ERROR) } else { Verdict::Run(Damage::default()) };
+            let expected = if bad {
+                FaultAction::Fail(status::UNRECOVERED_READ_ERROR)
+            } else {
+                FaultAction::Run(Damage::default())
+            };
             assert_eq!(q.fetch(&plan, &device, &read(slba, n)), expected, "{slba}+{n}");
         }
         let mut write = read(100, 1);
         write.cdw0 = (write.cdw0 & !0xff) | u32::from(io::WRITE);
-        assert_eq!(q.fetch(&plan, &device, &write), Verdict::Run(Damage::default()));
-        assert_eq!(q.fetch(&plan, &device, &SqEntry::new(io::FLUSH, 1, 1)), Verdict::Run(Damage::default()));
+        assert_eq!(q.fetch(&plan, &device, &write), FaultAction::Run(Damage::default()));
+        assert_eq!(q.fetch(&plan, &device, &SqEntry::new(io::FLUSH, 1, 1)), FaultAction::Run(Damage::default()));
     }
 
     #[test]

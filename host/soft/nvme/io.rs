@@ -8,7 +8,7 @@ use super::damage;
 use super::fault::Damage;
 use super::namespace::{Namespace, Span};
 use super::prp::{self, Extent, Hints};
-use super::statistics::Tally;
+use super::statistics::QueueCounters;
 use crate::wire::nvme::{SqEntry, Status, io, status};
 
 /// Namespace identifier that means all of them.
@@ -29,7 +29,7 @@ pub(super) struct Context<'a> {
     pub(super) table: &'a Snapshot,
     pub(super) page_shift: u32,
     pub(super) hints: &'a mut Hints,
-    pub(super) tally: &'a mut Tally,
+    pub(super) counters: &'a mut QueueCounters,
     pub(super) extents: &'a mut Vec<Extent>,
     pub(super) vectors: &'a mut Vec<libc::iovec>,
     pub(super) ring: Option<&'a mut Ring>,
@@ -114,7 +114,7 @@ fn transfer(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace) -> Result<Span, St
         return Err(BAD_FIELD);
     }
     prp::walk(c.table, c.hints, c.page_shift, (e.prp1, e.prp2), span.bytes, c.extents)?;
-    c.tally.transfer(e.opcode(), span.bytes);
+    c.counters.transfer(e.opcode(), span.bytes);
     Ok(span)
 }
 

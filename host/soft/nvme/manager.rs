@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Largest CC.MPS: pages of 64 KiB (CAP.MPSMAX).
 pub(super) const MPS_MAX: u32 = 4;
 /// Longest wait for a service thread, which may be in a slow system call.
-const THREAD_PATIENCE: Duration = Duration::from_secs(5);
+const THREAD_LIMIT: Duration = Duration::from_secs(5);
 /// How often that wait looks whether the controller is being dropped.
 const SLICE: Duration = Duration::from_millis(10);
 /// Admin commands per round.
@@ -244,7 +244,7 @@ impl Manager {
     pub(super) fn ask(&self, to: &Mailbox, message: impl FnOnce(mpsc::Sender<bool>) -> Message) -> bool {
         let (sender, answer) = mpsc::channel();
         to.send(message(sender));
-        let deadline = Instant::now() + THREAD_PATIENCE;
+        let deadline = Instant::now() + THREAD_LIMIT;
         while Instant::now() < deadline && !self.core.stop.load(Ordering::Relaxed) {
             match answer.recv_timeout(SLICE) {
                 Ok(a) => return a,

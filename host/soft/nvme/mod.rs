@@ -143,7 +143,7 @@ pub enum SoftError {
 }
 
 /// Longest wait for the threads when the last handle is dropped.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The threads' life: ends them when the last clone goes.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.core.stop.store(true, Ordering::SeqCst);
         let threads = std::mem::take(&mut *self.threads.lock());
-        let deadline = Instant::now() + STOP_PATIENCE;
+        let deadline = Instant::now() + STOP_LIMIT;
         while threads.iter().any(|t| !t.is_finished()) && Instant::now() < deadline {
             self.wake_all();
             std::thread::sleep(Duration::from_micros(50));
@@ -171,7 +171,7 @@ impl Drop for Handle {
         for t in threads {
             if !t.is_finished() {
                 // It is in a system call that does not return; what it uses stays alive with it.
-                tracing::error!(device = %self.core.name, "a thread did not end within {STOP_PATIENCE:?}");
+                tracing::error!(device = %self.core.name, "a thread did not end within {STOP_LIMIT:?}");
             } else if t.join().is_err() {
                 tracing::error!(device = %self.core.name, "a thread ended by a panic");
             }

@@ -6,7 +6,7 @@ use super::identify::VERSION;
 use super::log::Event;
 use super::manager::MPS_MAX;
 use crate::memory::{DmaError, DmaRegion, Region, Space};
-use crate::nvme::{DmaSpace, DoorbellWindow, Port, PortError};
+use crate::nvme::{DmaSpace, DoorbellPages, Port, PortError};
 use crate::wire::nvme::{csts, register};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,7 +122,7 @@ impl Port for SoftPort {
         Ok(())
     }
 
-    fn doorbells(&self) -> Option<DoorbellWindow> {
+    fn doorbells(&self) -> Option<DoorbellPages> {
         self.core().doorbells.window()
     }
 

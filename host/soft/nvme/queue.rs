@@ -5,7 +5,7 @@ use super::core::{Core, RingSetup};
 use super::fault::QueueFaults;
 use super::log::Event;
 use super::prp::Hints;
-use super::statistics::Tally;
+use super::statistics::QueueCounters;
 use crate::wire::nvme::{CqEntry, SqEntry};
 use std::sync::atomic::{Ordering, fence};
 
@@ -145,7 +145,7 @@ pub(super) struct Sq {
     head: u32,
     refused: Option<u32>,
     pub(super) hints: Hints,
-    pub(super) tally: Tally,
+    pub(super) counters: QueueCounters,
     pub(super) faults: Option<QueueFaults>,
 }
 
@@ -158,7 +158,7 @@ impl Sq {
             head: 0,
             refused: None,
             hints: Hints::none(),
-            tally: Tally::default(),
+            counters: QueueCounters::default(),
             faults,
         })
     }

@@ -8,7 +8,7 @@ use super::backend::{Finished, Ring, Store};
 use super::config::FileIo;
 use super::copy;
 use super::core::{Core, Message, RingSetup, halt};
-use super::fault::{Damage, QueueFaults, Verdict};
+use super::fault::{Damage, FaultAction, QueueFaults};
 use super::io::{self, Context, Outcome};
 use super::namespace::Span;
 use super::prp::Extent;
@@ -172,14 +172,14 @@ impl Service {
             return 0;
         }
         let sqid = sq.id();
-        let mut tally = std::mem::take(&mut sq.tally);
+        let mut counters = std::mem::take(&mut sq.counters);
         let mut hints = std::mem::replace(&mut sq.hints, super::prp::Hints::none());
         let mut context = Context {
             core,
             table: &self.table,
             page_shift: core.page_shift.load(Ordering::Relaxed),
             hints: &mut hints,
-            tally: &mut tally,
+            counters: &mut counters,
             extents: &mut self.extents,
             vectors: &mut self.vectors,
             ring: self.ring.as_mut(),
@@ -198,20 +198,20 @@ impl Service {
             }
             sq.consume();
             taken += 1;
-            context.tally.command();
+            context.counters.command();
             let outcome = match (core.faulty, &mut sq.faults) {
                 (true, Some(f)) => match f.fetch(&core.config.faults, &core.faults, &e) {
-                    Verdict::Run(damage) => {
+                    FaultAction::Run(damage) => {
                         core.shrink_if_due();
                         context.damage = damage;
                         io::execute(&mut context, &e)
                     }
-                    Verdict::Fail(status) => Outcome::Done(status),
-                    Verdict::Fatal => {
+                    FaultAction::Fail(status) => Outcome::Done(status),
+                    FaultAction::Fatal => {
                         core.fatal("fault plan");
                         break;
                     }
-                    Verdict::Disappear => {
+                    FaultAction::Disappear => {
                         core.disappear();
                         break;
                     }
@@ -222,7 +222,7 @@ impl Service {
                 Outcome::InFlight => cq.held += 1,
                 Outcome::Done(status) => {
                     if !status.is_success() {
-                        context.tally.error();
+                        context.counters.error();
                         core.errors.lock().command(sqid, &e, status);
                     }
                     if core.faulty {
@@ -237,8 +237,8 @@ impl Service {
         }
         group.post(sq, cq, &mut context.wrote);
         sq.hints = hints;
-        sq.tally = tally;
-        core.counters[usize::from(sqid)].publish(&mut sq.tally);
+        sq.counters = counters;
+        core.counters[usize::from(sqid)].publish(&mut sq.counters);
         if let Some(r) = &mut self.ring {
             r.submit();
         }
@@ -281,7 +281,7 @@ impl Service {
             if let Some(sq) = queue {
                 let cq = &mut self.cqs[sq.cq];
                 if !status.is_success() {
-                    sq.tally.error();
+                    sq.counters.error();
                     core.errors.lock().command(request.sqid, &request.entry, status);
                 }
                 if core.faulty {

@@ -48,7 +48,7 @@ impl Statistics {
 
 /// What the one thread that serves a queue counts between two publications.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct QueueCounters {
     commands: u64,
     reads: u64,
     writes: u64,
@@ -57,7 +57,7 @@ pub(super) struct Tally {
     errors: u64,
 }
 
-impl Tally {
+impl QueueCounters {
     #[inline]
     pub(super) fn command(&mut self) {
         self.commands += 1;
@@ -96,8 +96,8 @@ pub(super) struct Counters {
 
 impl Counters {
     /// Adds what a thread has counted, and clears that.
-    pub(super) fn publish(&self, tally: &mut Tally) {
-        let t = std::mem::take(tally);
+    pub(super) fn publish(&self, counters: &mut QueueCounters) {
+        let t = std::mem::take(counters);
         for (to, n) in [
             (&self.commands, t.commands),
             (&self.reads, t.reads),
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn counts_add_up() {
         let c = Counters::default();
-        let mut t = Tally::default();
+        let mut t = QueueCounters::default();
         for _ in 0..2 {
             t.command();
             t.transfer(io::READ, 4096);

@@ -96,12 +96,12 @@ struct by_hand {
   }
   static WB_FN void wait(const world_ref& w, uint64_t* word, uint64_t v) {
     constexpr uint32_t turns = 1 << 12;  // between two looks at the clock
-    for (patience p(w.control());;) {
+    for (deadline p(w.control());;) {
       for (uint32_t i = 0; i < (WB_GPU ? turns : 1); ++i) {
         if (order::load<order::relaxed, order::world>(word) >= v) return order::fence<order::acquire, order::system>();
       }
-      if (verdict spent = p.spent(); spent != verdict::go_on) {
-        w.fail(WB_CALL_WAIT, status_word(spent), word, sizeof *word, WB_NO_PE);
+      if (wait_status expired = p.expired(); expired != wait_status::go_on) {
+        w.fail(WB_CALL_WAIT, status_word(expired), word, sizeof *word, WB_NO_PE);
         return;
       }
     }

@@ -43,9 +43,9 @@ template <class T> WB_FN T element(uint64_t seed, uint64_t i) {
 WB_FN wb_block_clock& my_clock(const test& t) { return t.clock[blockIdx.x]; }
 
 WB_FN void wait_for(const world_ref& w, const uint32_t* word, uint32_t at_least) {
-  patience p(w.control());
+  deadline p(w.control());
   while (order::load<order::acquire>(word) < at_least) {
-    if (verdict v = p.spent(); v != verdict::go_on) {
+    if (wait_status v = p.expired(); v != wait_status::go_on) {
       w.fail(WB_CALL_WAIT, status_word(v), word, sizeof *word, w.my_pe());
       return;
     }

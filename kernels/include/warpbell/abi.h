@@ -124,7 +124,7 @@ typedef struct wb_queue {
 // --- volume ----------------------------------------------------------------------------------------------------------
 
 #define WB_MAX_DEVICES 16u
-#define WB_MAX_WINDOWS 16u
+#define WB_MAX_REGISTERED_REGIONS 16u
 #define WB_STATS_STRIPES 64u
 
 // Counters, striped over processors; the host adds the stripes up. Each stripe is one 128-byte line.
@@ -186,11 +186,11 @@ typedef struct wb_integrity {
 } wb_integrity;
 
 // Memory that the devices of a volume can address: `iova + (address - base)`.
-typedef struct wb_window {
+typedef struct wb_registered_region {
   uint64_t base;
   uint64_t bytes;
   uint64_t iova[WB_MAX_DEVICES];  // one for each device
-} wb_window;
+} wb_registered_region;
 
 // One block address space over one or more namespaces with the same logical block size.
 typedef struct wb_volume {
@@ -200,13 +200,13 @@ typedef struct wb_volume {
   uint32_t block_shift;                // log2 of the logical block size
   uint32_t device_count;
   uint32_t chunk_blocks;               // stripe unit
-  uint32_t window_count;               // 0: every transfer goes through bounce buffers
+  uint32_t registered_region_count;               // 0: every transfer goes through bounce buffers
   uint32_t memory_page_shift;          // the controller's page (CC.MPS), for PRP entries
   uint32_t replicated;                 // not 0: every device holds every block, instead of one stripe in turn
   WB_POINTER(wb_integrity) integrity;  // null on one that is not replicated and holds no arrays
   uint32_t reserved[2];
   wb_device device[WB_MAX_DEVICES];
-  wb_window window[WB_MAX_WINDOWS];
+  wb_registered_region window[WB_MAX_REGISTERED_REGIONS];
 } wb_volume;
 
 // --- cache -----------------------------------------------------------------------------------------------------------
@@ -412,8 +412,8 @@ static_assert(offsetof(wb_queue, credit) == 128 && offsetof(wb_queue, tail_lock)
 static_assert(sizeof(wb_stats) == 128, "wb_stats");
 static_assert(sizeof(wb_device) == 64, "wb_device");
 static_assert(sizeof(wb_integrity) == 48 + 8 * WB_CHANGED_WORDS + 16 * WB_REPAIRS, "wb_integrity");
-static_assert(sizeof(wb_window) == 16 + 8 * WB_MAX_DEVICES, "wb_window");
-static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_window) * WB_MAX_WINDOWS, "wb_volume");
+static_assert(sizeof(wb_registered_region) == 16 + 8 * WB_MAX_DEVICES, "wb_registered_region");
+static_assert(sizeof(wb_volume) == 64 + 64 * WB_MAX_DEVICES + sizeof(wb_registered_region) * WB_MAX_REGISTERED_REGIONS, "wb_volume");
 static_assert(sizeof(wb_cache) == 128, "wb_cache");
 static_assert(sizeof(wb_array) == 32, "wb_array");
 static_assert(sizeof(wb_array_view) == 160, "wb_array_view");

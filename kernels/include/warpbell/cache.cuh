@@ -60,7 +60,7 @@ struct page_wait {
   bool looked;
   uint32_t extended;  // times that the wait was made longer, since another copy may have the page
   uint32_t turns;     // without a frame
-  patience left;
+  deadline left;
 
   // A lane that does not want a page is a group by itself that has nothing to wait for.
   WB_FN page_wait(const wb_cache& c, warp::mask_t mask, bool wants, uint64_t page_, bool writes_)
@@ -79,21 +79,21 @@ struct page_wait {
   WB_FN void hold(const wb_cache& c, uint32_t way_) {
     way = way_;
     extended = 0;
-    left = patience(frames::control(c));
+    left = deadline(frames::control(c));
   }
 };
 
 namespace frames {
 
 // A command to be submitted for a frame.
-struct errand {
+struct pending_io {
   uint32_t way = none;
   uint64_t tag = 0;
 };
 
 // Submits the commands of those lanes of the mask that have one (all lanes move the data) and leaves their tokens for those who
 // wait. Collective.
-WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, errand e, uint32_t opcode) {
+WB_FN_COLD void submit(const wb_cache* cache, warp::mask_t mask, pending_io e, uint32_t opcode) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
@@ -124,7 +124,7 @@ WB_FN bool failed(const wb_cache& c, uint32_t set, uint64_t page) {
 WB_FN bool has_copies(const wb_cache& c) { return c.volume->replicated != 0; }
 
 // Takes a frame whose page has been read, and which the caller has pinned, to compare it with its checksums: `check` names it then.
-WB_FN_COLD void take_unchecked(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, errand& check) {
+WB_FN_COLD void take_unchecked(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, pending_io& check) {
   const uint64_t filling = tags::rename(t, w.page, WB_TAG_FILLING);
   order::store<order::relaxed>(fill(c, at), tags::pending(filling));
   if (order::compare_exchange<order::acq_rel>(tag(c, at), t, filling) != t) return;
@@ -134,7 +134,7 @@ WB_FN_COLD void take_unchecked(const wb_cache& c, page_wait& w, uint32_t at, uin
 
 // Takes a frame of which the read has failed, and which the caller has pinned, to read its page once more: `again` names it then. Unless
 // the page has another frame by now: then the pins are let go.
-WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, errand& again) {
+WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64_t t, pending_io& again) {
   const uint32_t set = set_of(c, w.page);
   if (!try_lock(c, set)) return;
   uint64_t other = 0;
@@ -153,7 +153,7 @@ WB_FN_COLD void take_failed(const wb_cache& c, page_wait& w, uint32_t at, uint64
 }
 
 // Compares the pages of the lanes that have taken one so with their checksums, which ends their reads. Collective.
-WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, errand e) {
+WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, pending_io e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT;
@@ -163,7 +163,7 @@ WB_FN_COLD void check_page(const wb_cache* cache, warp::mask_t mask, errand e) {
 }
 
 // Reads pages for the lanes that have taken one so, a whole read with all copies, which ends the first one's. Collective.
-WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
+WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, pending_io e) {
   const wb_cache& c = *cache;
   const bool mine = e.way != none;
   const uint64_t page = e.tag >> WB_TAG_PAGE_SHIFT, block = page * c.blocks_per_page;
@@ -194,7 +194,7 @@ WB_FN_COLD void read_again(const wb_cache* cache, warp::mask_t mask, errand e) {
 }
 
 // The leader's part of a turn: find the page, or a frame for it, and see how far it is.
-WB_FN void look(const wb_cache& c, page_wait& w, errand& read, errand& write, errand& check, errand& again) {
+WB_FN void look(const wb_cache& c, page_wait& w, pending_io& read, pending_io& write, pending_io& check, pending_io& again) {
   const uint32_t set = set_of(c, w.page);
   const uint32_t lanes = warp::count(w.group);
   if (w.way == none) {
@@ -266,7 +266,7 @@ WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
   const uint32_t most = w.way == none ? 2 * (copies - 1) : 1;
   if (!has_copies(c) || w.extended >= most) return false;
   ++w.extended;
-  w.left = patience(control(c));
+  w.left = deadline(control(c));
   if (w.way == none) return true;
   const uint32_t at = entry(c, set_of(c, w.page), w.way);
   const uint64_t f = order::load<order::acquire>(fill(c, at));
@@ -281,10 +281,10 @@ WB_FN_COLD bool give_up(const wb_cache& c, page_wait& w) {
 }
 
 // The leader's look at the clock.
-WB_FN void lose_patience(const wb_cache& c, page_wait& w) {
-  const verdict v = w.left.spent();
-  if (v == verdict::go_on || (v == verdict::timed_out && give_up(c, w))) return;
-  w.status = v == verdict::stopped ? WB_STOPPED : w.way == none ? WB_NO_FRAME : WB_TIMED_OUT;
+WB_FN void run_out_of_time(const wb_cache& c, page_wait& w) {
+  const wait_status v = w.left.expired();
+  if (v == wait_status::go_on || (v == wait_status::timed_out && give_up(c, w))) return;
+  w.status = v == wait_status::stopped ? WB_STOPPED : w.way == none ? WB_NO_FRAME : WB_TIMED_OUT;
   if (w.status != WB_STOPPED) {
     report(c, static_cast<wb_kind>(w.status), w.page);
   }
@@ -301,7 +301,7 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
   using frames::none;
   const wb_cache& c = *cache;
   const bool acts = warp::is_leader(w.group) && w.status == WB_PENDING;
-  frames::errand read, write, check, again;
+  frames::pending_io read, write, check, again;
   if (acts) frames::look(c, w, read, write, check, again);
   const warp::mask_t writers = warp::ballot(mask, write.way != none);
   if (writers) {
@@ -318,7 +318,7 @@ WB_FN_COLD void page_turn(const wb_cache* cache, warp::mask_t mask, page_wait& w
     if (warp::any(mask, check.way != none)) frames::check_page(cache, mask, check);
     if (warp::any(mask, again.way != none)) frames::read_again(cache, mask, again);
     frames::help(cache, mask, waits ? frames::useful_token(c, w) : token{});
-    if (waits) frames::lose_patience(c, w);
+    if (waits) frames::run_out_of_time(c, w);
   }
   const uint32_t leader = warp::leader(w.group);
   w.status = warp::shuffle(mask, w.status, leader);
@@ -378,12 +378,12 @@ WB_FN_COLD void request_page(const wb_cache* cache, warp::mask_t mask, uint64_t 
   const wb_cache& c = *cache;
   const warp::mask_t group = warp::match(mask, page);
   const uint32_t set = frames::set_of(c, page);
-  frames::errand read;
+  frames::pending_io read;
   if (warp::is_leader(group)) {
     uint64_t t = 0;
     if (frames::find(c, set, page, t) == frames::none && !frames::aborted(c) && frames::try_lock(c, set)) {
       if (frames::find(c, set, page, t) == frames::none) {
-        frames::errand unused;
+        frames::pending_io unused;
         const uint32_t way = frames::choose(c, set, page, true, t, unused.way, unused.tag);
         if (way != frames::none) {
           read.way = way;

@@ -18,28 +18,28 @@ WB_FN uint64_t now_ns() {
 #endif
 }
 
-// How a wait ended before its time: see `patience::spent`.
-enum class verdict : uint32_t { go_on = 0, timed_out = 1, stopped = 2 };
+// How a wait ended before its time: see `deadline::spent`.
+enum class wait_status : uint32_t { go_on = 0, timed_out = 1, stopped = 2 };
 
 // One wait's patience: call `spent` once per turn of the loop. Reading the clock and the flags that end a wait happens every few
 // turns only.
-class patience {
+class deadline {
  public:
-  WB_FN explicit patience(const wb_control* control) : control_(control) {}
+  WB_FN explicit deadline(const wb_control* control) : control_(control) {}
 
-  WB_FN verdict spent() {
+  WB_FN wait_status expired() {
     if ((++turns_ & (look_every - 1)) != 0) {
       if (turns_ > spin_turns) order::relax(pause_ns);
-      return verdict::go_on;
+      return wait_status::go_on;
     }
     return judge(look(control_, start(), turns_));
   }
 
   // The same for lanes that wait together: one of them looks, all of them get its verdict.
-  WB_FN verdict spent(warp::mask_t mask) {
+  WB_FN wait_status expired(warp::mask_t mask) {
     if ((++turns_ & (look_every - 1)) != 0) {
       if (turns_ > spin_turns) order::relax(pause_ns);
-      return verdict::go_on;
+      return wait_status::go_on;
     }
     start();
     uint32_t seen = 0;
@@ -66,27 +66,27 @@ class patience {
     return started_;
   }
 
-  WB_FN verdict judge(uint32_t seen) {
+  WB_FN wait_status judge(uint32_t seen) {
     late_ = (seen & late_bit) != 0;
-    return static_cast<verdict>(seen & ~late_bit);
+    return static_cast<wait_status>(seen & ~late_bit);
   }
 
   // A verdict, and the late bit.
   static WB_FN_COLD uint32_t look(const wb_control* control, uint64_t started, uint32_t turns) {
     const uint64_t waited = now_ns() - started, limit = control->deadline_ns;
-    if (waited > limit) return static_cast<uint32_t>(verdict::timed_out);
+    if (waited > limit) return static_cast<uint32_t>(wait_status::timed_out);
     const uint32_t late = waited > limit / 2 ? late_bit : 0;
     if (order::load<order::relaxed>(control->abort) || order::load<order::relaxed, order::system>(control->stop)) {
-      return static_cast<uint32_t>(verdict::stopped) | late;
+      return static_cast<uint32_t>(wait_status::stopped) | late;
     }
     if ((turns & (look_far_every - 1)) == 0 && control->host_stop && order::load<order::relaxed, order::system>(control->host_stop)) {
       // Everybody else need not look so far.
       order::store<order::relaxed, order::system>(control->stop, 1u);
-      return static_cast<uint32_t>(verdict::stopped) | late;
+      return static_cast<uint32_t>(wait_status::stopped) | late;
     }
     // Of one world: no flag that others look at is raised. Whoever sees it enters an error, and that ends the run.
     if ((turns & (look_far_every - 1)) == 0 && control->fault && order::load<order::relaxed, order::system>(control->fault)) {
-      return static_cast<uint32_t>(verdict::stopped) | late;
+      return static_cast<uint32_t>(wait_status::stopped) | late;
     }
     return late;
   }

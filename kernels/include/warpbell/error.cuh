@@ -10,7 +10,7 @@ namespace warpbell {
 WB_FN uint32_t status_word(wb_kind kind, uint32_t nvme = 0) {
   return static_cast<uint32_t>(kind) << WB_STATUS_KIND_SHIFT | (nvme & WB_STATUS_NVME_MASK);
 }
-WB_FN uint32_t status_word(verdict v) { return status_word(v == verdict::timed_out ? WB_TIMED_OUT : WB_STOPPED); }
+WB_FN uint32_t status_word(wait_status v) { return status_word(v == wait_status::timed_out ? WB_TIMED_OUT : WB_STOPPED); }
 
 // Enters an error in the run's log and fails the run: every wait of it ends in WB_STOPPED soon.
 WB_FN void enter_error(const wb_control* control, const wb_error& error) {

@@ -152,7 +152,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   // (timed out, stopped) or because it has failed in the meantime.
   template <class Write>
   WB_FN status submit_with(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, Write write) const {
-    patience p(control_);
+    deadline p(control_);
     status s;
     bool flying = false;
     while (warp::mask_t want = warp::ballot(mask, wants)) {
@@ -161,7 +161,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
         flying = true;
       }
       if (!warp::any(mask, wants)) break;
-      if (poll(mask) == 0) relieve(mask, p.late());
+      if (poll(mask) == 0) reclaim(mask, p.late());
       // A command of this very call that has failed would keep its slot while its owner stands here.
       uint32_t w = flying ? order::load<order::acquire>(word(ticket)) : 0;
       bool lost = flying && (w ^ own_word(ticket)) == (slot::completed | slot::failed) && claim(ticket, w);
@@ -173,8 +173,8 @@ template <class Completion> class basic_queue_ref : public ring_ref {
           flying = false;
         }
       }
-      verdict v = p.spent(mask);
-      if (v == verdict::go_on) continue;
+      wait_status v = p.expired(mask);
+      if (v == wait_status::go_on) continue;
       if (wants) s = status{status_word(v), 0, blocker().word, 0};
       break;
     }
@@ -204,7 +204,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   template <class Write, class Land>
   WB_FN uint32_t execute(warp::mask_t mask, bool wants, uint32_t& ticket, uint32_t& doorbells, bool& held, Write write,
                          Land land) const {
-    patience p(control_);
+    deadline p(control_);
     uint32_t ended = WB_DONE;
     bool flying = false;
     held = false;
@@ -240,9 +240,9 @@ template <class Completion> class basic_queue_ref : public ring_ref {
         continue;
       }
       const uint32_t found = shared(mask, nth_of(in_flight ? in_flight : blocked, p.turns())).poll(mask);
-      if (blocked && found == 0) shared(mask, warp::first(blocked)).relieve(mask, p.late());
-      const verdict v = p.spent(mask);
-      if (v == verdict::go_on) continue;
+      if (blocked && found == 0) shared(mask, warp::first(blocked)).reclaim(mask, p.late());
+      const wait_status v = p.expired(mask);
+      if (v == wait_status::go_on) continue;
       // What has completed meanwhile is finished in the next turn.
       if (wants) ticket = blocker().ticket();
       if (wants || (flying && !ready && abandon(ticket))) {
@@ -276,7 +276,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
   }
   // The same. `again` becomes the record's `buffer` where a read failed that another device can repeat (WB_RECORD_COPIES).
   WB_FN status wait(warp::mask_t mask, bool mine, uint32_t ticket, uint64_t& again) const {
-    patience p(control_);
+    deadline p(control_);
     bool waiting = mine, claimed = false;
     uint32_t w = 0;
     status s;
@@ -293,8 +293,8 @@ template <class Completion> class basic_queue_ref : public ring_ref {
       warp::mask_t left = warp::ballot(mask, waiting);
       if (left == 0) break;
       shared(mask, nth_of(left, turn)).poll(mask);
-      verdict v = p.spent(mask);
-      if (v == verdict::go_on) continue;
+      wait_status v = p.expired(mask);
+      if (v == wait_status::go_on) continue;
       if (waiting) claimed = last_look(ticket, v, w, s, again);
       break;
     }
@@ -326,7 +326,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
 
   // Finishes what others have left in the slots that the next tickets need. With `orphans` also failed commands that nobody has
   // asked for; they fail the run. Collective; all lanes on this queue. Answers how many.
-  WB_FN uint32_t relieve(warp::mask_t mask, bool orphans) const { return relieve_on(*this, mask, orphans); }
+  WB_FN uint32_t reclaim(warp::mask_t mask, bool orphans) const { return reclaim_on(*this, mask, orphans); }
 
   // Turns a completed slot word (not claimed by anybody) into a claim. Who gets it must finish the command soon.
   WB_FN bool claim(uint32_t ticket, uint32_t w) const {
@@ -376,7 +376,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
 
   // The end of a wait that took too long: claims the command if it has completed after all (true; `w` is its word), otherwise
   // gives it up. Its completion, should it come, then frees the slot. A command with a context is not given up but left for others.
-  WB_FN_COLD bool last_look(uint32_t ticket, verdict v, uint32_t& w, status& s, uint64_t& again) const {
+  WB_FN_COLD bool last_look(uint32_t ticket, wait_status v, uint32_t& w, status& s, uint64_t& again) const {
     const uint32_t in_flight = own_word(ticket);
     for (;;) {
       w = order::load<order::acquire>(word(ticket));
@@ -491,7 +491,7 @@ template <class Completion> class basic_queue_ref : public ring_ref {
     return head - old_head;
   }
 
-  static WB_FN_COLD uint32_t relieve_on(basic_queue_ref r, warp::mask_t mask, bool orphans) {
+  static WB_FN_COLD uint32_t reclaim_on(basic_queue_ref r, warp::mask_t mask, bool orphans) {
     const uint32_t rank = warp::rank(mask);
     uint32_t ticket = warp::shuffle(mask, order::load<order::relaxed>(&r.q->frontier), warp::leader(mask)) + rank - r.q->depth;
     bool claimed = false;

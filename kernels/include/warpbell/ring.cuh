@@ -165,7 +165,7 @@ template <class Queue, class Ring> class ring_core {
   WB_FN uint64_t* counts() const { return reinterpret_cast<uint64_t*>(&q->credit); }
 
   static WB_FN_COLD uint32_t publish_on(Ring r, warp::mask_t mask) {
-    uint32_t rung = 0;
+    uint32_t doorbells = 0;
     bool again = true;
     warp::sync(mask);
     while (again) {
@@ -183,10 +183,10 @@ template <class Queue, class Ring> class ring_core {
         uint64_t held = order::exchange<order::acq_rel>(r.lock(), static_cast<uint64_t>(tail) << 32);
         more = static_cast<uint32_t>(held) > 1 && r.is_marked(tail);
       }
-      rung += tail != old_tail;
+      doorbells += tail != old_tail;
       again = warp::shuffle(mask, more, warp::leader(mask)) != 0;
     }
-    return rung;
+    return doorbells;
   }
 
   static constexpr uint64_t low_bit = uint64_t{1} << 63;
@@ -203,7 +203,7 @@ template <class Queue, class Ring> class ring_core {
       const uint32_t first = static_cast<uint32_t>(before >> 32);
       const int32_t had = static_cast<int32_t>(before);
       uint32_t n = lanes;
-      if (had < static_cast<int32_t>(wanted)) n = had < 0 ? 0 : settle_on(self(), first, static_cast<uint32_t>(had), wanted, unit);
+      if (had < static_cast<int32_t>(wanted)) n = had < 0 ? 0 : complete_draw(self(), first, static_cast<uint32_t>(had), wanted, unit);
       if (n) got = static_cast<uint64_t>(n) << 32 | first;
       if (had < static_cast<int32_t>(wanted + low_water)) got |= low_bit;
     }
@@ -211,7 +211,7 @@ template <class Queue, class Ring> class ring_core {
   }
 
   // By who has taken more than the `had` tickets that there were, from `first` on: how many whole units it gets.
-  static WB_FN_COLD uint32_t settle_on(Ring r, uint32_t first, uint32_t had, uint32_t wanted, uint32_t unit) {
+  static WB_FN_COLD uint32_t complete_draw(Ring r, uint32_t first, uint32_t had, uint32_t wanted, uint32_t unit) {
     had += order::exchange<order::acq_rel>(&r.q->spare, 0u);
     uint32_t n = had < wanted ? had : wanted;
     n -= n % unit;

@@ -84,19 +84,19 @@ class volume_ref {
 
   // Waits for any of `n` tokens and empties it. Answers its place, or n if all were empty.
   WB_FN uint32_t wait_any(token* t, uint32_t n, status& s) const {
-    patience p(control());
+    deadline p(control());
     for (;;) {
       uint32_t oldest = n;
       for (uint32_t i = 0; i < n; ++i) {
         if (t[i].empty()) continue;
         if (oldest == n) oldest = i;
-        if (!t[i].in_flight() || queue(t[i]).test(t[i].ticket())) return settle_one(t, i, s);
+        if (!t[i].in_flight() || queue(t[i]).test(t[i].ticket())) return complete_one(t, i, s);
       }
       if (oldest == n) return n;
       warp::mask_t self = 1u << warp::lane();
       queue(t[oldest]).poll(self);
       // Out of time: the wait on the first one gives it up and says why.
-      if (p.spent() != verdict::go_on) return settle_one(t, oldest, s);
+      if (p.expired() != wait_status::go_on) return complete_one(t, oldest, s);
     }
   }
 
@@ -229,9 +229,9 @@ class volume_ref {
   WB_FN_COLD bool leave_out(uint32_t device) const {
     if (!drop(device)) return false;
     if (queue_on(device).q->bounce != 0) return true;
-    patience p(control());
+    deadline p(control());
     while (order::load<order::acquire>(&v_->device[device].gone) == 0) {
-      if (p.spent() != verdict::go_on) return false;
+      if (p.expired() != wait_status::go_on) return false;
     }
     return true;
   }
@@ -266,8 +266,8 @@ class volume_ref {
   // The device's address of a buffer that it may use directly.
   WB_FN uint64_t iova(uint32_t device, uint64_t address, uint32_t bytes) const {
     if (address & 3u) return no_address;
-    for (uint32_t i = 0; i < v_->window_count; ++i) {
-      const wb_window* w = &v_->window[i];
+    for (uint32_t i = 0; i < v_->registered_region_count; ++i) {
+      const wb_registered_region* w = &v_->window[i];
       uint64_t at = address - w->base;
       if (at < w->bytes && bytes <= w->bytes - at) return w->iova[device] + at;
     }
@@ -388,7 +388,7 @@ class volume_ref {
     return s;
   }
 
-  WB_FN uint32_t settle_one(token* t, uint32_t i, status& s) const {
+  WB_FN uint32_t complete_one(token* t, uint32_t i, status& s) const {
     token one = t[i];
     t[i] = token{};
     s = wait(warp::mask_t{1} << warp::lane(), one);
@@ -434,7 +434,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
     }
   }
   const queue_ref q = queue_on(at.device);
-  bool is_settled = false;
+  bool is_complete = false;
   while (warp::mask_t left = warp::ballot(mask, waits)) {
     // Lanes on the same queue go together.
     const queue_ref group = q.shared(mask, warp::first(left));
@@ -449,7 +449,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
       } else {
         s = status{ended.word, op << WB_RECORD_OPCODE_SHIFT | n, ended.origin, at.lba};
         // What was submitted and has failed meanwhile has its tag settled.
-        is_settled = ended.opcode_blocks != 0;
+        is_complete = ended.opcode_blocks != 0;
       }
     }
     count(mask, member && ended, op, n, doorbells);
@@ -460,7 +460,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
       const bool goes_on = s.kind() != WB_TIMED_OUT || drop(at.device);
       if (goes_on && tag) {
         // Who waits for the page reads it.
-        if (!is_settled) tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
+        if (!is_complete) tags::completion::complete(tag, nvme::is_read(s.opcode_blocks), false);
         return token::resolved(s.word);
       }
       if (goes_on) return token::resolved(transfer(self(), true, op, block, n, buffer).word);

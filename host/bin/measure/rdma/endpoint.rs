@@ -10,7 +10,8 @@ use std::fmt;
 use std::time::Duration;
 use warpbell::memory::{MemoryError, Place, Region, Space};
 use warpbell::rdma::{
-    DirectPosting, Poster, Posting, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
+    CpuSendQueue, PostRequests, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
+    UnconnectedSendQueue,
 };
 use warpbell::shmem::bootstrap::Bootstrap;
 
@@ -111,16 +112,16 @@ pub(super) enum Driver {
     /// Kernels, which find them in a table.
     Kernel(Vec<Box<dyn QueuePair>>, kernel::Queues),
     /// The CPU.
-    Host(Vec<Box<dyn Posting>>),
+    Host(Vec<Box<dyn PostRequests>>),
 }
 
 /// A queue pair of either kind, until it is connected.
-enum Made {
+enum NewQueuePair {
     Rings(Box<dyn QueuePair>),
-    Direct(Box<dyn DirectPosting>),
+    Direct(Box<dyn UnconnectedSendQueue>),
 }
 
-impl Made {
+impl NewQueuePair {
     fn new(side: &Side<'_>, initiator: Initiator, memory: &Region, setting: &Setting) -> Result<Self, MeasureError> {
         if initiator != Initiator::Verbs {
             let (space, log_blocks) = (memory.space().clone(), log_blocks_of(setting));
@@ -159,18 +160,20 @@ impl Made {
 }
 
 impl Driver {
-    fn new(side: &Side<'_>, initiator: Initiator, made: Vec<Made>) -> Result<Self, MeasureError> {
+    fn new(side: &Side<'_>, initiator: Initiator, made: Vec<NewQueuePair>) -> Result<Self, MeasureError> {
         let mut pairs = Vec::new();
-        let mut posters = Vec::new();
+        let mut send_queues = Vec::new();
         for one in made {
             match one {
-                Made::Rings(pair) if initiator == Initiator::Kernel => pairs.push(pair),
-                Made::Rings(pair) => posters.push(Box::new(Poster::new(pair)?) as Box<dyn Posting>),
-                Made::Direct(direct) => posters.push(direct.into_posting()),
+                NewQueuePair::Rings(pair) if initiator == Initiator::Kernel => pairs.push(pair),
+                NewQueuePair::Rings(pair) => {
+                    send_queues.push(Box::new(CpuSendQueue::new(pair)?) as Box<dyn PostRequests>)
+                }
+                NewQueuePair::Direct(direct) => send_queues.push(direct.into_send_queue()),
             }
         }
         if initiator != Initiator::Kernel {
-            return Ok(Self::Host(posters));
+            return Ok(Self::Host(send_queues));
         }
         let table = kernel::Queues::new(side, &pairs)?;
         Ok(Self::Kernel(pairs, table))
@@ -206,15 +209,15 @@ impl Endpoint {
         let bytes = 2 * half as usize;
         let made = (|| -> Result<_, MeasureError> {
             let (memory, registration) = Self::memory(side, &space, bytes)?;
-            let create = |_| Made::new(side, initiator, &memory, setting);
+            let create = |_| NewQueuePair::new(side, initiator, &memory, setting);
             let queues = (0..setting.queue_pairs).map(create).collect::<Result<Vec<_>, _>>()?;
             Ok((memory, registration, queues))
         })();
         let offer = made.as_ref().map_err(ToString::to_string).map(|(_, registration, queues)| Offer {
             setting: setting.clone(),
             initiator,
-            queues: queues.iter().map(Made::address).collect(),
-            numbers: queues.iter().map(Made::number).collect(),
+            queues: queues.iter().map(NewQueuePair::address).collect(),
+            numbers: queues.iter().map(NewQueuePair::number).collect(),
             address: registration.address(),
             key: registration.remote_key(),
         });
@@ -246,7 +249,7 @@ impl Endpoint {
         if let Some(Err(reason)) = all.into_iter().nth(rank) {
             return Err(other_side(rank, reason));
         }
-        let numbers = queues.iter().map(Made::number).collect();
+        let numbers = queues.iter().map(NewQueuePair::number).collect();
         let endpoint = Self { registration, memory, peer, numbers, initiator, span, half };
         let driver = Driver::new(side, initiator, queues)?;
         Ok((endpoint, driver))

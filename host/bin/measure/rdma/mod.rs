@@ -6,7 +6,7 @@
 mod adapter;
 mod endpoint;
 mod kernel;
-mod posting;
+mod send_queues;
 mod setting;
 mod statistics;
 pub mod table;
@@ -91,7 +91,7 @@ struct Sent {
 
 /// What a side tells the other of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Told {
+struct SideReport {
     done: Vec<u64>,
     figures: Option<(u64, f64, f64, f64)>,
 }
@@ -110,7 +110,7 @@ pub struct RdmaBench<'a> {
 impl<'a> RdmaBench<'a> {
     /// Makes queue pairs, registers memory, and connects with the other side, which calls this at the same time.
     pub fn new(side: Side<'a>, setting: Setting, initiator: Initiator) -> Result<Self, MeasureError> {
-        let setting = setting.settled();
+        let setting = setting.with_defaults();
         setting.check()?;
         let (endpoint, driver) = Endpoint::new(&side, &setting, initiator)?;
         Ok(Self { side, setting, initiator, driver, endpoint })
@@ -153,7 +153,7 @@ impl<'a> RdmaBench<'a> {
     }
 
     /// How long the other side is waited for.
-    fn patience(&self) -> Duration {
+    fn deadline(&self) -> Duration {
         LIMIT + self.setting.duration.unwrap_or_default() + self.side.deadline
     }
 
@@ -164,15 +164,15 @@ impl<'a> RdmaBench<'a> {
             Driver::Kernel(..) if self.posts() => Some(kernel::Buffers::new(&self.side, &self.setting)?),
             _ => None,
         };
-        self.side.ranks.barrier(self.patience())?;
+        self.side.ranks.barrier(self.deadline())?;
         let nothing = || Ok(Sent { done: vec![0; self.setting.queue_pairs as usize], ..Sent::default() });
         let posts = self.posts();
         let sent = match (&mut self.driver, buffers) {
             (Driver::Kernel(queues, table), Some(buffers)) => {
                 kernel::run(&self.side, &self.setting, &self.endpoint, (queues, table), &buffers, bytes)
             }
-            (Driver::Host(posters), _) if posts => {
-                posting::run(&self.side, &self.setting, &self.endpoint, posters, bytes)
+            (Driver::Host(send_queues), _) if posts => {
+                send_queues::run(&self.side, &self.setting, &self.endpoint, send_queues, bytes)
             }
             _ => nothing(),
         };
@@ -184,9 +184,9 @@ impl<'a> RdmaBench<'a> {
         let mine = sent.as_ref().map_err(ToString::to_string).map(|sent| {
             let figures = self.posts().then(|| self.bandwidth(bytes, sent));
             let figures = figures.map(|b| (b.iterations, b.peak_bytes_per_s, b.average_bytes_per_s, b.messages_per_s));
-            Told { done: sent.done.clone(), figures }
+            SideReport { done: sent.done.clone(), figures }
         });
-        let told: Vec<Result<Told, String>> = endpoint::exchange(&self.side, self.patience(), &mine)?;
+        let told: Vec<Result<SideReport, String>> = endpoint::exchange(&self.side, self.deadline(), &mine)?;
         let sent = sent?;
         let (me, other) = (self.side.ranks.rank(), 1 - self.side.ranks.rank());
         let theirs = match told.into_iter().nth(other) {
@@ -225,7 +225,7 @@ impl<'a> RdmaBench<'a> {
 
     /// What both sides verified, and the client's row.
     fn agree(&self, mine: Checked, figures: Option<Figures>) -> Result<(Checked, Option<Figures>), MeasureError> {
-        let all: Vec<(Checked, Option<Figures>)> = endpoint::exchange(&self.side, self.patience(), &(mine, figures))?;
+        let all: Vec<(Checked, Option<Figures>)> = endpoint::exchange(&self.side, self.deadline(), &(mine, figures))?;
         let sum = all.iter().fold(Checked::default(), |a, (b, _)| a.and(b));
         Ok((sum, all.get(self.side.client).and_then(|(_, figures)| *figures)))
     }

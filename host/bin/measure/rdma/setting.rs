@@ -194,7 +194,7 @@ impl Setting {
     }
 
     /// What follows from the rest: a completion is asked for at least once in each list and in each window of what may be in flight.
-    pub fn settled(mut self) -> Self {
+    pub fn with_defaults(mut self) -> Self {
         self.cq_mod = self.cq_mod.min(self.tx_depth);
         if self.post_list > 1 {
             self.cq_mod = self.post_list;
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     fn setting(name: &str) -> Setting {
-        Setting::new(name.parse().unwrap()).settled()
+        Setting::new(name.parse().unwrap()).with_defaults()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use warpbell::engine::CpuImage;
 use warpbell::memory::Place;
-use warpbell::rdma::served::{Fetched, ServedRing};
+use warpbell::rdma::ring_service::{Fetched, RingService};
 use warpbell::rdma::{
     MemoryRange, QueueAddress, QueuePair, QueuePlan, QueueRings, RdmaError, Registration, Rights, Transport,
 };
@@ -15,7 +15,7 @@ use warpbell::wire::mlx5::{Atomic as Action, Failure, Operation, Payload, Syndro
 
 #[derive(Debug, Default)]
 struct Shared {
-    rings: Mutex<Vec<ServedRing>>,
+    rings: Mutex<Vec<RingService>>,
     numbers: AtomicU32,
     over: AtomicBool,
     /// Requests before one fails, or all to come succeed.
@@ -84,7 +84,7 @@ impl Adapter for Loopback {
     fn create(&self, plan: QueuePlan) -> Result<Box<dyn QueuePair>, RdmaError> {
         let memory = Arc::new(QueueRings::new(plan, Place::Host)?);
         let number = 0x40 + self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        self.0.rings.lock().push(ServedRing::new(memory.clone(), number)?);
+        self.0.rings.lock().push(RingService::new(memory.clone(), number)?);
         Ok(Box::new(Pair(number, memory)))
     }
 }
@@ -113,7 +113,7 @@ impl Drop for Loopback {
 }
 
 /// Carries one request out; whether there was one.
-fn serve(shared: &Shared, ring: &mut ServedRing) -> bool {
+fn serve(shared: &Shared, ring: &mut RingService) -> bool {
     let memory = ring.memory().clone();
     match ring.fetch() {
         Fetched::Request(posted, entry) => {
@@ -226,17 +226,17 @@ fn between(
     })
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn setting(name: &str, change: impl FnOnce(&mut Setting)) -> Setting {
     let mut setting = Setting { iterations: 50, ..Setting::new(name.parse().unwrap()) };
     change(&mut setting);
-    setting.settled()
+    setting.with_defaults()
 }
 
 /// Both sides have the same rows, with nothing wrong; `messages` were verified in all.
 fn measures(setting: &Setting, initiator: Initiator, messages: u64) -> Vec<Row> {
-    let mut sides = between(&Loopback::new(), setting, initiator, PATIENCE).into_iter().map(|side| side.unwrap());
+    let mut sides = between(&Loopback::new(), setting, initiator, DEADLINE).into_iter().map(|side| side.unwrap());
     let (a, b) = (sides.next().unwrap(), sides.next().unwrap());
     assert_eq!(a.len(), setting.sizes.len());
     for (a, b) in a.iter().zip(&b) {
@@ -328,7 +328,7 @@ fn tests_that_run_for_a_time_end() {
                 s.sizes = vec![256];
                 s.duration = Some(Duration::from_millis(20));
             });
-            let sides = between(&Loopback::new(), &s, initiator, PATIENCE);
+            let sides = between(&Loopback::new(), &s, initiator, DEADLINE);
             for side in sides {
                 let row = side.unwrap()[0];
                 assert_eq!(row.wrong, 0);
@@ -349,7 +349,7 @@ fn a_failed_request_is_named_on_both_sides() {
             let adapter = Loopback::new();
             *adapter.0.fails_after.lock() = Some(20);
             let s = setting(name, |_| ());
-            let sides = between(&adapter, &s, initiator, PATIENCE);
+            let sides = between(&adapter, &s, initiator, DEADLINE);
             let texts: Vec<String> = sides.into_iter().map(|side| side.unwrap_err().to_string()).collect();
             for text in &texts {
                 assert!(text.contains("remote access error") && text.contains("as planned"), "{text}");
@@ -366,7 +366,7 @@ fn what_arrives_garbled_is_counted() {
         let adapter = Loopback::new();
         adapter.0.garbles.store(true, Ordering::Relaxed);
         let s = setting("write_bw", |s| s.tx_depth = 16);
-        let sides = between(&adapter, &s, initiator, PATIENCE);
+        let sides = between(&adapter, &s, initiator, DEADLINE);
         for side in sides {
             let row = side.unwrap()[0];
             assert_eq!((row.verified, row.wrong), (1, 1));
@@ -378,9 +378,9 @@ fn what_arrives_garbled_is_counted() {
 fn sides_that_measure_different_things_notice() {
     let adapter = Loopback::new();
     let (a, b) = (setting("write_bw", |_| ()), setting("read_bw", |_| ()));
-    let engine = engine(PATIENCE);
+    let engine = engine(DEADLINE);
     let one = |ranks: &LocalBootstrap, setting: &Setting| {
-        let side = Side { adapter: &adapter, engine: &engine, ranks, client: 0, deadline: PATIENCE };
+        let side = Side { adapter: &adapter, engine: &engine, ranks, client: 0, deadline: DEADLINE };
         RdmaBench::new(side, setting.clone(), Initiator::Host).map(drop).unwrap_err().to_string()
     };
     let all = LocalBootstrap::all(2);

@@ -47,7 +47,7 @@ pub struct ShmemBench<'a> {
 /// What one PE has to say about a timed part.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-struct Told {
+struct PartReport {
     elapsed_ns: u64,
     wrong: u64,
     /// 0 without samples.
@@ -146,11 +146,11 @@ impl<'a> ShmemBench<'a> {
     }
 
     /// One timed part, its check, and a second one with samples if asked for. Answers what every PE says.
-    fn part(&mut self, shape: &Shape, raw: bool, sampled: bool) -> Result<Vec<Told>, MeasureError> {
+    fn part(&mut self, shape: &Shape, raw: bool, sampled: bool) -> Result<Vec<PartReport>, MeasureError> {
         let engine = self.world.engine();
         let clocks = engine.allocate(Place::Device, shape.blocks as usize * size_of::<BlockClock>())?;
         let sums = engine.allocate(Place::Device, shape.all_threads() as usize * size_of::<u64>())?;
-        let mut told = Told::default();
+        let mut told = PartReport::default();
         self.timed(shape, raw, &clocks, &sums, None)?;
         if self.setting.is_active(self.world.my_pe()) {
             told.elapsed_ns = elapsed_ns(&clocks.get_slice(0, shape.blocks as usize)?);

@@ -374,7 +374,7 @@ impl DevxObject for Thing {
         output.fill(0);
         qp::STATE.put(output, state.into());
         qp::SEEN_BY_HARDWARE.put(output, 3);
-        qp::RUNG_FOR.put(output, 5);
+        qp::ANNOUNCED.put(output, 5);
         Ok(())
     }
 }

@@ -106,7 +106,7 @@ pub mod qp {
     pub const RECEIVE_COMPLETIONS: Bits = Bits(0x5a8, 24);
     pub const RECORD_OFFSET: Bits = Bits(0x5c0, 64);
     pub const SEEN_BY_HARDWARE: Bits = Bits(0x660, 16);
-    pub const RUNG_FOR: Bits = Bits(0x670, 16);
+    pub const ANNOUNCED: Bits = Bits(0x670, 16);
     pub const RECORD_IN_MEMORY: Bits = Bits(0x743, 1);
     pub const RECORD_MEMORY: Bits = Bits(0x7e0, 32);
     pub const OFFSET: Bits = Bits(0x800, 64);

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// Pauses of the thread that looks at registers: others want the processor too.
 const PACE: Pace = Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50); 2] };
 /// Far beyond what letting go of memory takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 /// The most blocks of an entry.
 const MOST_BLOCKS: usize = 16;
 
@@ -51,7 +51,7 @@ pub(in crate::rdma) struct Wire {
 
 #[derive(Debug, Default)]
 struct State {
-    served: HashMap<u32, Served>,
+    served: HashMap<u32, RingUser>,
     /// Registers, and the doorbell that was last heard at each.
     registers: Vec<(u32, u64, u64)>,
     /// `wb_send_queue` flags that kernels were given, by queue pair.
@@ -62,12 +62,12 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Served {
+struct RingUser {
     pair: SoftQueuePair,
     memory: Arc<QueueRings>,
     rings: Rings,
     /// Blocks that were rung for.
-    rung: u16,
+    announced: u16,
 }
 
 /// Memory that the code under test owns, for as long as its queue pair is served.
@@ -132,7 +132,7 @@ impl Wire {
         let pair = self.nic.serve(memory.clone()).expect("a queue pair");
         let number = pair.number();
         network().lock().insert((self.gid, number), pair.address());
-        self.state().served.insert(number, Served { pair, memory, rings, rung: 0 });
+        self.state().served.insert(number, RingUser { pair, memory, rings, announced: 0 });
         number
     }
 
@@ -150,9 +150,9 @@ impl Wire {
     /// Destroys a queue pair: nobody uses its memory afterwards.
     pub(super) fn close(&self, number: u32) {
         network().lock().remove(&(self.gid, number));
-        let Some(Served { pair, memory, .. }) = self.state().served.remove(&number) else { return };
+        let Some(RingUser { pair, memory, .. }) = self.state().served.remove(&number) else { return };
         drop(pair);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + DEADLINE;
         while Arc::strong_count(&memory) > 1 {
             assert!(Instant::now() < until, "queue pair {number:#x} is still served");
             std::thread::yield_now();
@@ -189,18 +189,18 @@ impl Wire {
     }
 }
 
-impl Served {
+impl RingUser {
     fn pass_on(&mut self, number: u32, flags: u32, memory: &[(u64, u64, Place)], violations: &mut Vec<String>) {
         // SAFETY: the record's second word, aligned, of memory that is served.
         let record = unsafe { AtomicU32::from_ptr((self.rings.record + 4) as *mut u32) }.load(Ordering::Acquire);
         let next = u32::from_be(record) as u16;
-        if next == self.rung {
+        if next == self.announced {
             return;
         }
         if flags & abi::SEND_NEAR != 0 {
             self.check_near(number, next, memory, violations);
         }
-        self.rung = next;
+        self.announced = next;
         let mut bell = [0; 8];
         bell[1..3].copy_from_slice(&next.to_be_bytes());
         bell[4..8].copy_from_slice(&(number << 8).to_be_bytes());
@@ -212,16 +212,16 @@ impl Served {
     /// Everything that these entries read or fetch is in the memory of a GPU.
     fn check_near(&self, number: u32, next: u16, memory: &[(u64, u64, Place)], violations: &mut Vec<String>) {
         let blocks = 1u16.checked_shl(self.rings.log_blocks as u32).unwrap_or(0);
-        let mut index = self.rung;
+        let mut index = self.announced;
         while index != next {
             let mut bytes = [0; MOST_BLOCKS * BLOCK_BYTES];
-            let rung = usize::from(next.wrapping_sub(index)).min(MOST_BLOCKS);
-            for i in 0..rung {
+            let announced = usize::from(next.wrapping_sub(index)).min(MOST_BLOCKS);
+            for i in 0..announced {
                 let at = usize::from(index.wrapping_add(i as u16) % blocks) * BLOCK_BYTES;
                 self.memory.ring().read(at, &mut bytes[i * BLOCK_BYTES..][..BLOCK_BYTES]).expect("within the ring");
             }
             // Segments of 16 bytes: the low bits of the control segment's second word.
-            let long = usize::from(bytes[7] & 0x3f).div_ceil(4).clamp(1, rung);
+            let long = usize::from(bytes[7] & 0x3f).div_ceil(4).clamp(1, announced);
             match Wqe::parse(&bytes[..long * BLOCK_BYTES], Transport::ReliableConnection) {
                 Ok(entry) => {
                     for piece in pieces(&entry.operation) {
@@ -264,7 +264,7 @@ impl Memories for Keys {
         // SAFETY: the caller's promise is the same.
         unsafe { self.0.nic.register(memory, rights) }
     }
-    fn way(&self) -> String {
+    fn registration_path(&self) -> String {
         "stand-in".to_owned()
     }
 }

@@ -282,7 +282,7 @@ impl Bootstrap for Member {
         drop(state);
         if let Some(server) = &self.server {
             // This process may end now: what it has to tell the others is to be on its way.
-            server.close_door(ANSWER);
+            server.stop_accepting(ANSWER);
         }
     }
 
@@ -308,7 +308,7 @@ impl Drop for Member {
         let _ = out.stream.shutdown(Shutdown::Both);
         if let (Some(server), false) = (&self.server, out.left) {
             // What ended this one is to be on its way to the others before this process ends.
-            server.close_door(ANSWER);
+            server.stop_accepting(ANSWER);
         }
     }
 }

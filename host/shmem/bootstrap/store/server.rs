@@ -3,7 +3,7 @@
 use super::session::{Id, Outcome, Worlds};
 use super::wire::{Inbox, MAX_BYTES, MAX_JOIN, Message, PROTOCOL, sealed};
 use crate::engine::abi::MAX_PES;
-use crate::handshake::{self, Fault, Greeting, Refusal, Responder, Seals};
+use crate::handshake::{self, Fault, Greeting, HandshakeError, Responder, Seals};
 use crate::shmem::bootstrap::{BootstrapError, Secret};
 use crate::this_host::descriptor_limit;
 use socket2::{SockRef, TcpKeepalive};
@@ -94,7 +94,7 @@ impl Server {
     }
 
     /// Closes the door, and waits until what was said so far is sent, at most `within`.
-    pub(super) fn close_door(&self, within: Duration) {
+    pub(super) fn stop_accepting(&self, within: Duration) {
         let (sent, all_sent) = channel();
         self.ask_to_close(sent);
         if let Err(RecvTimeoutError::Timeout) = all_sent.recv_timeout(within) {
@@ -310,7 +310,7 @@ impl Store {
                 c.outgoing.extend(say);
                 c.stage = Stage::Member { seals, joined: false };
             }
-            Err(Refusal { say, fault }) => {
+            Err(HandshakeError { say, fault }) => {
                 c.outgoing.extend(say);
                 c.ending = true;
                 match fault {

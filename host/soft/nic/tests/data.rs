@@ -10,7 +10,7 @@ fn data_goes_both_ways_and_words_are_changed() {
         let (a, b) = pair_of(way);
         let pattern: Vec<u8> = (0..400_000u32).map(|i| (i * 31 + i / 255) as u8).collect();
         a.heap.write(0, &pattern).unwrap();
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         // From three pieces, more than one frame holds; then into two pieces.
         let from = [a.local(0, 7), a.local(7, 300_000), a.local(300_007, 99_993)];
         p.post(Flags::UNSIGNALLED, write(b.remote(5), &from));
@@ -63,7 +63,7 @@ fn a_queue_pair_is_connected_with_itself() {
     let mut a = Side::new("");
     let me = a.pair.address();
     a.pair.connect(&me).unwrap();
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     p.post(Flags::SIGNALLED, add(a.remote(0), 3, a.local(8, 8)));
     assert_eq!((syndrome(&p.wait()), a.word(0)), (0, 3));
     // Overlapping, in one region.
@@ -112,7 +112,7 @@ fn keys_ranges_rights_and_alignment_get_their_syndromes() {
 fn after_a_refusal_nothing_behind_it_is_carried_out() {
     for way in WAYS {
         let (a, b) = pair_of(way);
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         p.write(Flags::UNSIGNALLED, inline(Remote { key: 1, ..b.remote(0) }, &[1; 8]));
         for _ in 0..20 {
             p.write(Flags::UNSIGNALLED, add(b.remote(8), 1, a.local(0, 8)));
@@ -124,7 +124,7 @@ fn after_a_refusal_nothing_behind_it_is_carried_out() {
         }
         assert_eq!(b.word(8), 0, "{way}: a signal behind data that did not come");
         // The other direction is not harmed.
-        let mut q = b.poster();
+        let mut q = b.send_queue();
         q.post(Flags::SIGNALLED, add(a.remote(0), 1, b.local(0, 8)));
         assert_eq!(syndrome(&q.wait()), 0);
     }
@@ -139,7 +139,7 @@ fn messages_go_into_receives() {
         b.pair.post_receive(12, &[]).unwrap();
         b.pair.post_receive(13, &[b.local(0, 4)]).unwrap();
         assert!(b.pair.post_receive(14, &[DataSegment::new(0, 1, 1)]).unwrap_err().to_string().contains("does not do"));
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         let pieces = [a.local(0, 300_000)];
         p.post(Flags::SIGNALLED, Operation::Send { payload: Payload::Pieces(&pieces), with: SendWith::Immediate(77) });
         assert_eq!(syndrome(&p.wait()), 0, "{way}: {:?}", a.pair.failure());
@@ -165,7 +165,7 @@ fn messages_go_into_receives() {
 fn a_fence_waits_for_what_lands_before_it() {
     for way in WAYS {
         let (a, b) = pair_of(way);
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         for i in 0..50u64 {
             b.heap.set(0, i + 1).unwrap();
             let into = [a.local(0, 8)];
@@ -197,7 +197,7 @@ fn many_queue_pairs_add_to_one_word() {
             for o in others.iter().chain([&b]) {
                 let word = b.remote(0);
                 scope.spawn(move || {
-                    let mut p = o.poster();
+                    let mut p = o.send_queue();
                     for i in 0..EACH {
                         p.post(Flags::SIGNALLED, add(word, 1, o.local(8, 8)));
                         if i >= 16 {
@@ -220,7 +220,7 @@ fn a_signal_is_seen_after_its_data() {
         let (a, b) = pair_of(way);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut p = a.poster();
+                let mut p = a.send_queue();
                 for i in 1..=200u64 {
                     a.heap.write(0, &[i as u8; 4096]).unwrap();
                     let piece = [a.local(0, 4096)];
@@ -235,7 +235,7 @@ fn a_signal_is_seen_after_its_data() {
             let mut last = 0;
             let started = std::time::Instant::now();
             while last < 200 {
-                assert!(started.elapsed() < crate::rdma::served::testing::LIMIT);
+                assert!(started.elapsed() < crate::rdma::ring_service::testing::LIMIT);
                 let seen = signal.load(std::sync::atomic::Ordering::Acquire);
                 if seen > last {
                     let data = b.heap.get_slice::<u8>(4096, 4096).unwrap();

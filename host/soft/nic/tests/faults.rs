@@ -14,7 +14,7 @@ fn requests_fail_with_the_syndrome_that_the_plan_names() {
         let (a, b) = (Side::new(&format!("fault={fault}")), Side::new(""));
         let (mut a, mut b) = (a, b);
         join(&mut a, &mut b);
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         for _ in 0..4 {
             p.write(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
         }
@@ -35,7 +35,7 @@ fn requests_fail_with_the_syndrome_that_the_plan_names() {
 fn a_lost_completion_is_implied_by_the_next() {
     let (mut a, mut b) = (Side::new("fault=lose@nth:2"), Side::new(""));
     join(&mut a, &mut b);
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     for _ in 0..3 {
         p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
     }
@@ -47,7 +47,7 @@ fn a_lost_completion_is_implied_by_the_next() {
 fn a_delay_is_waited_for_and_keeps_the_order() {
     let (mut a, mut b) = (Side::new("fault=delay:50ms@nth:1"), Side::new(""));
     join(&mut a, &mut b);
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     let started = Instant::now();
     p.post(Flags::SIGNALLED, Operation::Nop);
     p.post(Flags::SIGNALLED, Operation::Nop);
@@ -59,7 +59,7 @@ fn a_delay_is_waited_for_and_keeps_the_order() {
 fn exactly_once(options: &str, times: u64) {
     let (mut a, mut b) = (Side::new(options), Side::new(QUICK));
     join(&mut a, &mut b);
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     let mut olds = Vec::new();
     for i in 0..times {
         p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(8 * (i % 8), 8)));
@@ -96,7 +96,7 @@ fn a_frame_that_was_changed_on_the_way_is_dropped_counted_and_sent_again() {
             join(&mut a, &mut b);
             let pattern: Vec<u8> = (0..1 << 18).map(|i: u32| (i ^ i >> 9) as u8).collect();
             a.heap.write(0, &pattern).unwrap();
-            let mut p = a.poster();
+            let mut p = a.send_queue();
             for i in 0..3 {
                 let all = [a.local(0, 1 << 18)];
                 p.post(Flags::SIGNALLED, write(b.remote(i << 18), &all));
@@ -118,7 +118,7 @@ fn large_messages_survive_cuts() {
     join(&mut a, &mut b);
     let pattern: Vec<u8> = (0..1 << 19).map(|i: u32| (i ^ i >> 9) as u8).collect();
     a.heap.write(0, &pattern).unwrap();
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     for _ in 0..4 {
         let all = [a.local(0, 1 << 19)];
         p.post(Flags::SIGNALLED, write(b.remote(0), &all));
@@ -138,11 +138,11 @@ fn a_dead_peer_is_noticed_and_named() {
         let times = "retry=1500ms,heartbeat=20ms,silence=200ms";
         let (mut a, mut b) = (Side::new(&format!("{way},{times}")), Side::new(&format!("{way},fault=die@nth:1")));
         join(&mut a, &mut b);
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
         assert_eq!(syndrome(&p.wait()), 0);
         // Its first request is its last.
-        b.poster().post(Flags::SIGNALLED, Operation::Nop);
+        b.send_queue().post(Flags::SIGNALLED, Operation::Nop);
         let mut failed = None;
         for _ in 0..100_000 {
             p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));

@@ -63,7 +63,7 @@ fn strangers_learn_nothing_and_do_no_harm() {
     s.write_all(&Greeting { version: 9, ..hello }.encode(&PROTOCOL)).unwrap();
     let told = read(&rest(s));
     assert_eq!((told.version, told.step), (PROTOCOL.version, Step::Denied));
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
     assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
 }
@@ -102,7 +102,7 @@ fn a_silent_crowd_keeps_nobody_out() {
         let crowd = s.spawn(|| silent_crowd(at, at_a_time, &over));
         let work = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             join(&mut a, &mut b);
-            let mut p = a.poster();
+            let mut p = a.send_queue();
             // The third is cut off, and comes again over another connection.
             for i in 0..6 {
                 p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
@@ -152,7 +152,7 @@ fn member(side: &Side, me: u128) -> Wire {
 fn until(mut f: impl FnMut() -> bool) {
     let started = Instant::now();
     while !f() {
-        assert!(started.elapsed() < crate::rdma::served::testing::LIMIT);
+        assert!(started.elapsed() < crate::rdma::ring_service::testing::LIMIT);
         std::thread::yield_now();
     }
 }
@@ -285,7 +285,7 @@ fn a_slow_peer_is_not_waited_for() {
         wire.send(&Frame::Request { pair, nonce, from: 1, from_nonce: 1, sequence, answered, command }.encode());
     }
     wire.pump().unwrap();
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     for _ in 0..100 {
         p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
         assert_eq!(syndrome(&p.wait()), 0);
@@ -312,7 +312,7 @@ proptest! {
     #[test]
     fn random_entries_never_stop_an_adapter(entries in proptest::collection::vec(any::<[u8; 32]>(), 1..12), near: bool) {
         let (a, b) = pair_of("");
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         for e in &entries {
             let mut block = [0; 64];
             block[..32].copy_from_slice(e);
@@ -333,7 +333,7 @@ proptest! {
             }
         }
         // Somebody else is still served.
-        let mut q = b.poster();
+        let mut q = b.send_queue();
         q.post(Flags::SIGNALLED, add(a.remote(0), 1, b.local(0, 8)));
         prop_assert_eq!(syndrome(&q.wait()), 0);
     }

@@ -39,7 +39,7 @@ fn a_peer_that_goes_away_fails_requests() {
         let (a, b) = (Side::new(&format!("{way},{QUICK}")), Side::new(way));
         let (mut a, mut b) = (a, b);
         join(&mut a, &mut b);
-        let (word, mut p) = (b.remote(0), a.poster());
+        let (word, mut p) = (b.remote(0), a.send_queue());
         p.post(Flags::SIGNALLED, add(word, 1, a.local(0, 8)));
         assert_eq!(syndrome(&p.wait()), 0);
         drop(b);
@@ -56,7 +56,7 @@ fn memory_that_is_no_longer_registered_is_refused() {
         let old = b.remote(0);
         let again = b.nic.register_region(&b.heap, Rights::ALL).unwrap();
         drop(std::mem::replace(&mut b.keys, again));
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         p.post(Flags::SIGNALLED, inline(old, &[1; 8]));
         assert_eq!(syndrome(&p.wait()), 0x13);
         assert_eq!(b.word(0), 0);
@@ -68,7 +68,7 @@ fn a_queue_pair_that_failed_is_reset_and_connected_again() {
     for way in WAYS {
         let (mut a, mut b) = pair_of(way);
         for round in 0..3u64 {
-            let mut p = a.poster();
+            let mut p = a.send_queue();
             p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
             assert_eq!(syndrome(&p.wait()), 0, "{way}, round {round}");
             p.post(Flags::SIGNALLED, inline(Remote { key: 3, ..b.remote(0) }, &[1; 8]));
@@ -90,7 +90,7 @@ fn a_peer_that_was_reset_does_not_take_old_requests() {
     for way in ["", "sockets"] {
         let (a, mut b) = pair_of(&format!("{way},{QUICK}"));
         b.pair.reset().unwrap();
-        let mut p = a.poster();
+        let mut p = a.send_queue();
         p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
         assert_eq!((syndrome(&p.wait()), b.word(0)), (0x15, 0));
         assert!(a.pair.failure().unwrap().contains("reset"));
@@ -102,7 +102,7 @@ fn ends_in_any_order_while_busy() {
     for way in WAYS {
         for order in 0..4 {
             let (a, b) = pair_of(&format!("{way},{QUICK}"));
-            let mut p = a.poster();
+            let mut p = a.send_queue();
             for _ in 0..60 {
                 p.write(Flags::UNSIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
             }
@@ -129,7 +129,7 @@ fn all_addresses_of_a_host_lead_to_it() {
     any.listen = Some(std::net::Ipv6Addr::UNSPECIFIED.into());
     let (mut a, mut b) = (Side::with(any.clone(), Rights::ALL), Side::with(any, Rights::ALL));
     join(&mut a, &mut b);
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
     assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
 }
@@ -201,7 +201,7 @@ fn another_process_is_reached_and_missed() {
     writeln!(stdin, "{}", hex(&a.pair.address().0)).unwrap();
     a.pair.connect(&address).unwrap();
     assert!(lines.next().unwrap().ends_with("connected"));
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     for i in 0..50u64 {
         p.post(Flags::SIGNALLED, add(word, 1, a.local(0, 8)));
         assert_eq!((syndrome(&p.wait()), a.word(0)), (0, i), "{:?}", a.pair.failure());

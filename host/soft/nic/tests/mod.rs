@@ -7,7 +7,7 @@ mod life;
 
 use super::{SoftNic, SoftNicConfig, SoftQueuePair};
 use crate::memory::{Place, Region, Space};
-use crate::rdma::served::testing::Poster;
+use crate::rdma::ring_service::testing::CpuSendQueue;
 use crate::rdma::{Adapter, QueuePair, QueuePlan, Registration, Rights};
 use crate::wire::mlx5::cqe::Outcome;
 use crate::wire::mlx5::segment::DataSegment;
@@ -54,8 +54,8 @@ impl Side {
         Self { pair, keys, heap, nic }
     }
 
-    fn poster(&self) -> Poster<'_> {
-        Poster::new(self.pair.memory(), self.pair.number())
+    fn send_queue(&self) -> CpuSendQueue<'_> {
+        CpuSendQueue::new(self.pair.memory(), self.pair.number())
     }
 
     fn local(&self, offset: u64, bytes: u32) -> DataSegment {
@@ -111,7 +111,7 @@ fn outcome(
     let (mut a, mut b) = (Side::with(config(options), rights), Side::with(config(options), rights));
     join(&mut a, &mut b);
     let (operation, _) = operation(&a, &b);
-    let mut p = a.poster();
+    let mut p = a.send_queue();
     p.post(Flags::UNSIGNALLED, operation);
     p.post(Flags::SIGNALLED, Operation::Nop);
     let c = p.wait();

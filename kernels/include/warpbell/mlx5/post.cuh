@@ -106,7 +106,7 @@ class send_queue_base : public work_queue_ref {
                                 order::detail::pair* value) {
     const send_queue_base own(queue, control);
     const warp::mask_t mask = l.mask;
-    patience p(control);
+    deadline p(control);
     request r;
     while (warp::any(mask, l.wants)) {
       const bool tries = l.wants && (p.turns() == 0 || own.has_room(own.extent_of<of>(*e)));
@@ -128,7 +128,7 @@ class send_queue_base : public work_queue_ref {
       const warp::mask_t left = warp::ballot(mask, l.wants);
       if (left == 0) break;
       if (warp::any(mask, posted)) {
-        p = patience(control);
+        p = deadline(control);
         continue;
       }
       uint32_t word = 0;
@@ -137,8 +137,8 @@ class send_queue_base : public work_queue_ref {
         l.wants = false;
       }
       own.make_room(mask, left, p.turns());
-      const verdict v = p.spent(mask);
-      if (v == verdict::go_on) continue;
+      const wait_status v = p.expired(mask);
+      if (v == wait_status::go_on) continue;
       if (l.wants) r = request::ended(status_word(v));
       break;
     }

@@ -120,7 +120,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   }
 
   // Whether `end` blocks are complete, or will never be: `word` says how it ended.
-  WB_FN bool is_settled(uint32_t end, uint32_t& word) const { return settles(order::load<order::acquire>(ended()), end, word); }
+  WB_FN bool is_complete(uint32_t end, uint32_t& word) const { return is_over(order::load<order::acquire>(ended()), end, word); }
 
   // The same without looking first. One lane alone looks no further than it has to for `end`. Answers what has ended, for `settles`,
   // or `not_looked`.
@@ -128,7 +128,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   static constexpr uint64_t not_looked = ~0ull;  // a failure that there is not
   // Whether somebody polls.
   WB_FN bool is_polled() const { return (static_cast<uint32_t>(order::load<order::relaxed>(head())) & 1u) != 0; }
-  WB_FN static bool settles(uint64_t ended, uint32_t end, uint32_t& word) {
+  WB_FN static bool is_over(uint64_t ended, uint32_t end, uint32_t& word) {
     const bool complete = static_cast<int32_t>(static_cast<uint32_t>(ended) - end) >= 0;
     word = complete ? static_cast<uint32_t>(WB_DONE) : static_cast<uint32_t>(ended >> 32);
     return complete || word != 0;
@@ -184,7 +184,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
   WB_FN void ring(uint32_t tail) const {
     uint32_t* record = &static_cast<qp_record*>(q->record)->send;
     uint64_t* bell = q->doorbell;
-    const uint64_t rung = doorbell(tail, word());
+    const uint64_t doorbells = doorbell(tail, word());
     if ((q->flags & WB_SEND_NEAR) != 0) {
       order::fence<order::release>();
       order::store<order::relaxed, order::system>(record, send_record(tail));
@@ -194,7 +194,7 @@ class send_core : public ring_core<wb_send_queue, send_core> {
       order::store<order::relaxed, order::system>(record, send_record(tail));
       order::fence<order::release, order::system>();
     }
-    order::mmio_store(bell, rung);
+    order::mmio_store(bell, doorbells);
   }
 
   static WB_FN_COLD bool replenish_on(send_core r, warp::mask_t mask) {
@@ -349,7 +349,7 @@ class work_queue_ref : public send_core {
   // Waits for the requests of the lanes with `mine`, as long as one wait may last. A request that takes longer stays posted.
   // Collective.
   WB_FN outcome wait(warp::mask_t mask, bool mine, request r) const {
-    patience p(control_);
+    deadline p(control_);
     outcome o{r.word};
     bool waiting = mine && r.in_flight();
     for (;;) {
@@ -357,20 +357,20 @@ class work_queue_ref : public send_core {
       if (waiting) {
         // Both loads are under way at once.
         busy = is_polled();
-        waiting = !is_settled(r.end, o.word);
+        waiting = !is_complete(r.end, o.word);
       }
       const warp::mask_t left = warp::ballot(mask, waiting);
       if (left == 0) return o;
-      const verdict v = p.spent(mask);
-      if (v != verdict::go_on) {
-        if (waiting && !is_settled(r.end, o.word)) o.word = status_word(v);
+      const wait_status v = p.expired(mask);
+      if (v != wait_status::go_on) {
+        if (waiting && !is_complete(r.end, o.word)) o.word = status_word(v);
         return o;
       }
       const uint32_t lane = nth_of(left, p.turns());
       const work_queue_ref one = shared(mask, lane);
       if (warp::shuffle(mask, busy, lane)) continue;
       const uint64_t found = one.poll(mask, r.end);
-      if (waiting && q == one.q && found != not_looked) waiting = !settles(found, r.end, o.word);
+      if (waiting && q == one.q && found != not_looked) waiting = !is_over(found, r.end, o.word);
     }
   }
   WB_FN outcome wait(request r) const { return wait(warp::active(), true, r); }
@@ -378,11 +378,11 @@ class work_queue_ref : public send_core {
   // Whether a wait would answer at once: then with `o`. Polls once if not. Collective; lanes without `mine` keep their `o`.
   WB_FN bool test(warp::mask_t mask, bool mine, request r, outcome& o) const {
     if (mine) o.word = r.word;
-    bool waiting = mine && r.in_flight() && !is_settled(r.end, o.word);
+    bool waiting = mine && r.in_flight() && !is_complete(r.end, o.word);
     const warp::mask_t left = warp::ballot(mask, waiting);
     if (left != 0) {
       shared(mask, warp::first(left)).poll(mask);
-      if (waiting && is_settled(r.end, o.word)) waiting = false;
+      if (waiting && is_complete(r.end, o.word)) waiting = false;
     }
     return !waiting;
   }
@@ -392,9 +392,9 @@ class work_queue_ref : public send_core {
   WB_FN request everything() const {
     uint32_t t;
     // While somebody puts the credit right, the ticket says too much.
-    for (patience p(control_); credit(t) < 0;) {
-      const verdict v = p.spent();
-      if (v != verdict::go_on) return request::ended(status_word(v));
+    for (deadline p(control_); credit(t) < 0;) {
+      const wait_status v = p.expired();
+      if (v != wait_status::go_on) return request::ended(status_word(v));
     }
     return request::posted(t, t);
   }

@@ -74,13 +74,13 @@ WB_FN bool in_heap(const wb_network* net, uint64_t at, uint64_t bytes) {
 }
 
 // One call on its way to one PE.
-struct way {
+struct peer_path {
   const wb_network* net;
   const wb_peer* peer;
   send_queue queue;
   uint32_t call, pe, lane;
 
-  WB_FN way(const wb_network* n, uint32_t c, uint32_t p, uint32_t l)
+  WB_FN peer_path(const wb_network* n, uint32_t c, uint32_t p, uint32_t l)
       : net(n), peer(peer_of(n, p)), queue(queue_at(n, peer_of(n, p), l)), call(c), pe(p), lane(l) {}
 
   // `here` is the symmetric address.
@@ -137,7 +137,7 @@ WB_FN mlx5::write_payload gather(uint64_t from, uint32_t bytes) {
 WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
                         uint32_t rank, uint32_t count, bool finish) {
   if (bytes == 0) return WB_DONE;
-  const way w(net, call, pe, lane);
+  const peer_path w(net, call, pe, lane);
   uint32_t word = WB_DONE;
   if (bytes <= mlx5::inline_write_max) {
     if (rank != 0) return WB_DONE;
@@ -161,7 +161,7 @@ WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint6
 // One value of up to 16 bytes.
 WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to, uint64_t low, uint64_t high, uint32_t bytes,
                               uint32_t pe, uint32_t lane) {
-  const way w(net, call, pe, lane);
+  const peer_path w(net, call, pe, lane);
   const mlx5::write_payload p{{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
                                static_cast<uint32_t>(high >> 32), 0, 0, 0}};
   return w.ended(so_far(w.queue.write_inline(w.strict(to), p, bytes)), to, bytes);
@@ -170,7 +170,7 @@ WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to,
 // Elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart, which wrap as addresses do: a request for each.
 WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t from, uint64_t to_gap, uint64_t from_gap, uint32_t bytes,
                                 uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
-  const way w(net, WB_CALL_PUT, pe, own_lane());
+  const peer_path w(net, WB_CALL_PUT, pe, own_lane());
   uint32_t word = WB_DONE;
   for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
     word = so_far(w.queue.write_inline(w.strict(to + i * to_gap), gather(from + i * from_gap, bytes), bytes));
@@ -184,7 +184,7 @@ WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t fro
 WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
                         uint32_t rank, uint32_t count, bool finish) {
   if (bytes == 0) return WB_DONE;
-  const way w(net, call, pe, lane);
+  const peer_path w(net, call, pe, lane);
   uint32_t word = WB_DONE;
   if (in_heap(net, to, bytes)) {
     if (rank != 0) return WB_DONE;
@@ -203,7 +203,7 @@ WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint6
 
 // One value of up to 16 bytes; what is beyond it is anything.
 WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, uint32_t bytes, uint32_t pe, uint32_t lane) {
-  const way w(net, WB_CALL_GET, pe, lane);
+  const peer_path w(net, WB_CALL_GET, pe, lane);
   order::detail::pair value{0, 0};
   w.ended(w.queue.fetch(w.strict(from), bytes, value).word, from, bytes);
   return value;
@@ -212,7 +212,7 @@ WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, u
 // Elements as of `put_strided`. Into the heap, all of a thread's requests are under way at once.
 WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t from, uint64_t to_gap, uint64_t from_gap, uint32_t bytes,
                                 uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
-  const way w(net, WB_CALL_GET, pe, own_lane());
+  const peer_path w(net, WB_CALL_GET, pe, own_lane());
   uint32_t word = WB_DONE;
   if (rank >= n) return word;
   if (in_heap(net, to, (n - 1) * to_gap + bytes)) {
@@ -240,7 +240,7 @@ WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, u
     const wb_peer* peer = peer_of(net, pe);
     const uint32_t queues = peer->queues == 0 ? 0 : lane == all_lanes ? peer->queue_count : 1;
     for (uint32_t i = 0; i < queues; ++i) {
-      const way w(net, call, pe, lane == all_lanes ? i : lane);
+      const peer_path w(net, call, pe, lane == all_lanes ? i : lane);
       const uint32_t one = w.ended(w.is_idle() ? static_cast<uint32_t>(WB_DONE) : w.landed(w.queue.everything()), net->local, 0);
       if (one != WB_DONE) word = one;
     }
@@ -250,12 +250,12 @@ WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, u
 
 // Before this thread's next store to a PE that stores reach, what it has asked the adapter to do there is done: the two ways know
 // nothing of each other. To all such PEs, or to one. Requests that follow need nothing: they are done in their order.
-WB_FN_COLD uint32_t settle(const wb_network* net, uint32_t call, uint32_t lane, uint32_t only) {
+WB_FN_COLD uint32_t complete(const wb_network* net, uint32_t call, uint32_t lane, uint32_t only) {
   uint32_t word = WB_DONE;
   const bool all = only == WB_NO_PE;
   for (uint32_t pe = all ? 0 : only; pe < (all ? net->size : only + 1); ++pe) {
     if (!is_near(net, pe) || peer_of(net, pe)->queues == 0) continue;
-    const way w(net, call, pe, lane);
+    const peer_path w(net, call, pe, lane);
     const uint32_t one = w.ended(w.is_idle() ? static_cast<uint32_t>(WB_DONE) : completed(w.queue, w.queue.everything()), net->local, 0);
     if (one != WB_DONE) word = one;
   }

@@ -38,7 +38,7 @@ template <class T> WB_FN mlx5::work_request changing(change what, mlx5::remote a
 // A word of 4 or 8 bytes; answers what it was if `fetches`, and then waits for it.
 WB_FN_COLD uint64_t atomic(const wb_network* net, uint32_t call, change what, uint64_t at, uint64_t value, uint64_t expected,
                            uint32_t bytes, uint32_t pe, uint32_t lane, bool fetches) {
-  const way w(net, call, pe, lane);
+  const peer_path w(net, call, pe, lane);
   const mlx5::work_request::use with = fetches ? mlx5::work_request::taken : mlx5::work_request::dropped;
   const mlx5::work_request e = bytes == 8 ? changing<uint64_t>(what, w.strict(at), value, expected, with)
                                           : changing<uint32_t>(what, w.strict(at), static_cast<uint32_t>(value), static_cast<uint32_t>(expected), with);

@@ -46,7 +46,7 @@ enum class reached : uint32_t { not_at_all, by_stores, by_network };
 // What a call does that loads and stores (or atomics: `on_data` is false) of this world do not do as a matter of course. `good` says
 // whether there is such a PE and such memory, `able` whether loads and stores would have done it. `entered` is by whom a refusal is
 // entered: all but one thread of a scope pass false.
-WB_FN_COLD reached other_way(const wb_control* control, const wb_network* net, bool good, bool able, bool on_data, bool entered,
+WB_FN_COLD reached other_path(const wb_control* control, const wb_network* net, bool good, bool able, bool on_data, bool entered,
                              uint32_t call, uint32_t pe, uint32_t me, uint64_t offset, uint64_t bytes) {
   if (good && !able && net != nullptr) {
     return on_data && network::is_near(net, pe) ? reached::by_stores : reached::by_network;
@@ -108,10 +108,10 @@ class world_base {
   }
   // By which way it goes where they do not. Of the threads that make the call together, the first enters the error.
   template <class S = scope::thread, class T>
-  WB_FN reached other_way(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
+  WB_FN reached other_path(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
                           size_t alignment = 1) const {
     const bool good = pe < w_.size && in_heap(at, bytes, alignment), able = (w_.flags & needs) == needs;
-    return call_cold<&detail::other_way>(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
+    return call_cold<&detail::other_path>(control(), net(), good, able || pe >= w_.size, needs == WB_WORLD_LOAD_STORE,
                                          S::rank() == 0, static_cast<uint32_t>(call), pe, w_.pe, address(at) - w_.heap, bytes);
   }
   // Both: the one place that knows which PEs loads and stores reach.
@@ -119,7 +119,7 @@ class world_base {
   WB_FN reached reaches(wb_shmem_call call, const T* at, size_t bytes, uint32_t pe, uint32_t needs = WB_WORLD_LOAD_STORE,
                         size_t alignment = 1) const {
     if (stores_do(needs, at, bytes, pe, alignment)) return reached::by_stores;
-    return other_way<S>(call, at, bytes, pe, needs, alignment);
+    return other_path<S>(call, at, bytes, pe, needs, alignment);
   }
   // The same for one value, moved by one access.
   template <class T>

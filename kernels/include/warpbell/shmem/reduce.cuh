@@ -83,7 +83,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
     uint64_t sum = 0;
     for (uint32_t first = 0; first < size && ended == WB_DONE; first += group) {
       line::words got[group];
-      patience p(world().control());
+      deadline p(world().control());
       for (;;) {
         uint32_t absent = size;
 #pragma unroll
@@ -96,7 +96,7 @@ WB_FN outcome team_calls<Self>::reduce_small(S s, Op op, T* dest, const T* sourc
           if (!line::is_of(got[g], mark)) absent = first + g;
         }
         if (absent == size) break;
-        if (verdict v = p.spent(); v != verdict::go_on) {
+        if (wait_status v = p.expired(); v != wait_status::go_on) {
           ended = world().fail(call, status_word(v), source, n * sizeof(T), world_pe(absent), channel).word;
           break;
         }

@@ -138,7 +138,7 @@ class world_rma : public world_base {
   // A fence for what goes to one PE; WB_NO_PE: to all.
   WB_FN void order_at(uint32_t pe) const {
     order::fence<order::release, order::system>();
-    if (!all_by_stores()) call_cold<&network::settle>(net(), WB_CALL_QUIET, network::own_lane(), pe);
+    if (!all_by_stores()) call_cold<&network::complete>(net(), WB_CALL_QUIET, network::own_lane(), pe);
   }
 
   // A pointer to something that one access can move.
@@ -164,7 +164,7 @@ class world_rma : public world_base {
       transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes, ends);
       return;
     }
-    const reached how = other_way<S>(WB_CALL_PUT, d, bytes, pe);
+    const reached how = other_path<S>(WB_CALL_PUT, d, bytes, pe);
     if (how == reached::by_stores) {
       out_of_line(&transfer::odd<transfer::put_words>)(address(there(d, pe)), address(f), bytes, S::rank(), S::count());
     } else if (how == reached::by_network) {
@@ -184,7 +184,7 @@ class world_rma : public world_base {
       transfer::move<transfer::get_words>(s, address(d), address(there(f, pe)), bytes, ends);
       return;
     }
-    const reached how = other_way<S>(WB_CALL_GET, f, bytes, pe);
+    const reached how = other_path<S>(WB_CALL_GET, f, bytes, pe);
     if (how == reached::by_stores) {
       out_of_line(&transfer::odd<transfer::get_words>)(address(d), address(there(f, pe)), bytes, S::rank(), S::count());
     } else if (how == reached::by_network) {

@@ -71,10 +71,10 @@ WB_FN outcome team_calls<Self>::exchange_small(S s, wb_shmem_call call, T* dest,
   for (uint32_t i = s.rank(); i < all && ended == WB_DONE; i += s.count()) {
     const uint32_t member = before(i / lines + 1), l = i % lines;
     const line::words* from = scratch(channel, turn, member) + l;
-    patience p(world().control());
+    deadline p(world().control());
     line::words got = order::load<order::relaxed, order::world>(from);
     while (!line::is_of(got, mark)) {
-      if (verdict v = p.spent(); v != verdict::go_on) {
+      if (wait_status v = p.expired(); v != wait_status::go_on) {
         ended = world().fail(call, status_word(v), from, n * sizeof(T), world_pe(member), channel).word;
         break;
       }

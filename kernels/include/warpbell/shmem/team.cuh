@@ -174,9 +174,9 @@ template <class Self> class team_calls {
 
   // Waits for a word of this PE's heap that a member counts up.
   WB_FN uint32_t await(wb_shmem_call call, const uint64_t* word, uint64_t turn, uint32_t member, uint32_t channel) const {
-    patience p(world().control());
+    deadline p(world().control());
     while (order::load<order::relaxed, order::world>(word) < turn) {
-      if (verdict v = p.spent(); v != verdict::go_on) {
+      if (wait_status v = p.expired(); v != wait_status::go_on) {
         return world().fail(call, status_word(v), word, 0, world_pe(member), channel).word;
       }
     }

@@ -88,9 +88,9 @@ class world_wait : public world_atomic {
   // The loop of every wait on memory of this PE: `ready` loads in scope `world`, the fence at the end makes acquires of its loads.
   template <class T, class Ready> WB_FN outcome wait_for(const T* at, size_t n, Ready ready) const {
     if (!in_heap(at, bytes_of(n, sizeof(T)), sizeof(T))) return refuse(at, n);
-    patience p(control());
+    deadline p(control());
     while (!ready()) {
-      if (verdict v = p.spent(); v != verdict::go_on) return fail(WB_CALL_WAIT, status_word(v), at, n * sizeof(T), WB_NO_PE);
+      if (wait_status v = p.expired(); v != wait_status::go_on) return fail(WB_CALL_WAIT, status_word(v), at, n * sizeof(T), WB_NO_PE);
     }
     order::fence<order::acquire, order::system>();
     return outcome{};

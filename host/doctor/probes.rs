@@ -1,0 +1,114 @@
+//! Checks that use RDMA devices for a moment: what only shows when it is tried.
+
+use super::check::{Area, Check, Checks};
+use crate::cuda;
+use crate::memory::Space;
+use crate::rdma::{Probe, ProbeStep, RdmaDevice, try_device};
+use crate::remedy::Remedy;
+
+/// Tries every device out that this process may open, with the memory of a GPU if there is one.
+pub(super) fn try_all(nics: &[RdmaDevice], gpu: Option<usize>) -> Vec<(String, Vec<Probe>)> {
+    if nics.is_empty() {
+        return Vec::new();
+    }
+    let space = gpu.and_then(|ordinal| cuda::Context::open(ordinal).ok()).map(Space::gpu);
+    nics.iter().map(|n| (n.name.clone(), try_device(n, space.as_ref()))).collect()
+}
+
+/// What came of it, with what mends it.
+pub(super) fn check(tried: &[(String, Vec<Probe>)], all: &mut Vec<Check>) {
+    for (name, probes) in tried {
+        let mut c = Checks::of(Area::Nic, name.clone(), all);
+        for Probe { step, outcome } in probes {
+            let title = title(*step);
+            match (outcome, step) {
+                (Ok(detail), _) => c.ok(title, detail.clone()),
+                (Err(why), ProbeStep::Open | ProbeStep::HostMemory) => c.fail(title, why.clone(), mend(*step, why)),
+                (Err(why), _) => c.warn(title, why.clone(), mend(*step, why)),
+            }
+        }
+    }
+}
+
+fn title(step: ProbeStep) -> &'static str {
+    match step {
+        ProbeStep::Open => "opening",
+        ProbeStep::HostMemory => "host memory",
+        ProbeStep::GpuMemory => "gpu memory",
+        ProbeStep::Devx => "commands",
+        ProbeStep::Doorbell => "doorbell",
+    }
+}
+
+/// The command, the line of a file, or the setting that mends it.
+fn mend(step: ProbeStep, why: &str) -> Option<Remedy> {
+    let has = |word: &str| why.contains(word);
+    Some(Remedy::step(match step {
+        ProbeStep::Open if has("Permission denied") || has("not permitted") => {
+            "chmod 666 /dev/infiniband/uverbs*, or give a container --device /dev/infiniband"
+        }
+        ProbeStep::Open if has("ib_uverbs") => "modprobe ib_uverbs, or give a container --device /dev/infiniband",
+        ProbeStep::Open if has("ibverbs-providers") => {
+            "apt install libibverbs1 ibverbs-providers (dnf install libibverbs)"
+        }
+        ProbeStep::HostMemory if has("locked") => {
+            "ulimit -l unlimited (for good: `* - memlock unlimited` in /etc/security/limits.d; a container: --ulimit memlock=-1)"
+        }
+        // ENOTSUPP, for which libc has no words.
+        ProbeStep::GpuMemory if has("os error 524") => {
+            "options nvidia NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d, then reboot: the GPU driver lets no device at that place of the PCI tree attach its dma-bufs"
+        }
+        ProbeStep::GpuMemory => {
+            "modprobe nvidia_peermem, or install the open kernel modules of the GPU driver (nvidia-open)"
+        }
+        ProbeStep::Devx if has("libmlx5") => "apt install ibverbs-providers (dnf install libibverbs)",
+        ProbeStep::Devx => "start a container with --device /dev/infiniband --cap-add NET_RAW; see dmesg for mlx5_core",
+        ProbeStep::Doorbell => {
+            "options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then rebuild the initramfs and reboot; \
+                 until then a CPU thread rings"
+        }
+        ProbeStep::Open | ProbeStep::HostMemory => return None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Status;
+
+    fn of(step: ProbeStep, outcome: Result<&str, &str>) -> Check {
+        let probe = Probe { step, outcome: outcome.map(str::to_owned).map_err(str::to_owned) };
+        let mut all = Vec::new();
+        check(&[("mlx5_0".to_owned(), vec![probe])], &mut all);
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].area, all[0].subject.as_str()), (Area::Nic, "mlx5_0"));
+        all.remove(0)
+    }
+
+    #[test]
+    fn what_fails_comes_with_what_mends_it() {
+        let mended = |step, why, status, word: &str| {
+            let c = of(step, Err(why));
+            assert_eq!((c.status, c.detail.as_str()), (status, why));
+            assert!(c.fix.as_ref().is_some_and(|f| f.to_string().contains(word)), "{c:?}");
+        };
+        mended(ProbeStep::Open, "opening mlx5_0: Permission denied (os error 13)", Status::Fail, "chmod 666");
+        mended(ProbeStep::Open, "the kernel has no RDMA: modprobe ib_uverbs", Status::Fail, "modprobe ib_uverbs");
+        let absent = "libibverbs.so.1: it cannot be loaded; install libibverbs1 and ibverbs-providers (Debian, Ubuntu)";
+        mended(ProbeStep::Open, absent, Status::Fail, "apt install libibverbs1");
+        mended(ProbeStep::HostMemory, "more than may be locked", Status::Fail, "memlock");
+        mended(ProbeStep::GpuMemory, "GPU memory: no dma-buf", Status::Warn, "nvidia_peermem");
+        let refused = "GPU memory: Unknown error 524 (os error 524)";
+        mended(ProbeStep::GpuMemory, refused, Status::Warn, "NVreg_GrdmaPciTopoCheckOverride=1");
+        mended(ProbeStep::Devx, "libmlx5.so.1 cannot be loaded", Status::Warn, "ibverbs-providers");
+        mended(ProbeStep::Devx, "Operation not permitted", Status::Warn, "NET_RAW");
+        mended(ProbeStep::Doorbell, "not permitted", Status::Warn, "PeerMappingOverride");
+        assert_eq!(of(ProbeStep::HostMemory, Err("Bad address")).fix, None);
+        assert_eq!(of(ProbeStep::Doorbell, Ok("the GPU maps a doorbell")).status, Status::Ok);
+    }
+
+    #[test]
+    fn nothing_is_tried_where_there_is_nothing() {
+        assert!(try_all(&[], Some(0)).is_empty());
+    }
+}

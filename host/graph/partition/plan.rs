@@ -1,0 +1,326 @@
+//! Which PE has which vertex, and under which number.
+
+use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, with_neighbours};
+use crate::graph::edges::PlacementOptions;
+use crate::graph::{BfsOptions, GraphError, GraphOnEngine, stored};
+use crate::storage::{Plan, Volume};
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::cmp::Reverse;
+
+/// Slots of a PE are a multiple of this: its part of a bitmap is then whole lines of 128 bytes.
+const SLOTS_MULTIPLE: u64 = 1024;
+
+/// A graph dealt out to PEs: vertices in the order of descending degree, back and forth like cards, so that vertices and edges
+/// balance whatever the degrees.
+///
+/// Kernels name a vertex by its *slot*: owner * span + number within the owner. Vertices of high degree have low numbers, so
+/// that the bits which searches ask for most lie together.
+#[derive(Debug)]
+pub struct PartitionPlan<'g> {
+    csr: &'g Csr,
+    inward: Option<Csr>,
+    pes: usize,
+    span: u64,
+    wide: bool,
+    connected: u64,
+    /// Vertices in the order in which they were dealt.
+    order: Neighbours,
+    /// For each vertex its place in that order.
+    rank: Neighbours,
+}
+
+/// What one PE has.
+#[derive(Debug)]
+pub struct Part {
+    pub(super) pe: usize,
+    pub(super) out: Csr,
+    pub(super) inward: Option<Csr>,
+}
+
+/// What every PE knows of the whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole {
+    pub pes: usize,
+    pub vertices: u64,
+    pub arcs: u64,
+    pub connected: u64,
+    /// Slots of each PE.
+    pub span: u64,
+    /// Whether slots have 64 bits.
+    pub wide: bool,
+}
+
+impl Whole {
+    pub(super) fn slots(&self) -> u64 {
+        self.span * self.pes as u64
+    }
+
+    pub(super) fn id_bytes(&self) -> usize {
+        if self.wide { 8 } else { 4 }
+    }
+
+    /// Who gets the vertex of this rank, and under which number.
+    fn place(&self, rank: u64) -> (usize, u64) {
+        let (round, turn) = (rank / self.pes as u64, (rank % self.pes as u64) as usize);
+        (if round % 2 == 0 { turn } else { self.pes - 1 - turn }, round)
+    }
+
+    fn rank(&self, pe: usize, local: u64) -> u64 {
+        let turn = if local.is_multiple_of(2) { pe } else { self.pes - 1 - pe };
+        local * self.pes as u64 + turn as u64
+    }
+
+    fn slot_of_rank(&self, rank: u64) -> u64 {
+        let (pe, local) = self.place(rank);
+        pe as u64 * self.span + local
+    }
+
+    /// Vertices that a PE has.
+    pub(super) fn vertices_of(&self, pe: usize) -> u64 {
+        let rounds = self.vertices / self.pes as u64;
+        rounds + u64::from(self.rank(pe, rounds) < self.vertices)
+    }
+}
+
+impl<'g> PartitionPlan<'g> {
+    /// Deals a graph out. With `inward` a directed graph's in-lists are dealt out too, so that searches can go bottom-up.
+    pub fn new(csr: &'g Csr, pes: usize, inward: bool) -> Self {
+        let inward = (csr.directed() && inward).then(|| csr.transpose());
+        let pes = pes.max(1);
+        let vertices = csr.vertices();
+        let span = vertices.div_ceil(pes as u64).max(1).next_multiple_of(SLOTS_MULTIPLE);
+        let wide = csr.neighbours().as_u64().is_some() || span * pes as u64 > MAX_NARROW_VERTICES;
+        let degree = |v: u64| csr.degree(v) + inward.as_ref().map_or(0, |i| i.degree(v));
+        // Without in-lists nobody knows that nothing leads to a vertex.
+        let known = !csr.directed() || inward.is_some();
+        let connected = (0..vertices).into_par_iter().map(|v| u64::from(!known || degree(v) > 0)).sum();
+        let (order, rank) = if wide {
+            let (order, rank) = ranks::<u64>(vertices, degree);
+            (Neighbours::U64(order), Neighbours::U64(rank))
+        } else {
+            let (order, rank) = ranks::<u32>(vertices, degree);
+            (Neighbours::U32(order), Neighbours::U32(rank))
+        };
+        Self { csr, inward, pes, span, wide, connected, order, rank }
+    }
+
+    /// PEs that it was dealt out to.
+    pub fn pes(&self) -> usize {
+        self.pes
+    }
+
+    /// The graph.
+    pub fn csr(&self) -> &Csr {
+        self.csr
+    }
+
+    pub(super) fn whole(&self) -> Whole {
+        Whole {
+            pes: self.pes,
+            vertices: self.csr.vertices(),
+            arcs: self.csr.arcs(),
+            connected: self.connected,
+            span: self.span,
+            wide: self.wide,
+        }
+    }
+
+    /// The slot of a vertex, which must exist.
+    pub(super) fn slot(&self, vertex: u64) -> u64 {
+        self.whole().slot_of_rank(self.rank.get(vertex as usize))
+    }
+
+    /// Bytes of the symmetric heap that a search takes on each PE.
+    pub fn heap_bytes(&self, options: &BfsOptions) -> usize {
+        super::memory::heap_bytes(&self.whole(), options.parents)
+    }
+
+    /// Edges that a PE gets, as out-lists.
+    pub fn arcs_of(&self, pe: usize) -> u64 {
+        let whole = self.whole();
+        (0..whole.vertices_of(pe)).into_par_iter().map(|v| self.csr.degree(self.vertex(&whole, pe, v))).sum()
+    }
+
+    fn vertex(&self, whole: &Whole, pe: usize, local: u64) -> u64 {
+        self.order.get(whole.rank(pe, local) as usize)
+    }
+
+    /// The part of a PE, which must be below [`PartitionPlan::pes`].
+    pub fn part(&self, pe: usize) -> Part {
+        let lists = |csr: &Csr| {
+            if self.wide {
+                let (offsets, list) = self.lists::<u64>(csr, pe);
+                Csr::part(offsets, Neighbours::U64(list), csr.directed())
+            } else {
+                let (offsets, list) = self.lists::<u32>(csr, pe);
+                Csr::part(offsets, Neighbours::U32(list), csr.directed())
+            }
+        };
+        Part { pe, out: lists(self.csr), inward: self.inward.as_ref().map(lists) }
+    }
+
+    /// Offsets and neighbours, as slots, of the vertices of a PE.
+    fn lists<S: VertexId>(&self, csr: &Csr, pe: usize) -> (Vec<u64>, Vec<S>) {
+        let whole = self.whole();
+        let own = whole.vertices_of(pe);
+        let mut offsets = Vec::with_capacity(own as usize + 1);
+        let mut end = 0;
+        offsets.push(end);
+        for local in 0..own {
+            end += csr.degree(self.vertex(&whole, pe, local));
+            offsets.push(end);
+        }
+        let mut lists = vec![S::default(); end as usize];
+        let sorted = csr.order() == NeighbourOrder::ByDegree;
+        with_neighbours!(csr.neighbours(), neighbours => {
+            csr::blocks_mut(&offsets, &mut lists).into_par_iter().for_each_init(Vec::new, |ranks, (locals, lists)| {
+                let base = offsets[locals.start];
+                for local in locals {
+                    let list = &mut lists[(offsets[local] - base) as usize..(offsets[local + 1] - base) as usize];
+                    let from = &neighbours[csr.range(self.vertex(&whole, pe, local as u64))];
+                    ranks.clear();
+                    ranks.extend(from.iter().map(|n| self.rank.get(n.index())));
+                    if !sorted {
+                        ranks.sort_unstable();
+                    }
+                    for (slot, &rank) in list.iter_mut().zip(ranks.iter()) {
+                        *slot = S::from_index(whole.slot_of_rank(rank) as usize);
+                    }
+                }
+            });
+        });
+        (offsets, lists)
+    }
+
+    /// One value for each vertex, from the values of each PE's vertices.
+    pub(super) fn gather<T: Copy + Send + Sync>(&self, parts: &[Vec<T>]) -> Vec<T> {
+        let whole = self.whole();
+        let value = |v: u64| {
+            let (pe, local) = whole.place(self.rank.get(v as usize));
+            parts[pe][local as usize]
+        };
+        (0..whole.vertices).into_par_iter().map(value).collect()
+    }
+
+    /// The vertex in a slot; `u64::MAX` for a slot that has none.
+    pub(super) fn vertex_in(&self, slot: u64) -> u64 {
+        let whole = self.whole();
+        let (pe, local) = ((slot / self.span) as usize, slot % self.span);
+        if pe < self.pes && local < whole.vertices_of(pe) { self.vertex(&whole, pe, local) } else { u64::MAX }
+    }
+}
+
+/// Vertices by descending degree, of equal ones by number, and each vertex's place in that order.
+fn ranks<V: VertexId>(vertices: u64, degree: impl Fn(u64) -> u64 + Sync) -> (Vec<V>, Vec<V>) {
+    let mut order: Vec<V> = (0..vertices as usize).into_par_iter().map(V::from_index).collect();
+    order.par_sort_unstable_by_key(|&v| (Reverse(degree(v.number())), v));
+    let mut rank = vec![V::default(); order.len()];
+    for (at, v) in order.iter().enumerate() {
+        rank[v.index()] = V::from_index(at);
+    }
+    (order, rank)
+}
+
+impl Part {
+    /// Whose it is.
+    pub fn pe(&self) -> usize {
+        self.pe
+    }
+
+    /// Its vertices.
+    pub fn vertices(&self) -> u64 {
+        self.out.vertices()
+    }
+
+    /// Its edges, as out-lists.
+    pub fn arcs(&self) -> u64 {
+        self.out.arcs()
+    }
+
+    /// Bytes of its edges, in both directions if it has both.
+    pub fn edge_bytes(&self) -> u64 {
+        let bytes = |csr: &Csr| csr.neighbours().bytes().len() as u64;
+        bytes(&self.out) + self.inward.as_ref().map_or(0, bytes)
+    }
+
+    /// What placing it writes to a volume: [`Plan::bytes`] says how large that must be.
+    pub fn plan(&self) -> Plan {
+        GraphOnEngine::plan_of(&self.out, self.inward.as_ref().map(Csr::arcs), PlacementOptions::BFS)
+    }
+
+    /// Checks that placing it on `volume` overwrites nothing: [`GraphOnEngine::check_volume`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`GraphOnEngine::check_volume`].
+    pub fn check_volume(&self, volume: &Volume) -> Result<(), GraphError> {
+        let inward = || self.inward.as_ref().map(Cow::Borrowed);
+        stored::check(volume, &self.plan(), &self.out, inward, PlacementOptions::BFS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::CsrOptions;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_arc_is_dealt_out_once(
+            edges in prop::collection::vec((0u64..40, 0u64..40), 0..300), pes in 1usize..9, directed: bool, wide: bool,
+        ) {
+            let options = CsrOptions { directed, wide, ..Default::default() };
+            let csr = Csr::from_edges(40, &edges, options).unwrap();
+            let plan = PartitionPlan::new(&csr, pes, true);
+            let mut found = Vec::new();
+            for pe in 0..pes {
+                let part = plan.part(pe);
+                prop_assert_eq!(part.arcs(), plan.arcs_of(pe));
+                prop_assert_eq!(part.inward.is_some(), directed);
+                for local in 0..part.vertices() {
+                    let v = plan.vertex_in(pe as u64 * plan.span + local);
+                    prop_assert_eq!(plan.slot(v), pe as u64 * plan.span + local);
+                    let ranks: Vec<u64> = part.out.neighbours_of(local).map(|s| plan.rank.get(plan.vertex_in(s) as usize)).collect();
+                    prop_assert!(ranks.is_sorted(), "lists begin with the neighbours of the highest degree");
+                    found.extend(part.out.neighbours_of(local).map(|s| (v, plan.vertex_in(s))));
+                    for s in part.inward.iter().flat_map(|i| i.neighbours_of(local)) {
+                        prop_assert!(csr.neighbours_of(plan.vertex_in(s)).any(|n| n == v));
+                    }
+                }
+            }
+            found.sort_unstable();
+            let expected: Vec<_> = (0..40).flat_map(|v| csr.neighbours_of(v).map(move |n| (v, n))).collect();
+            prop_assert_eq!(found, expected);
+            let values: Vec<Vec<u64>> =
+                (0..pes).map(|pe| (0..plan.span).map(|l| plan.vertex_in(pe as u64 * plan.span + l)).collect()).collect();
+            prop_assert_eq!(plan.gather(&values), (0..40).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn edges_balance_but_for_the_largest_vertex(
+            degrees in prop::collection::vec(0u64..30, 1..60), pes in 1usize..9,
+        ) {
+            // A star for each degree, all their leaves shared.
+            let hubs = degrees.len() as u64;
+            let edges: Vec<_> =
+                degrees.iter().enumerate().flat_map(|(h, &d)| (0..d).map(move |i| (h as u64, hubs + i))).collect();
+            let options = CsrOptions { directed: true, ..Default::default() };
+            let csr = Csr::from_edges(hubs + 30, &edges, options).unwrap();
+            let plan = PartitionPlan::new(&csr, pes, false);
+            let arcs: Vec<u64> = (0..pes).map(|pe| plan.arcs_of(pe)).collect();
+            let largest = degrees.iter().max().unwrap();
+            prop_assert!(arcs.iter().max().unwrap() - arcs.iter().min().unwrap() <= *largest, "{arcs:?}");
+        }
+    }
+
+    #[test]
+    fn some_pes_may_have_nothing() {
+        let csr = Csr::from_edges(2, &[(0, 1)], CsrOptions::default()).unwrap();
+        let plan = PartitionPlan::new(&csr, 5, true);
+        let own: Vec<u64> = (0..5).map(|pe| plan.part(pe).vertices()).collect();
+        assert_eq!(own, [1, 1, 0, 0, 0]);
+        assert_eq!(plan.vertex_in(4 * plan.span), u64::MAX);
+    }
+}

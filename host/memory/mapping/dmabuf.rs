@@ -1,0 +1,62 @@
+//! The GPU driver's dma-buf: mapped into the CPU and given to VFIO type1, or given to iommufd as it is.
+
+use super::gdrdrv::{map_cpu_mapping, type1};
+use super::syscalls::Mapping;
+use super::{BackendError, IovaRange, Mapped, Site, compare_cpu_view};
+use crate::memory::{DmaAccess, IommuKind, Region};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+pub(super) const IOMMU_FILE: &str = "/dev/iommu";
+
+/// In the order in which they end.
+struct CpuGuard {
+    _iova: IovaRange,
+    _cpu: Mapping,
+    _dmabuf: OwnedFd,
+    _region: Region,
+}
+
+/// The mapping itself holds the dma-buf; the file can be closed.
+struct FileGuard {
+    _iova: IovaRange,
+    _region: Region,
+}
+
+pub(super) fn map_cpu(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
+    let dmabuf = site.export()?;
+    let cpu = Mapping::new(site.sys, dmabuf.as_raw_fd(), 0, site.region.len())
+        .map_err(|source| BackendError::Refused { call: "mmap of the dma-buf", source })?;
+    compare_cpu_view(site, cpu.base)?;
+    let Some(iommu) = type1(site)? else { return Ok(None) };
+    let range = map_cpu_mapping(&iommu, &cpu, site.bytes())?;
+    let iova = range.iova;
+    let guard = CpuGuard { _iova: range, _cpu: cpu, _dmabuf: dmabuf, _region: site.region.clone() };
+    Ok(Some(Mapped { iova, guard: Arc::new(guard) }))
+}
+
+pub(super) fn map_file(site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
+    let dmabuf = site.export()?;
+    let iommu = match site.device {
+        None => {
+            site.open(IOMMU_FILE)?;
+            return Ok(None);
+        }
+        Some(device) => match &device.iommu {
+            Some(iommu) if iommu.kind() == IommuKind::Iommufd => iommu.clone(),
+            other => {
+                let has = other.as_ref().map_or_else(|| "no IOMMU at all".to_owned(), |i| i.name());
+                return Err(BackendError::Requires {
+                    what: format!("only iommufd maps a dma-buf, and {} is opened through {has}", device.name),
+                    next: "open the controller through its VFIO device file (api=cdev, Linux 6.6 or newer)".to_owned(),
+                });
+            }
+        },
+    };
+    let mut range = IovaRange::take(&iommu, site.bytes())?;
+    iommu.map_dmabuf(dmabuf.as_fd(), 0, site.bytes(), range.iova, DmaAccess::ReadWrite)?;
+    range.mapped = true;
+    let iova = range.iova;
+    let guard = FileGuard { _iova: range, _region: site.region.clone() };
+    Ok(Some(Mapped { iova, guard: Arc::new(guard) }))
+}

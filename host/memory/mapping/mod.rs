@@ -1,0 +1,442 @@
+//! The mapping ladder: how a device on the bus gets an address for GPU memory, best way first.
+//!
+//! Each rung is tried in turn, and what a device writes through it is read back through the GPU before it is trusted. `auto`
+//! takes the first that works and keeps what was wrong with the others; a rung that was asked for by name works or is an error.
+//!
+//! The kernel modules behind the rungs are spoken to directly; their structures are written out from their headers, which
+//! each file names.
+
+mod backend;
+mod dmabuf;
+mod dmabuf_import;
+mod gdrdrv;
+mod iommu_map_pa;
+mod libnvm;
+mod reason;
+mod syscalls;
+#[cfg(test)]
+mod tests;
+
+pub use backend::{Attempt, BackendChoice, MappingBackend, Outcome, UnknownBackend};
+pub(crate) use gdrdrv::FILE as GDRDRV;
+pub use reason::{BackendError, ProbeError};
+pub use syscalls::{Linux, Syscalls};
+
+use super::{DmaRegion, IommuMap, MemoryError, Region};
+use crate::pci::Bdf;
+use parking_lot::{Mutex, MutexGuard};
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a GPU page: the unit in which devices get access to GPU memory (nv-p2p.h: NVIDIA_P2P_PAGE_SIZE_64KB).
+pub use crate::cuda::GPU_PAGE;
+/// Bytes of the memory that rungs are tried with: room for pages before, between and after those that a device writes.
+pub const SCRATCH_BYTES: usize = 2 * GPU_PAGE;
+/// Bytes that a device writes for a read-back.
+const PROBE_BYTES: usize = 4096;
+
+/// Whose address space memory is mapped into.
+#[derive(Clone, Debug)]
+pub struct MappingDevice {
+    /// The device in a few words.
+    pub name: String,
+    /// Its PCI function.
+    pub bdf: Option<Bdf>,
+    /// The IOMMU that translates for it; `None` where bus addresses are used as they are.
+    pub iommu: Option<Arc<dyn IommuMap>>,
+}
+
+/// Gives a dma-buf of a region of GPU memory.
+pub trait DmaBufExport: Send + Sync + std::fmt::Debug {
+    /// A file that stands for all of the region's memory.
+    fn export(&self, region: &Region) -> Result<OwnedFd, MemoryError>;
+}
+
+/// The GPU driver's own dma-bufs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DriverDmaBuf;
+
+impl DmaBufExport for DriverDmaBuf {
+    fn export(&self, region: &Region) -> Result<OwnedFd, MemoryError> {
+        region.export_dma_buf()
+    }
+}
+
+/// Uses a device as the DMA engine that shows whether a mapping is what it claims to be. Implemented by the room that drives
+/// the device.
+pub trait Probe {
+    /// Lets the device write the 4096 bytes at `offset` of the mapping, and compares what kernels see there with what the
+    /// device must have written; the bytes around must be as before.
+    fn device_writes(&self, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError>;
+
+    /// Lets the device read from the page at `offset` of the mapping, and checks that it saw what kernels wrote there.
+    fn device_reads(&self, mapping: &DmaRegion, offset: usize) -> Result<(), ProbeError>;
+}
+
+/// Why the ladder gave no mapping.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MappingError {
+    /// The rung that was asked for does not work.
+    #[error("{device}: mapping {backend} does not work: {reason}; {next}")]
+    MappingBackend {
+        /// Which device.
+        device: String,
+        /// Which rung.
+        backend: MappingBackend,
+        /// Why, in words.
+        reason: String,
+        /// What to do.
+        next: String,
+    },
+    /// No rung that reaches GPU memory works.
+    #[error("{device}: no way to GPU memory works here ({}); use host queues and bounce landing", listed(.attempts))]
+    NoBackend {
+        /// Which device.
+        device: String,
+        /// What was wrong with each.
+        attempts: Vec<Attempt>,
+    },
+}
+
+fn listed(attempts: &[Attempt]) -> String {
+    let texts: Vec<String> = attempts.iter().map(|a| format!("{}: {}", a.backend, a.reason)).collect();
+    texts.join("; ")
+}
+
+/// What a rung works with.
+struct Site<'a> {
+    sys: &'a Arc<dyn Syscalls>,
+    export: &'a dyn DmaBufExport,
+    region: &'a Region,
+    device: Option<&'a MappingDevice>,
+}
+
+impl Site<'_> {
+    fn bytes(&self) -> u64 {
+        self.region.len() as u64
+    }
+
+    fn whole_pages(&self) -> Result<(), BackendError> {
+        let (address, bytes) = (self.region.address(), self.region.len());
+        if address.is_multiple_of(GPU_PAGE as u64) && bytes.is_multiple_of(GPU_PAGE) {
+            return Ok(());
+        }
+        Err(BackendError::Unaligned { address, bytes })
+    }
+
+    fn export(&self) -> Result<OwnedFd, BackendError> {
+        self.export.export(self.region).map_err(BackendError::Export)
+    }
+
+    /// Opens a module's device file.
+    fn open(&self, file: &str) -> Result<syscalls::File, BackendError> {
+        let failed = |source| BackendError::Open { file: file.to_owned(), source };
+        syscalls::File::open(self.sys, Path::new(file)).map_err(failed)
+    }
+
+    /// Refused where an IOMMU would translate the bus addresses that a module gives.
+    fn bus_addresses(&self, module: &str) -> Result<(), BackendError> {
+        match self.device.and_then(|d| d.iommu.as_ref()) {
+            None => Ok(()),
+            Some(iommu) => Err(BackendError::Requires {
+                what: format!("{module} gives bus addresses, and {} translates what the device uses", iommu.name()),
+                next: "use a rung that maps through the IOMMU, or give the controller to the module with the IOMMU off or in \
+                       pass-through (iommu=pt)"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
+/// A mapping that a rung made.
+struct Mapped {
+    iova: u64,
+    guard: Arc<dyn Any + Send + Sync>,
+}
+
+/// A range of a device's addresses, taken from its IOMMU and mapped there.
+struct IovaRange {
+    iommu: Arc<dyn IommuMap>,
+    iova: u64,
+    bytes: u64,
+    /// The IOMMU itself holds a mapping here.
+    mapped: bool,
+}
+
+impl IovaRange {
+    fn take(iommu: &Arc<dyn IommuMap>, bytes: u64) -> Result<Self, BackendError> {
+        /// What an IOMMU translates with one entry where addresses and memory are aligned to it.
+        const LARGE: u64 = 2 << 20;
+        let align = if bytes >= LARGE { LARGE } else { GPU_PAGE as u64 };
+        let iova = iommu.allocate_iova(bytes, align)?;
+        Ok(Self { iommu: iommu.clone(), iova, bytes, mapped: false })
+    }
+}
+
+impl Drop for IovaRange {
+    fn drop(&mut self) {
+        if self.mapped
+            && let Err(error) = self.iommu.unmap(self.iova, self.bytes)
+        {
+            // Its addresses still lead to the memory, so they are not given out again.
+            tracing::warn!(%error, "a mapping of GPU memory was not ended");
+            return;
+        }
+        self.iommu.free_iova(self.iova, self.bytes);
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    attempts: Vec<Attempt>,
+    trusted: Option<MappingBackend>,
+    decided: bool,
+}
+
+/// Finds a device's way to GPU memory, and maps through it.
+#[derive(Debug)]
+pub struct MappingBackends {
+    sys: Arc<dyn Syscalls>,
+    export: Arc<dyn DmaBufExport>,
+    device: MappingDevice,
+    choice: BackendChoice,
+    state: Mutex<State>,
+}
+
+impl MappingBackends {
+    /// A ladder of the machine's own system calls and the GPU driver's dma-bufs.
+    pub fn new(device: MappingDevice, choice: BackendChoice) -> Self {
+        Self::with(Arc::new(Linux), Arc::new(DriverDmaBuf), device, choice)
+    }
+
+    /// A ladder of other system calls, for tests and for what stands between this process and the system.
+    pub fn with(
+        sys: Arc<dyn Syscalls>,
+        export: Arc<dyn DmaBufExport>,
+        device: MappingDevice,
+        choice: BackendChoice,
+    ) -> Self {
+        Self { sys, export, device, choice, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// What was asked for.
+    pub fn choice(&self) -> BackendChoice {
+        self.choice
+    }
+
+    /// What became of each rung that was tried so far, best first.
+    pub fn attempts(&self) -> Vec<Attempt> {
+        self.state().attempts.clone()
+    }
+
+    /// The rung that works, if one was found.
+    pub fn trusted(&self) -> Option<MappingBackend> {
+        self.state().trusted
+    }
+
+    /// Finds the rung: tries each with `trial`, [`SCRATCH_BYTES`] of GPU memory that nobody else uses, and reads back what the
+    /// device wrote to it. Once found it stays.
+    pub fn choose(&self, scratch: &Region, probe: &dyn Probe) -> Result<MappingBackend, MappingError> {
+        let mut state = self.state();
+        if !state.decided {
+            state.decided = true;
+            for backend in MappingBackend::ALL.into_iter().filter(|r| *r != MappingBackend::Host) {
+                if matches!(self.choice, BackendChoice::Only(only) if only != backend) {
+                    continue;
+                }
+                match self.try_backend(backend, scratch, probe) {
+                    Ok(reason) => {
+                        state.attempts.push(Attempt::good(backend, Outcome::Taken, reason));
+                        state.trusted = Some(backend);
+                        break;
+                    }
+                    Err(error) => {
+                        tracing::debug!(device = self.device.name, %backend, %error, "mapping passed over");
+                        state.attempts.push(Attempt::passed(backend, &error, self.sys.as_ref()));
+                    }
+                }
+            }
+        }
+        match (state.trusted, self.choice, state.attempts.first()) {
+            (Some(backend), ..) => Ok(backend),
+            (None, BackendChoice::Only(backend), Some(a)) => Err(MappingError::MappingBackend {
+                device: self.device.name.clone(),
+                backend,
+                reason: a.reason.clone(),
+                next: a.next.clone(),
+            }),
+            (None, BackendChoice::Only(backend), None) => Err(MappingError::MappingBackend {
+                device: self.device.name.clone(),
+                backend,
+                reason: "it maps host memory, not GPU memory".to_owned(),
+                next: "use host queues and bounce landing with it".to_owned(),
+            }),
+            (None, BackendChoice::Auto, _) => {
+                Err(MappingError::NoBackend { device: self.device.name.clone(), attempts: state.attempts.clone() })
+            }
+        }
+    }
+
+    fn try_backend(
+        &self,
+        backend: MappingBackend,
+        scratch: &Region,
+        probe: &dyn Probe,
+    ) -> Result<String, BackendError> {
+        let mapping = self.map_through(backend, scratch)?;
+        // First, last, and across the seam of two GPU pages; then the other direction.
+        let offsets = [0, GPU_PAGE - PROBE_BYTES, GPU_PAGE, scratch.len() - PROBE_BYTES];
+        let seen = offsets
+            .iter()
+            .filter(|&&at| at + PROBE_BYTES <= scratch.len())
+            .try_for_each(|&at| probe.device_writes(&mapping, at))
+            .and_then(|()| probe.device_reads(&mapping, 0));
+        if let Err(error) = seen {
+            return Err(Self::distrust(mapping, error));
+        }
+        Ok(format!("{} bytes at device address {:#x}, read back", mapping.bytes, mapping.iova))
+    }
+
+    fn distrust(mapping: DmaRegion, error: ProbeError) -> BackendError {
+        let error = BackendError::from(error);
+        if error.still_in_use() {
+            // The device may write to it at any time: neither the mapping nor the memory may go.
+            std::mem::forget(mapping);
+        }
+        error
+    }
+
+    /// Gives the device access to GPU memory through the rung that was found. The device writes to the first and the last page
+    /// of it once, and what was in them is put back: nobody may use the memory meanwhile.
+    pub fn map(&self, region: &Region, probe: &dyn Probe) -> Result<DmaRegion, MappingError> {
+        let failed = |backend: MappingBackend, error: BackendError| MappingError::MappingBackend {
+            device: self.device.name.clone(),
+            backend,
+            reason: error.to_string(),
+            next: error.next(backend, self.sys.as_ref()),
+        };
+        let Some(backend) = self.trusted() else {
+            return Err(MappingError::NoBackend { device: self.device.name.clone(), attempts: self.attempts() });
+        };
+        let mapping = self.map_through(backend, region).map_err(|e| failed(backend, e))?;
+        let last = region.len() - PROBE_BYTES;
+        for at in [0, last] {
+            if let Err(error) = keeping(&mapping, at, probe) {
+                return Err(failed(backend, Self::distrust(mapping, error)));
+            }
+        }
+        Ok(mapping)
+    }
+
+    fn map_through(&self, backend: MappingBackend, region: &Region) -> Result<DmaRegion, BackendError> {
+        let site = Site { sys: &self.sys, export: self.export.as_ref(), region, device: Some(&self.device) };
+        match step(backend, &site)? {
+            Some(Mapped { iova, guard }) => {
+                Ok(DmaRegion { region: region.clone(), offset: 0, bytes: region.len(), iova, guard })
+            }
+            None => Err(BackendError::Requires {
+                what: "there is no IOMMU that this process maps through".to_owned(),
+                next: "bind the controller to vfio-pci with the IOMMU on: warpbell nvme bind ADDRESS".to_owned(),
+            }),
+        }
+    }
+}
+
+/// A read-back of one page that puts back what was in it and around it.
+fn keeping(mapping: &DmaRegion, at: usize, probe: &dyn Probe) -> Result<(), ProbeError> {
+    let (from, to) = (at.saturating_sub(PROBE_BYTES), (at + 2 * PROBE_BYTES).min(mapping.bytes));
+    let lost = |e: MemoryError| ProbeError::differs(e.to_string());
+    let mut before = vec![0; to - from];
+    mapping.region.read(mapping.offset + from, &mut before).map_err(lost)?;
+    let seen = probe.device_writes(mapping, at);
+    if !matches!(&seen, Err(e) if e.still_in_use) {
+        mapping.region.write(mapping.offset + from, &before).map_err(lost)?;
+    }
+    seen
+}
+
+/// One rung; `None` where all it needs is there and only the device is missing.
+fn step(backend: MappingBackend, site: &Site<'_>) -> Result<Option<Mapped>, BackendError> {
+    site.whole_pages()?;
+    match backend {
+        MappingBackend::Gdrdrv => gdrdrv::map(site),
+        MappingBackend::DmaBufMmap => dmabuf::map_cpu(site),
+        MappingBackend::Iommufd => dmabuf::map_file(site),
+        MappingBackend::Libnvm => libnvm::map(site),
+        MappingBackend::DmabufImport => dmabuf_import::map(site),
+        MappingBackend::IommuMapPa => iommu_map_pa::map(site),
+        MappingBackend::Host => Err(BackendError::Requires {
+            what: "it maps host memory, not GPU memory".to_owned(),
+            next: "use host queues and bounce landing".to_owned(),
+        }),
+    }
+}
+
+/// What every rung would need on this machine, tried as far as it goes without a device: modules are opened, GPU memory is
+/// pinned, exported and mapped into the CPU, then all is given back. Without a `trial` (no GPU) only device files are looked at.
+pub fn survey(sys: &Arc<dyn Syscalls>, export: &dyn DmaBufExport, scratch: Option<&Region>) -> Vec<Attempt> {
+    let seen = |backend: MappingBackend, found: Result<String, BackendError>| match found {
+        Ok(reason) => Attempt::good(backend, Outcome::Ready, reason),
+        Err(error) => Attempt::passed(backend, &error, sys.as_ref()),
+    };
+    let opened = |file: &str| match syscalls::File::open(sys, Path::new(file)) {
+        Ok(_) => Ok(format!("{file} opens")),
+        Err(source) => Err(BackendError::Open { file: file.to_owned(), source }),
+    };
+    let no_gpu = || BackendError::Requires { what: "there is no GPU".to_owned(), next: String::new() };
+    MappingBackend::ALL
+        .into_iter()
+        .map(|backend| match (backend, scratch) {
+            (MappingBackend::Host, _) => {
+                // Any VFIO device is enough, so the newer interface does as well.
+                let group = opened("/dev/vfio/vfio");
+                seen(backend, group.or_else(|error| opened("/dev/iommu").map_err(|_| error)))
+            }
+            (_, Some(region)) => {
+                let site = Site { sys, export, region, device: None };
+                let found = step(backend, &site)
+                    .map(|_| "what it needs is here; a controller has to show that it works".to_owned());
+                seen(backend, found)
+            }
+            (_, None) => {
+                let file = match backend {
+                    MappingBackend::Gdrdrv => gdrdrv::FILE,
+                    MappingBackend::Iommufd => dmabuf::IOMMU_FILE,
+                    MappingBackend::Libnvm => libnvm::FIRST_FILE,
+                    MappingBackend::DmabufImport => dmabuf_import::FILE,
+                    MappingBackend::IommuMapPa => iommu_map_pa::FILE,
+                    _ => return seen(backend, Err(no_gpu())),
+                };
+                seen(backend, opened(file).and_then(|_| Err(no_gpu())))
+            }
+        })
+        .collect()
+}
+
+/// Compares a CPU mapping of the region with what the GPU's own copies see: the first and the last word. What was in them is
+/// put back.
+fn compare_cpu_view(site: &Site<'_>, base: std::ptr::NonNull<u8>) -> Result<(), BackendError> {
+    const PATTERN: u64 = 0x7761_7270_6265_6c6c;
+    let last = site.region.len() - size_of::<u64>();
+    for (at, pattern) in [(0, PATTERN), (last, !PATTERN)] {
+        let before: u64 = site.region.get(at)?;
+        site.region.set(at, pattern)?;
+        // SAFETY: `base` is a mapping of the region's length, and `at` is a multiple of eight within it.
+        let seen = unsafe { base.as_ptr().add(at).cast::<u64>().read_volatile() };
+        site.region.set(at, before)?;
+        if seen != pattern {
+            return Err(ProbeError::differs(format!(
+                "the CPU mapping shows {seen:#018x} at byte {at}, where {pattern:#018x} was written through the GPU"
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}

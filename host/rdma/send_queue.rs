@@ -1,0 +1,357 @@
+//! Posting from the CPU: the counterpart of what kernels do, on the same rings.
+//!
+//! One thread drives the queue pair, by the same entries, doorbell record and doorbell as kernels (mlx5.cuh). Counters have 64
+//! bits, count blocks of the send ring and never wrap.
+
+use super::{PostRequests, QueuePair, QueueRings};
+use crate::mmio;
+use crate::wire::mlx5::cqe::{Completion, Cqe, CqeError, Failure};
+use crate::wire::mlx5::doorbell::{QpRecord, SendDoorbell};
+use crate::wire::mlx5::send_ring::wire_index;
+use crate::wire::mlx5::{
+    BLOCK_BYTES, CQE_BYTES, CompletionRing, Flags, MAX_24, Opcode, Operation, SendRing, Wqe, WqeError,
+};
+use std::collections::VecDeque;
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Why posting or waiting failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The CPU does not reach the rings.
+    #[error(
+        "queue pair {number:#x}: its rings or its doorbell are the GPU's; create it with a plan for host memory to post from the CPU"
+    )]
+    OutOfReach {
+        /// Queue pair.
+        number: u32,
+    },
+    /// Rings that cannot be.
+    #[error(
+        "queue pair {number:#x}: a ring of {blocks} blocks cannot be posted to; give its plan a power of two from 2 to 32768"
+    )]
+    Ring {
+        /// Queue pair.
+        number: u32,
+        /// Blocks.
+        blocks: u32,
+    },
+    /// An entry that cannot be.
+    #[error("queue pair {number:#x}: {source}")]
+    Entry {
+        /// Queue pair.
+        number: u32,
+        /// Why.
+        #[source]
+        source: WqeError,
+    },
+    /// The ring has no room before something completes.
+    #[error(
+        "queue pair {number:#x} is full: an entry of {wanted} blocks, and {in_flight} of {blocks} are in flight; poll first"
+    )]
+    Full {
+        /// Queue pair.
+        number: u32,
+        /// Blocks of the entry.
+        wanted: u64,
+        /// Blocks in flight.
+        in_flight: u64,
+        /// Blocks of the ring.
+        blocks: u64,
+    },
+    /// A work request failed. The queue pair completes nothing after it.
+    #[error("queue pair {number:#x}: {operation} at block {block} failed: {failure}")]
+    Failed {
+        /// Queue pair.
+        number: u32,
+        /// First block of the entry.
+        block: u64,
+        /// What it was.
+        operation: Opcode,
+        /// Syndrome and vendor syndrome.
+        failure: Failure,
+    },
+    /// The adapter wrote what no adapter writes.
+    #[error("queue pair {number:#x}, completion {index}: {source}")]
+    Completion {
+        /// Queue pair.
+        number: u32,
+        /// Which, from the queue pair's beginning.
+        index: u64,
+        /// What is wrong.
+        #[source]
+        source: CqeError,
+    },
+    /// A completion of an entry that is not in flight.
+    #[error(
+        "queue pair {number:#x}, completion {index}: of queue pair {of:#x}, block {counter:#06x}, which is not in flight"
+    )]
+    Unknown {
+        /// Queue pair.
+        number: u32,
+        /// Which, from the queue pair's beginning.
+        index: u64,
+        /// Queue pair that it names.
+        of: u32,
+        /// Block that it names.
+        counter: u16,
+    },
+    /// A verbs call, or what it answered.
+    #[error("queue pair {number:#x}: {reason}")]
+    Verbs {
+        /// Queue pair.
+        number: u32,
+        /// Why.
+        reason: String,
+    },
+    /// Nothing came.
+    #[error("queue pair {number:#x}: no completion within {waited:?}; {in_flight} in flight from {completed} on")]
+    TimedOut {
+        /// Queue pair.
+        number: u32,
+        /// How long.
+        waited: Duration,
+        /// Blocks in flight, or requests where there is no ring.
+        in_flight: u64,
+        /// What is before it is complete.
+        completed: u64,
+    },
+}
+
+/// Words of a queue pair's memory that the adapter reads and writes meanwhile: reached by atomic accesses only.
+#[derive(Clone, Copy, Debug)]
+struct Words(NonNull<u8>);
+
+impl Words {
+    fn word32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: callers stay within the region, whose base is page aligned, at multiples of four; a queue pair
+        // keeps its memory as long as it lives, and the poster has the queue pair. Nobody reaches the word but by atomic accesses
+        // and the adapter.
+        unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset).cast()) }
+    }
+
+    fn word64(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as above, at multiples of eight.
+        unsafe { AtomicU64::from_ptr(self.0.as_ptr().add(offset).cast()) }
+    }
+}
+
+/// The doorbell: behind the record, or where the adapter has it, which is an address of this process where kernels run on its threads.
+fn doorbell(memory: &QueueRings, records: Words) -> Option<Words> {
+    let behind = memory.records().address() + QueueRings::doorbell_offset() as u64;
+    let at = memory.send_queue(0, 0).doorbell;
+    if at == behind {
+        // SAFETY: within the region.
+        return Some(Words(unsafe { records.0.add(QueueRings::doorbell_offset()) }));
+    }
+    let own = memory.plan().space.gpu_context().is_none();
+    own.then(|| NonNull::new(at as *mut u8)).flatten().map(Words)
+}
+
+/// An entry that was posted and is not known complete.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    first: u64,
+    blocks: u64,
+    operation: Opcode,
+}
+
+/// Drives one queue pair from this thread, alone.
+#[derive(Debug)]
+pub struct CpuSendQueue {
+    queue: Box<dyn QueuePair>,
+    number: u32,
+    ring: SendRing,
+    cq: CompletionRing,
+    collapsed: bool,
+    blocks: Words,
+    completions: Words,
+    records: Words,
+    doorbell: Words,
+    /// Next free block, blocks that were rung for, blocks known complete, completions consumed.
+    posted: u64,
+    announced: u64,
+    completed: u64,
+    consumed: u64,
+    in_flight: VecDeque<Posted>,
+    failed: Option<PostError>,
+}
+
+impl CpuSendQueue {
+    /// Of a queue pair that is connected, and that nothing was posted to since it was created or reset.
+    pub fn new(queue: Box<dyn QueuePair>) -> Result<Self, PostError> {
+        let (memory, number): (&QueueRings, u32) = (queue.memory(), queue.number());
+        let plan = memory.plan();
+        let no_ring = || PostError::Ring { number, blocks: memory.blocks() };
+        let ring = SendRing::new(plan.log_blocks).ok_or_else(no_ring)?;
+        let cq = CompletionRing::new(if plan.collapsed { 0 } else { plan.log_blocks }).ok_or_else(no_ring)?;
+        let host = |region: &crate::memory::Region| region.host().map(Words).ok_or(PostError::OutOfReach { number });
+        let collapsed = plan.collapsed;
+        let (blocks, completions, records) =
+            (host(memory.ring())?, host(memory.completions())?, host(memory.records())?);
+        let doorbell = doorbell(memory, records).ok_or(PostError::OutOfReach { number })?;
+        Ok(Self {
+            queue,
+            number,
+            ring,
+            cq,
+            collapsed,
+            blocks,
+            completions,
+            records,
+            doorbell,
+            posted: 0,
+            announced: 0,
+            completed: 0,
+            consumed: 0,
+            in_flight: VecDeque::new(),
+            failed: None,
+        })
+    }
+
+    /// The queue pair.
+    pub fn queue(&self) -> &dyn QueuePair {
+        self.queue.as_ref()
+    }
+
+    /// Blocks that an entry may have now.
+    pub fn room(&self) -> u64 {
+        self.ring.blocks() - (self.posted - self.completed)
+    }
+
+    fn sound(&self) -> Result<(), PostError> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// The entry at `offset`, if the adapter has written what `is_new` says yes to.
+    fn entry(&self, offset: usize, is_new: impl Fn(u8) -> bool) -> Option<Cqe> {
+        const WORDS: usize = CQE_BYTES / size_of::<u64>();
+        let mut words = [0u64; WORDS];
+        // The last word says whether the rest is there.
+        for (w, word) in words.iter_mut().enumerate().rev() {
+            let order = if w == WORDS - 1 { Ordering::Acquire } else { Ordering::Relaxed };
+            *word = self.completions.word64(offset + w * size_of::<u64>()).load(order);
+            if w == WORDS - 1 && !is_new(word.to_ne_bytes()[size_of::<u64>() - 1]) {
+                return None;
+            }
+        }
+        Some(bytemuck::cast(words))
+    }
+
+    fn poll_ring(&mut self) -> Result<(), PostError> {
+        while let Some(cqe) =
+            self.entry(self.cq.offset(self.consumed), |op_own| self.cq.is_written(self.consumed, op_own))
+        {
+            let completion = self.parse(&cqe)?;
+            self.complete(&completion, true)?;
+            self.consumed += 1;
+        }
+        Ok(())
+    }
+
+    fn poll_collapsed(&mut self) -> Result<(), PostError> {
+        const INVALID: u8 = crate::wire::mlx5::CqeOpcode::Invalid as u8;
+        // The adapter overwrites the entry: what is read must be of one completion.
+        let Some(cqe) = self.entry(0, |op_own| op_own >> 4 != INVALID) else { return Ok(()) };
+        let again = self.entry(0, |_| true);
+        if again != Some(cqe) {
+            return Ok(());
+        }
+        let completion = self.parse(&cqe)?;
+        self.complete(&completion, false)
+    }
+
+    fn parse(&self, cqe: &Cqe) -> Result<Completion, PostError> {
+        cqe.completion().map_err(|source| PostError::Completion { number: self.number, index: self.consumed, source })
+    }
+
+    /// Everything up to the entry that the completion names is done, or that entry failed. In a collapsed queue the completion may be
+    /// one that was seen already.
+    fn complete(&mut self, completion: &Completion, must_be_new: bool) -> Result<(), PostError> {
+        let (number, counter) = (self.number, completion.wqe_counter);
+        let at = self.in_flight.iter().position(|p| wire_index(p.first) == counter);
+        let (true, Some(at)) = (completion.qpn == number & MAX_24, at) else {
+            let unknown = PostError::Unknown { number, index: self.consumed, of: completion.qpn, counter };
+            return if must_be_new || completion.qpn != number & MAX_24 { Err(unknown) } else { Ok(()) };
+        };
+        let Some(named) = self.in_flight.drain(..=at).next_back() else { return Ok(()) };
+        // Entries complete in their order, so all before this one are done.
+        self.completed = named.first;
+        if let Err(failure) = completion.ok() {
+            return Err(PostError::Failed { number, block: named.first, operation: named.operation, failure });
+        }
+        self.completed += named.blocks;
+        Ok(())
+    }
+}
+
+impl PostRequests for CpuSendQueue {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    fn post(&mut self, operation: Operation<'_>, signalled: bool) -> Result<u64, PostError> {
+        self.sound()?;
+        let number = self.number;
+        let flags = if signalled { Flags::SIGNALLED } else { Flags::UNSIGNALLED };
+        let opcode = operation.opcode();
+        let wqe = Wqe { index: wire_index(self.posted), qpn: number, flags, target: None, operation };
+        let bytes = wqe.to_bytes().map_err(|source| PostError::Entry { number, source })?;
+        let wanted = (bytes.len() / BLOCK_BYTES) as u64;
+        if wanted > self.room() {
+            let in_flight = self.posted - self.completed;
+            return Err(PostError::Full { number, wanted, in_flight, blocks: self.ring.blocks() });
+        }
+        for (i, block) in (self.posted..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let at = self.ring.offset(i);
+            for (w, word) in block.chunks_exact(size_of::<u64>()).enumerate() {
+                let word = u64::from_ne_bytes(word.try_into().unwrap_or_default());
+                self.blocks.word64(at + w * size_of::<u64>()).store(word, Ordering::Relaxed);
+            }
+        }
+        self.in_flight.push_back(Posted { first: self.posted, blocks: wanted, operation: opcode });
+        self.posted += wanted;
+        Ok(self.posted)
+    }
+
+    fn ring(&mut self) {
+        if self.announced == self.posted {
+            return;
+        }
+        let send = QpRecord::new(0, self.posted).send;
+        let word = u32::from_ne_bytes(bytemuck::cast(send));
+        self.records.word32(offset_of!(QpRecord, send)).store(word, Ordering::Release);
+        let doorbell = u64::from_ne_bytes(SendDoorbell::new(self.number, self.posted).to_bytes());
+        // SAFETY: the doorbell's word, which is a register of a mapped page where it is none of memory.
+        unsafe { mmio::store64(self.doorbell.word64(0).as_ptr(), doorbell) };
+        self.announced = self.posted;
+    }
+
+    fn poll(&mut self) -> Result<u64, PostError> {
+        self.sound()?;
+        let result = if self.collapsed { self.poll_collapsed() } else { self.poll_ring() };
+        if let Err(e) = result {
+            self.failed = Some(e.clone());
+            return Err(e);
+        }
+        Ok(self.completed)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.queue.failure()
+    }
+}
+
+#[cfg(test)]
+mod tests;

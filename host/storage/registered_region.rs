@@ -1,0 +1,307 @@
+//! Memory that the devices of a volume address themselves.
+
+use super::volume::{Inner, Volume};
+use super::{LandingPath, StorageError, WritesOrder};
+use crate::engine::{Args, KernelArg, abi};
+use crate::memory::{DmaError, DmaRegion, Place, Region, Space};
+use std::mem::offset_of;
+use std::sync::Arc;
+
+/// Which windows are in use, and what keeps their mappings.
+#[derive(Debug, Default)]
+pub(super) struct RegisteredRegions {
+    /// One mapping for each device, by window.
+    maps: Vec<Option<Vec<DmaRegion>>>,
+}
+
+/// Memory that kernels may name in transfers with direct landing. Dropping it ends the mapping; no kernel may use it by then.
+pub struct RegisteredRegion {
+    volume: Volume,
+    place: usize,
+    region: Region,
+}
+
+impl RegisteredRegion {
+    /// The memory.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+}
+
+impl std::fmt::Debug for RegisteredRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Window({} on {:?})", self.place, self.region)
+    }
+}
+
+impl Drop for RegisteredRegion {
+    fn drop(&mut self) {
+        // A kernel that would not end may still have commands in flight to this memory.
+        if !self.volume.engine().space().is_poisoned() {
+            self.volume.0.unregister_region(self.place);
+        }
+    }
+}
+
+/// Memory for the data of kernels' reads and writes, on whichever path the volume takes. Passed to kernels as the address of its
+/// first byte.
+#[derive(Debug)]
+pub struct DataBuffer {
+    region: Region,
+    offset: usize,
+    bytes: usize,
+    /// Ends the mapping.
+    window: Option<Arc<RegisteredRegion>>,
+}
+
+impl DataBuffer {
+    /// The address of the first byte as kernels see it.
+    pub fn address(&self) -> u64 {
+        self.region.address() + self.offset as u64
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// The address space that it belongs to.
+    pub(super) fn space(&self) -> &Space {
+        self.region.space()
+    }
+
+    /// Buffers are never empty.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Copies bytes out.
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), StorageError> {
+        self.check(offset, out.len())?;
+        Ok(self.region.read(self.offset + offset, out)?)
+    }
+
+    /// Copies bytes in.
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), StorageError> {
+        self.check(offset, data.len())?;
+        Ok(self.region.write(self.offset + offset, data)?)
+    }
+
+    /// Sets bytes to one value.
+    pub fn fill(&self, offset: usize, bytes: usize, value: u8) -> Result<(), StorageError> {
+        self.check(offset, bytes)?;
+        Ok(self.region.fill(self.offset + offset, bytes, value)?)
+    }
+
+    /// Reads `count` values from a byte offset.
+    pub fn get_slice<T: bytemuck::Pod>(&self, offset: usize, count: usize) -> Result<Vec<T>, StorageError> {
+        self.check(offset, count.saturating_mul(size_of::<T>()))?;
+        Ok(self.region.get_slice(self.offset + offset, count)?)
+    }
+
+    fn check(&self, offset: usize, bytes: usize) -> Result<(), StorageError> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(crate::memory::MemoryError::OutOfBounds { offset, bytes, len: self.bytes }.into()),
+        }
+    }
+}
+
+impl KernelArg for DataBuffer {
+    fn push(&self, args: &mut Args) {
+        args.push_value(self.address());
+        args.keep(self.region.owner());
+        if let Some(window) = &self.window {
+            args.keep(window.clone());
+        }
+    }
+}
+
+impl Volume {
+    /// Lets the devices reach memory that exists already, so that kernels can name it in transfers. With bounce landing
+    /// nothing is needed for that, and the window is only a token of it.
+    ///
+    /// # Errors
+    /// [`StorageError::Option`] for host memory where completions land in GPU memory, and where all windows are in use;
+    /// [`StorageError::Dma`] where a device does not reach the memory.
+    pub fn map(&self, region: &Region) -> Result<RegisteredRegion, StorageError> {
+        let maps = match self.path().landing {
+            LandingPath::Bounce => Vec::new(),
+            LandingPath::Direct => {
+                if !keeps_order(self.path().order, region.place()) {
+                    return Err(StorageError::Option(format!(
+                        "{} bytes of host memory cannot be mapped: completions of this volume land in GPU memory, and one could arrive \
+                         before its data; map memory of the GPU, or build the volume with bounce landing",
+                        region.len()
+                    )));
+                }
+                self.0.drives.iter().map(|d| d.lock().controller().map_memory(region)).collect::<Result<_, _>>()?
+            }
+        };
+        self.register_region(region.clone(), maps)
+    }
+
+    /// Zeroed memory that kernels of this volume can read into and write from.
+    pub fn allocate_data(&self, bytes: usize) -> Result<DataBuffer, StorageError> {
+        let region = self.engine().allocate(Place::Device, bytes)?;
+        if self.path().landing == LandingPath::Bounce {
+            return Ok(DataBuffer { region, offset: 0, bytes, window: None });
+        }
+        match self.map(&region) {
+            Ok(window) => Ok(DataBuffer { region, offset: 0, bytes, window: Some(Arc::new(window)) }),
+            // A device that only reaches memory of a kind of its own (consecutive physical pages) gives some of that. Others reach
+            // it too, or nothing does.
+            Err(StorageError::Dma(DmaError::Unreachable { .. })) => {
+                drop(region);
+                let own = self.0.drives[0].lock().controller().dma().allocate(self.engine().space(), bytes)?;
+                let (region, offset) = (own.region.clone(), own.offset);
+                let mut maps = vec![own];
+                for drive in &self.0.drives[1..] {
+                    let whole = drive.lock().controller().map_memory(&region)?;
+                    let iova = whole.iova + offset as u64;
+                    maps.push(DmaRegion { offset, bytes: maps[0].bytes, iova, ..whole });
+                }
+                let window = self.register_region(region.clone(), maps)?;
+                Ok(DataBuffer { region, offset, bytes, window: Some(Arc::new(window)) })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn register_region(&self, region: Region, maps: Vec<DmaRegion>) -> Result<RegisteredRegion, StorageError> {
+        let place = self.0.enter_region(maps)?;
+        Ok(RegisteredRegion { volume: self.clone(), place, region })
+    }
+}
+
+/// Returns true if data in this place is there when its completion is. The order was chosen by where completions are, and a bus keeps the
+/// order of a device's writes to one memory only.
+fn keeps_order(order: WritesOrder, data: Place) -> bool {
+    use WritesOrder::{GpuAll, GpuOwner, HostMemory, Processor};
+    matches!((order, data), (Processor, _) | (HostMemory, Place::Host) | (GpuOwner | GpuAll, Place::Device))
+}
+
+const fn region_at(place: usize) -> usize {
+    offset_of!(abi::Volume, window) + place * size_of::<abi::RegisteredRegion>()
+}
+
+impl Inner {
+    /// Takes a free window. Kernels may be running: its bytes are written before its length is.
+    fn enter_region(&self, maps: Vec<DmaRegion>) -> Result<usize, StorageError> {
+        let mut registered_regions = self.registered_regions.lock();
+        // With bounce landing there is nothing to enter.
+        let Some(first) = maps.first() else { return Ok(usize::MAX) };
+        let free = registered_regions.maps.iter().take(abi::MAX_REGISTERED_REGIONS).position(Option::is_none);
+        let place = free.unwrap_or(registered_regions.maps.len());
+        if place >= abi::MAX_REGISTERED_REGIONS {
+            let most = abi::MAX_REGISTERED_REGIONS;
+            return Err(StorageError::Option(format!(
+                "all {most} windows of this volume are in use: use fewer, larger buffers and caches"
+            )));
+        }
+        let mut w: abi::RegisteredRegion = bytemuck::Zeroable::zeroed();
+        w.base = first.address();
+        maps.iter().zip(&mut w.iova).for_each(|(map, iova)| *iova = map.iova);
+        let at = region_at(place);
+        self.shared.set(at, w)?;
+        self.shared.set(at + offset_of!(abi::RegisteredRegion, bytes), first.bytes as u64)?;
+        if free.is_none() {
+            self.shared.set(offset_of!(abi::Volume, registered_region_count), place as u32 + 1)?;
+            registered_regions.maps.push(Some(maps));
+        } else {
+            registered_regions.maps[place] = Some(maps);
+        }
+        Ok(place)
+    }
+
+    /// Makes the next write be preceded by a mark, this block, if it is `pending`. Its memory is reached by the devices like that of a
+    /// window, and stays as long as the volume.
+    pub(super) fn arm(&self, bytes: &[u8], block: u64, pending: bool) -> Result<(), StorageError> {
+        let mut memory = self.mark.lock();
+        if memory.is_none() {
+            let region = self.engine.allocate(Place::Device, bytes.len())?;
+            if self.path.landing == LandingPath::Direct {
+                let maps = self.drives.iter().map(|d| d.lock().controller().map_memory(&region));
+                self.enter_region(maps.collect::<Result<_, _>>()?)?;
+            }
+            self.integrity.set_mark(region.address(), block)?;
+            *memory = Some(region);
+        }
+        if let Some(region) = memory.as_ref() {
+            region.write(0, bytes)?;
+        }
+        Ok(self.integrity.set_pending(pending)?)
+    }
+
+    /// Closes a window and leaves its place free: others never move, so kernels that use them are not disturbed.
+    fn unregister_region(&self, place: usize) {
+        let mut registered_regions = self.registered_regions.lock();
+        let Some(maps) = registered_regions.maps.get_mut(place) else { return };
+        let closed = self.shared.set(region_at(place) + offset_of!(abi::RegisteredRegion, bytes), 0u64);
+        match closed {
+            Ok(()) => *maps = None,
+            // Kernels can still translate to it, so it must stay mapped.
+            Err(error) => tracing::warn!(%error, "a window could not be closed; it stays mapped"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::storage::{Drive, LandingChoice};
+
+    fn volume(landing: LandingChoice) -> Volume {
+        let drives = [Drive::open("soft:mem:64k").unwrap(), Drive::open("soft:mem:64k").unwrap()];
+        Volume::on(&Engine::cpu().unwrap(), drives).chunk(4096).landing(landing).build().unwrap()
+    }
+
+    fn registered_regions(v: &Volume) -> Vec<(u64, u64)> {
+        let shared: abi::Volume = v.0.shared.get(0).unwrap();
+        shared.window[..shared.registered_region_count as usize].iter().map(|w| (w.base, w.bytes)).collect()
+    }
+
+    #[test]
+    fn data_is_where_its_completion_is() {
+        use WritesOrder as O;
+        let keeps = |place| [O::Processor, O::HostMemory, O::GpuOwner, O::GpuAll].map(|o| keeps_order(o, place));
+        assert_eq!(keeps(Place::Host), [true, true, false, false]);
+        assert_eq!(keeps(Place::Device), [true, false, true, true]);
+    }
+
+    #[test]
+    fn registered_regions_are_entered_and_keep_their_places() {
+        let v = volume(LandingChoice::Direct);
+        let a = v.allocate_data(5000).unwrap();
+        let b = v.allocate_data(100).unwrap();
+        assert_eq!(registered_regions(&v), [(a.address(), 8192), (b.address(), 4096)]);
+        let there = b.address();
+        drop(a);
+        assert_eq!(registered_regions(&v)[1], (there, 4096));
+        assert_eq!(registered_regions(&v)[0].1, 0);
+        let c = v.allocate_data(1).unwrap();
+        assert_eq!(registered_regions(&v)[0], (c.address(), 4096));
+    }
+
+    #[test]
+    fn there_is_a_limit() {
+        let v = volume(LandingChoice::Direct);
+        let all: Vec<_> = (0..abi::MAX_REGISTERED_REGIONS).map(|_| v.allocate_data(1).unwrap()).collect();
+        assert!(v.allocate_data(1).unwrap_err().to_string().contains("16 windows"));
+        drop(all);
+        assert!(v.allocate_data(1).is_ok());
+    }
+
+    #[test]
+    fn bounce_needs_no_registered_regions() {
+        let v = volume(LandingChoice::Bounce);
+        let a = v.allocate_data(100).unwrap();
+        a.write(10, b"hello").unwrap();
+        let mut back = [0; 5];
+        a.read(10, &mut back).unwrap();
+        assert_eq!(&back, b"hello");
+        assert!(a.write(98, b"xyz").is_err());
+        assert!(registered_regions(&v).is_empty());
+    }
+}
