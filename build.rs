@@ -82,6 +82,9 @@ fn main() {
         // The library does not link it: examples/support/mod.rs does.
         archive(&out.join("examples/image.o"), "warpbell_examples", false);
     }
+    println!("cargo::rustc-env=WARPBELL_NVCC={}", nvcc.as_deref().map_or("none".to_owned(), release_of));
+    println!("cargo::rustc-env=WARPBELL_COMMIT={}", commit(&root));
+    println!("cargo::rustc-env=WARPBELL_TARGET={}", env::var("TARGET").expect("cargo sets TARGET"));
     let archs = archs.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
     println!("cargo::rustc-env=WARPBELL_IMAGE_ARCHS={archs}");
     let list: String =
@@ -281,6 +284,32 @@ fn find_nvcc() -> Option<PathBuf> {
     let named = env::var_os("NVCC").map(PathBuf::from);
     let homes = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(|h| PathBuf::from(h).join("bin/nvcc"));
     named.into_iter().chain(homes).chain([on_path(Path::new("nvcc"))]).find(|p| p.is_file())
+}
+
+/// Returns the release that nvcc tells, as in `13.0`.
+fn release_of(nvcc: &Path) -> String {
+    let told = Command::new(nvcc).arg("--version").output().map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    let told = told.unwrap_or_default();
+    told.split("release ").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or("unknown").to_owned()
+}
+
+/// Returns the commit that is built: of a package the one that it was made from, of a checkout its newest. Only release builds look
+/// at a checkout: others would be built again after each commit.
+fn commit(root: &Path) -> String {
+    if let Ok(facts) = fs::read_to_string(root.join(".cargo_vcs_info.json")) {
+        let sha1 = facts.split("\"sha1\": \"").nth(1).and_then(|rest| rest.split('"').next());
+        return sha1.unwrap_or("unknown").to_owned();
+    }
+    if env::var("PROFILE").as_deref() != Ok("release") {
+        return "unknown (a development build)".to_owned();
+    }
+    let log = root.join(".git/logs/HEAD");
+    if log.exists() {
+        println!("cargo::rerun-if-changed={}", log.display());
+    }
+    let told = Command::new("git").arg("-C").arg(root).args(["rev-parse", "HEAD"]).output();
+    let told = told.ok().filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
+    told.map_or("unknown (no checkout)".to_owned(), |commit| commit.trim().to_owned())
 }
 
 /// The generations to compile for, as in 80, 90, 100.

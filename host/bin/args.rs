@@ -1,4 +1,4 @@
-//! The grammar of the command line.
+//! Definition of the command line: commands, options and their help texts.
 
 mod bench;
 mod common;
@@ -16,121 +16,177 @@ use warpbell::doctor::Require;
 use warpbell::graph::import::DEFAULT_SEED;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
-/// Ranks of a world at most.
+/// Maximum number of ranks of a world.
 const MAX_RANKS: i64 = warpbell::engine::abi::MAX_PES as i64;
 
 /// GPU kernels that do their own I/O.
 #[derive(Debug, Parser)]
-#[command(name = "warpbell", version, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "warpbell", version, disable_version_flag = true, max_term_width = 110)]
+#[command(subcommand_required = true, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// Subcommand to run.
     #[command(subcommand)]
     pub command: Command,
     /// End the command in order when it is not done after this time (exit code 124)
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
+    /// Print the version; with --verbose also commit, features, CUDA and GPU architectures
+    #[arg(short = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
 }
+
+const EXAMPLES: &str = "Examples:
+  warpbell graph bfs kron:16         search a graph whose edges are on storage
+  warpbell doctor                    show what this machine lacks, and the fixes
+  warpbell bench nvme --iodepth 64   measure reads that kernels submit";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a graph algorithm whose edges live on NVMe and are read by the kernels themselves
+    /// Run a graph algorithm; kernels read the edges from NVMe
     #[command(subcommand)]
     Graph(GraphCommand),
-    /// Measure devices, the queue core, RDMA adapters and posting to them, the cache, and what PEs do with each other's memory
+    /// Measure devices, the queue core, RDMA adapters and send queues, the page cache, and PE-to-PE operations
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Start a program as the ranks of a world on this host
+    #[command(after_help = "Example:\n  warpbell run -n 4 -- warpbell bench shmem put_bw")]
     Run(RunArgs),
-    /// Controllers: bind and unbind, list, identify, logs
+    /// Manage NVMe controllers: bind and unbind, list, identify, logs
     #[command(subcommand)]
     Nvme(NvmeCommand),
-    /// Stored arrays: verify them
+    /// Verify stored arrays
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// Say what this machine has and which paths are open
+    /// Show what this machine has and which data paths are available
+    #[command(after_help = "Examples:\n  warpbell info\n  warpbell info --json")]
     Info(InfoArgs),
-    /// Say what keeps this machine from better paths, and what mends it
+    /// Show which better data paths this machine lacks, and the fix for each
+    #[command(after_help = "Examples:\n  warpbell doctor\n  warpbell doctor --require gpu,nvme,p2p")]
     Doctor(DoctorArgs),
     /// Print the folder with the device library's headers
     IncludeDir,
+    /// Print a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write a man page for each command
+    #[command(after_help = "Example:\n  warpbell man /usr/local/share/man/man1")]
+    Man(ManArgs),
+}
+
+const COMPLETIONS_EXAMPLES: &str = "Examples:
+  warpbell completions bash > ~/.local/share/bash-completion/completions/warpbell
+  warpbell completions zsh > ~/.zfunc/_warpbell
+  warpbell completions fish > ~/.config/fish/completions/warpbell.fish";
+
+#[derive(Args, Clone, Debug)]
+pub struct CompletionsArgs {
+    /// Shell that the script is for
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ManArgs {
+    /// Folder for the pages, which is created if it is missing
+    pub folder: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum GraphCommand {
     /// Breadth-first search: hops from a source
+    #[command(
+        after_help = "Examples:\n  warpbell graph bfs examples/data/karate.txt --source 1 --out -\n  warpbell graph bfs kron:20 --sources 4 --cache 10% --verbose\n  warpbell graph bfs kron:20 --pes 4"
+    )]
     Bfs {
-        #[command(flatten)]
-        sources: SourceArgs,
-        /// Deal the graph out to N PEs, threads of this program with an engine and devices each; under a launcher its ranks
-        /// are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
+        /// Partition the graph over N PEs, each a thread of this program with its own engine and devices; under a
+        /// launcher its ranks are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
         pes: Option<u32>,
+        #[command(flatten)]
+        sources: SourceArgs,
         #[command(flatten)]
         transport: TransportArgs,
         #[command(flatten)]
         graph: GraphArgs,
     },
     /// Connected components (weakly connected when the graph is directed)
+    #[command(after_help = "Example:\n  warpbell graph cc kron:18 --json report.json")]
     Cc {
         #[command(flatten)]
         graph: GraphArgs,
     },
-    /// PageRank, ranks that sum to 1
+    /// PageRank; the ranks sum to 1
+    #[command(
+        after_help = "Examples:\n  warpbell graph pagerank kron:18 --iterations 20\n  warpbell graph pagerank links.el --directed --tolerance 1e-6 --out ranks.txt"
+    )]
     Pagerank {
-        /// Chance of following an edge rather than jumping anywhere
+        /// Damping factor: the probability of following an edge instead of jumping to a random vertex
         #[arg(long, default_value_t = 0.85, value_name = "D", value_parser = damping)]
         damping: f64,
-        /// Exactly so many iterations, instead of going on until the tolerance is met
+        /// Run exactly N iterations instead of iterating until --tolerance is met
         #[arg(long, value_name = "N", conflicts_with = "tolerance", value_parser = clap::value_parser!(u32).range(1..=100_000))]
         iterations: Option<u32>,
-        /// Stop when the ranks change by less than this in sum [default: 1e-4]
+        /// Stop when the sum of all changes of ranks in one iteration is below T [default: 1e-4]
         #[arg(long, value_name = "T", value_parser = tolerance)]
         tolerance: Option<f64>,
         #[command(flatten)]
         graph: GraphArgs,
     },
-    /// Shortest paths from a source by edge weight
+    /// Single-source shortest paths by edge weight
+    #[command(
+        after_help = "Examples:\n  warpbell graph sssp roads.wel --source 1\n  warpbell graph sssp kron:16 --weights reals --sources 8"
+    )]
     Sssp {
-        #[command(flatten)]
-        sources: SourceArgs,
-        /// Width of a bucket in weight; chosen from the weights if not given
+        /// Bucket width, in units of edge weight [default: chosen from the weights]
         #[arg(long, value_name = "W", value_parser = tolerance)]
         delta: Option<f64>,
-        /// Weights: the input's (1 where it has none; random integers on generated graphs), or random ones by --seed
+        /// Edge weights: the input's (1 where it has none; random integers on generated graphs), or random ones from
+        /// --seed
         #[arg(long, value_enum, default_value_t = Weights::Input)]
         weights: Weights,
+        #[command(flatten)]
+        sources: SourceArgs,
         #[command(flatten)]
         graph: GraphArgs,
     },
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sources")]
 pub struct SourceArgs {
-    /// Where to start: identifiers as the input has them, several with commas
+    /// Source vertices, by their identifiers in the input; separate several with commas
     #[arg(long, value_name = "V", value_delimiter = ',', allow_negative_numbers = true, value_parser = vertex)]
     pub source: Vec<u64>,
-    /// Start from N vertices drawn with --seed among those that have edges [default: 1 when there is no --source]
+    /// Start from N random vertices that have edges, drawn with --seed [default: 1 when there is no --source]
     #[arg(long, value_name = "N", conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub sources: Option<u32>,
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Graph, cache and results")]
 pub struct GraphArgs {
     /// A graph file (.el .txt .wel .mtx .sg .wsg, or an LDBC .v or .e), or kron:SCALE or urand:SCALE
     pub input: OsString,
-    /// Edges go one way, as the input has them
+    /// Treat the input's edges as directed
     #[arg(long, conflicts_with = "undirected")]
     pub directed: bool,
-    /// Every edge also goes the other way
+    /// Treat the input's edges as undirected: add the reverse of every edge
     #[arg(long)]
     pub undirected: bool,
-    /// Where the edges live: on the device, in pinned host memory, or in GPU memory
+    /// Where the edges are stored: on the device, in pinned host memory, or in GPU memory
     #[arg(long, value_enum, default_value_t = Edges::Storage)]
     pub edges: Edges,
     /// Empty the cache before each run (the default)
     #[arg(long, conflicts_with = "warm")]
     pub cold: bool,
-    /// Keep what the cache holds from run to run
+    /// Keep the cache's contents from run to run
     #[arg(long)]
     pub warm: bool,
     /// Cache size, or a share of the edges [default: 25%, at least 1M]
@@ -138,13 +194,13 @@ pub struct GraphArgs {
     pub cache: Option<BytesOrShare>,
     #[command(flatten)]
     pub page: PageArgs,
-    /// Store the edges with a checksum for each 4 KiB, which kernels compare with every page that they read
+    /// Store a checksum for each 4 KiB of edges; kernels compare it with every page that they read
     #[arg(long)]
     pub page_checksums: bool,
-    /// Runs of each source
+    /// Runs per source
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
-    /// Seed of generators and of drawn sources and weights
+    /// Seed of generators, and of random sources and weights
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SEED)]
     pub seed: u64,
     /// Do not check the result against a serial computation
@@ -155,7 +211,7 @@ pub struct GraphArgs {
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub report: ReportArgs,
-    /// A line for each level or iteration
+    /// Print a line for each level or iteration
     #[arg(short = 'v', long, visible_alias = "levels")]
     pub verbose: bool,
     #[command(flatten)]
@@ -164,13 +220,14 @@ pub struct GraphArgs {
     pub device: DeviceArgs,
 }
 
-/// The rungs of the mapping ladder.
+/// Values of `--mapping`: `auto`, then the mapping backends.
 const MAPPINGS: [&str; 8] =
     ["auto", "gdrdrv", "dma-buf-mmap", "iommufd", "libnvm", "dmabuf-import", "iommu-map-pa", "host"];
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Devices and data path")]
 pub struct DeviceArgs {
-    /// PEs whose devices share the processors.
+    /// Number of PEs whose devices share the host's processors.
     #[arg(skip = 1usize)]
     pub sharers: usize,
     /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
@@ -179,23 +236,24 @@ pub struct DeviceArgs {
     /// Stripe over N devices of the one kind given (a file gets .0, .1, ... at its end)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub stripe: Option<u32>,
-    /// Bytes that go to one device before the next has its turn
+    /// Stripe size: bytes on one device before the next one follows
     #[arg(long, value_name = "SIZE", default_value = "128k")]
     pub stripe_chunk: Bytes,
-    /// Every device holds everything: reads are spread over the devices, writes go to all; one that fails is left out or repaired
+    /// Mirror: every device holds all data. Reads are spread over the devices, writes go to all; a device that fails is
+    /// left out or repaired
     #[arg(long)]
     pub replicate: bool,
-    /// Where data lands: where the kernel wants it, or in a host buffer that kernels copy from
+    /// Where devices put data: directly where the kernel wants it, or in a host bounce buffer that kernels copy from
     #[arg(long, value_name = "auto|direct|bounce", default_value = "auto", value_parser = ["auto", "direct", "bounce"])]
     pub landing: String,
-    /// Where queues are; cmb puts submission queues into the controller's own memory
+    /// Memory for queues; cmb puts submission queues into the controller's own memory
     #[arg(long, value_name = "auto|host|gpu|cmb", default_value = "auto", value_parser = ["auto", "host", "gpu", "cmb"])]
     pub queue_memory: String,
-    /// Who rings: kernels on the GPU, or a host thread for them
+    /// Writer of the doorbells: kernels on the GPU, or a host thread on their behalf
     #[arg(long, value_name = "auto|gpu|cpu", default_value = "auto", value_parser = ["auto", "gpu", "cpu"])]
     pub doorbell: String,
-    /// How devices reach GPU memory: the first way that works, or this one
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = MAPPINGS)]
+    /// Mapping backend that gives devices access to GPU memory; auto takes the first that works
+    #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = MAPPINGS)]
     pub mapping: String,
     /// I/O queue pairs on each device [default: as the engine needs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
@@ -203,20 +261,20 @@ pub struct DeviceArgs {
     /// Entries in each queue, a power of two
     #[arg(long, value_name = "N")]
     pub depth: Option<u32>,
-    /// Overwrite what this device file or nvme: device holds (it must be named again here)
+    /// Allow overwriting the data of this device file or nvme: device (name it again here)
     #[arg(long, value_name = "DEVICE")]
     pub yes_destroy: Vec<PathBuf>,
-    /// Take nvme: devices that no IOMMU guards: they can write to any memory of this machine
+    /// Allow nvme: devices without an IOMMU: they can write to any memory of this machine
     #[arg(long)]
     pub unsafe_no_iommu: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// How many ranks
+    /// Number of ranks
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
     pub ranks: u32,
-    /// How long ranks get to end once they were told to, before they are killed
+    /// Time between telling ranks to end and killing them
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub grace: Duration,
     /// Do not put the rank, as in `[3] `, before each line of output
@@ -235,34 +293,34 @@ pub struct InfoArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// Exit with 1 unless this is possible: a GPU that kernels run on, an NVMe controller that can be driven, a way from the
-    /// controller to GPU memory; several with commas
+    /// Exit with 1 unless this is possible: a GPU that runs kernels, an NVMe controller that warpbell can drive, a data
+    /// path from the controller to GPU memory; separate several with commas
     #[arg(long, value_name = "gpu|nvme|p2p", value_delimiter = ',')]
     pub require: Vec<Require>,
     #[command(flatten)]
     pub json: JsonArgs,
-    /// Look at a recorded tree with sys, proc and dev below this folder; no driver is asked
+    /// Examine a fixture: a tree with sys, proc and dev below this folder; no driver is asked
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub root: Option<PathBuf>,
 }
 
-/// Where the edges live.
+/// Place where the edges are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Edges {
-    /// On the device, read by the kernels through the cache
+    /// On the device; kernels read them through the cache
     Storage,
-    /// In pinned host memory, read by the kernels over the bus
+    /// In pinned host memory; kernels read them over the bus
     Pinned,
     /// In GPU memory
     Gpu,
 }
 
-/// Which weights shortest paths use.
+/// Edge weights for shortest paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Weights {
-    /// The input's
+    /// The input's weights
     Input,
     /// Uniform integers from 1 to 255
     Integers,
@@ -270,7 +328,7 @@ pub enum Weights {
     Reals,
 }
 
-/// fio's words for what is done to a device.
+/// Access pattern of `bench nvme`, by fio's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
@@ -282,7 +340,7 @@ pub enum Pattern {
     Randread,
     /// Writes at random addresses
     Randwrite,
-    /// Both at random addresses
+    /// Reads and writes at random addresses
     Randrw,
 }
 

@@ -1,7 +1,8 @@
-//! Standard output, error lines and exit codes.
+//! Writes to standard output and standard error, and sets the exit code.
 
 use crate::args::ReportArgs;
 use crate::remedy;
+use crate::terminal::{self, Stream};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::error::Error;
@@ -13,16 +14,16 @@ use warpbell::destination::{Destination, DestinationError};
 use warpbell::graph::Ids;
 use warpbell::graph::output::{Output, OutputError, Values};
 
-/// Why the program ends before its time.
+/// Reason why the program ends early.
 #[derive(Debug)]
 pub enum Failure {
     /// One line on standard error, exit code 1.
     Error(String),
-    /// The arguments contradict each other in a way that the grammar cannot say: one line, exit code 2.
+    /// The arguments contradict each other in a way that clap's grammar cannot express: one line, exit code 2.
     Usage(String),
-    /// One line, and the exit code of what it tells.
+    /// One line, and the exit code given here.
     Status(String, u8),
-    /// Whoever read standard output has gone: nothing to say.
+    /// The reader of standard output has closed it: nothing is printed, exit code 0.
     BrokenPipe,
 }
 
@@ -37,17 +38,28 @@ impl<E: Error + 'static> From<E> for Failure {
 }
 
 impl Failure {
-    /// An error that names what it was about.
+    /// Returns an error that names its subject: `what: e`.
     pub fn about(what: impl fmt::Display, e: impl fmt::Display) -> Self {
         Self::Error(format!("{what}: {e}"))
     }
 }
 
 /// Prints one line on standard output.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
 pub fn line(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     let text = text.to_string();
+    plain_or_styled(&Stream::Out.fitted(&printable(&text)))
+}
+
+/// Prints a line that may have colours, which the caller has put into text that is safe to print.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if the reader has closed standard output, [`Failure::Error`] if it cannot be written.
+pub fn plain_or_styled(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(printable(&text).as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+    match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
         Err(e) => Err(Failure::about("standard output", e)),
@@ -60,20 +72,27 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Lines for people, unless standard output is for a program.
+/// Text output of a command; silent if standard output carries a report or results for a program.
 pub struct Text {
     quiet: bool,
-    /// What every line begins with.
+    /// Text at the start of every line.
     prefix: &'static str,
 }
 
 impl Text {
-    /// Lines beside a report that `--json` asks for, whose file is checked here: none when it goes to standard output.
+    /// Returns the text output beside a report that `--json` requests; silent if the report goes to standard output.
+    /// Checks that the report's file can be written.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the file cannot be written.
     pub fn beside(report: &ReportArgs) -> Result<Self, Failure> {
         Ok(Self::beside_results(report, None)?.0)
     }
 
-    /// Lines beside such a report and the results that `--out` asks for. Both files are checked, and must differ.
+    /// Returns the text output beside such a report and the results that `--out` requests, and the opened results.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if both name the same file, [`Failure::Error`] if a file cannot be written.
     pub fn beside_results(report: &ReportArgs, out: Option<&Path>) -> Result<(Self, Option<Output>), Failure> {
         let report = report.json.as_deref().map(Destination::open).transpose()?;
         let out = out.map(Output::create).transpose()?;
@@ -87,27 +106,30 @@ impl Text {
         Ok((Self { quiet, prefix: "" }, out))
     }
 
-    /// No lines: of a PE that another one speaks for.
+    /// Returns a silent output, for a PE whose results another PE prints.
     pub fn none() -> Self {
         Self { quiet: true, prefix: "" }
     }
 
-    /// The same, for lines that are not results.
+    /// Returns an output like `of` whose lines begin with `# `, for lines that are not results.
     pub fn commented(of: &Self) -> Self {
         Self { quiet: of.quiet, prefix: "# " }
     }
 
-    /// Prints one line.
+    /// Prints one line unless the output is silent.
+    ///
+    /// # Errors
+    /// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
     pub fn line(&self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
         if self.quiet { Ok(()) } else { line(format_args!("{}{text}", self.prefix)) }
     }
 }
 
-/// The number in `schema` of each JSON document. It grows by one when a key changes its meaning or goes away. Keys carry their units:
-/// `_bytes`, `_ns`, `_per_s`.
+/// Number in `schema` of each JSON document. It increases by one when a key changes its meaning or is removed. Names of
+/// keys end with their units: `_bytes`, `_ns`, `_per_s`.
 const SCHEMA: u32 = 1;
 
-/// A JSON document: the command that wrote it, and what the command reports.
+/// JSON document: the name of the command that wrote it, and the command's report.
 #[derive(Serialize)]
 struct Document<'a, T: Serialize> {
     schema: u32,
@@ -116,7 +138,11 @@ struct Document<'a, T: Serialize> {
     report: &'a T,
 }
 
-/// Writes the report of a command, such as `bench nvme`, as `--json` asks: to standard output for `-`, or where [`Destination`] leads.
+/// Writes the report of a command, such as `bench nvme`, as `--json` asks: to standard output for `-`, else to the
+/// [`Destination`] that `to` names.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if the report cannot be written.
 pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> Result<(), Failure> {
     let document = Document { schema: SCHEMA, command, report };
     written(Destination::open(to).and_then(|to| {
@@ -128,6 +154,9 @@ pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> 
 }
 
 /// Writes results as `--out` asks.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if the reader has closed the output, [`Failure::Error`] if the results cannot be written.
 pub fn write_values(values: Values<'_>, ids: &Ids, to: Output) -> Result<(), Failure> {
     match to.finish(ids, values) {
         Err(OutputError::Destination(e)) => written(Err(e)),
@@ -135,47 +164,62 @@ pub fn write_values(values: Values<'_>, ids: &Ids, to: Output) -> Result<(), Fai
     }
 }
 
-/// Results that nobody reads any more are no failure.
+/// Converts a result of writing: a closed pipe becomes [`Failure::BrokenPipe`], which is no error of the program.
 fn written(result: Result<(), DestinationError>) -> Result<(), Failure> {
     result.map_err(|e| if e.is_broken_pipe() { Failure::BrokenPipe } else { e.into() })
 }
 
 /// Prints a warning on standard error.
 pub fn warn(text: fmt::Arguments<'_>) {
-    eprintln!("warning: {}", one_line(&text.to_string()));
+    complain("warning", &text.to_string());
 }
 
-/// Whether standard error is a terminal, so that a progress bar makes sense.
+/// Returns true if standard error is a terminal, so that a progress bar makes sense.
 pub fn has_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Prints what went wrong, and answers the exit code.
+/// Prints the error of a failed command and returns the exit code.
 pub fn conclude(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
         Err(Failure::Error(message)) => {
-            eprintln!("error: {}", one_line(&message));
+            complain("error", &message);
             ExitCode::from(1)
         }
         Err(Failure::Usage(message)) => {
-            eprintln!("error: {}", one_line(&message));
+            complain("error", &message);
             ExitCode::from(2)
         }
         Err(Failure::Status(message, code)) => {
-            eprintln!("error: {}", one_line(&message));
+            complain("error", &message);
             ExitCode::from(code)
         }
     }
 }
 
-/// Messages of other libraries may span lines; ours are one.
+/// Prints a line on standard error.
+fn complain(kind: &str, message: &str) {
+    eprintln!("{}", Stream::Error.fitted(&format!("{kind}: {}", one_line(message))));
+}
+
+/// Prints a report of checks: wrapped and with colours if standard output is a terminal.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if the reader has closed standard output, [`Failure::Error`] if it cannot be written.
+pub fn checks(report: &str) -> Result<(), Failure> {
+    let text = printable(report);
+    let text = Stream::Out.fitted(&text);
+    plain_or_styled(&if Stream::Out.has_colour() { terminal::coloured_states(&text) } else { text.into_owned() })
+}
+
+/// Joins the lines of a message: messages of other libraries may span several lines.
 fn one_line(message: &str) -> String {
     printable(&message.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
 }
 
-/// Writes control characters, but for line ends and tabs, as `\u{1b}`: names of files, and what devices and files call themselves,
-/// must not command the terminal.
+/// Replaces control characters other than line ends and tabs by escapes such as `\u{1b}`. Names of files, and strings
+/// that devices and files contain, must not control the terminal.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     if !text.contains(commands) {

@@ -1,7 +1,8 @@
-//! Reading the command line, with a suggestion for each misspelled word.
+//! Parses the command line, with a suggestion for each misspelled word.
 
 use crate::args::Cli;
 use crate::output::printable;
+use crate::version;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, Parser};
@@ -9,14 +10,18 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use warpbell::suggest::closest;
 
-/// Reads the command line. Prints help or an error, and exits, where that is all there is to do.
+/// Parses the command line. Prints the text and exits if help was requested or the command line is wrong.
 pub fn parse() -> Cli {
     let words: Vec<OsString> = std::env::args_os().collect();
+    if version::is_asked_for(&words) {
+        print!("{}", version::verbose());
+        std::process::exit(0)
+    }
     Cli::try_parse_from(&words).unwrap_or_else(|e| {
         let error = improve(e, &words);
         let text = error.render().to_string();
         match printable(&text) {
-            // A word with control characters, which clap would repeat.
+            // The text contains a word with control characters, which clap would print as they are.
             Cow::Owned(plain) if error.use_stderr() => {
                 eprint!("{plain}");
                 std::process::exit(error.exit_code())
@@ -26,7 +31,8 @@ pub fn parse() -> Cli {
     })
 }
 
-/// Adds what clap, which counts letters at their places, does not see: `bsf` is `bfs`, and `isd` rather `id` than `list`.
+/// Adds suggestions that clap, which compares letters by position, misses: `bfs` for `bsf`, and `id` rather than `list`
+/// for `isd`.
 fn improve(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let command = innermost(words);
     let text = |error: &clap::Error, kind| match error.get(kind) {
@@ -72,7 +78,7 @@ fn improve(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     error
 }
 
-/// The subcommand that the words lead to, as far as they are spelled right.
+/// Returns the innermost subcommand that the words name, up to the first misspelled one.
 fn innermost(words: &[OsString]) -> Command {
     let mut command = Cli::command();
     command.build();

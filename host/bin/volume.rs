@@ -1,4 +1,4 @@
-//! `warpbell volume`: stored arrays, verified.
+//! Runs `warpbell volume`: verifies stored arrays.
 
 use crate::args::JsonArgs;
 use crate::interrupt::Interrupt;
@@ -13,6 +13,9 @@ use warpbell::units::{Bytes, grouped};
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Read all stored arrays and compare them with their checksums (exit code 1: something is damaged)
+    #[command(
+        after_help = "Examples:\n  warpbell volume verify soft:graph.img\n  warpbell volume verify soft:a.img soft:b.img --replicate --repair"
+    )]
     Verify(VerifyArgs),
 }
 
@@ -21,13 +24,13 @@ pub struct VerifyArgs {
     /// nvme:ADDRESS or soft:FILE, in the order in which they were stored; several are striped, or replicated
     #[arg(value_name = "DEVICE", required = true)]
     pub devices: Vec<OsString>,
-    /// Bytes that go to one device before the next has its turn, as it was stored
+    /// Stripe size of the stored volume: bytes on one device before the next one follows
     #[arg(long, value_name = "SIZE", default_value = "128k")]
     pub stripe_chunk: Bytes,
-    /// Every device holds everything: each is read
+    /// Mirror: every device holds all data, and each is read
     #[arg(long)]
     pub replicate: bool,
-    /// Write what is damaged on one device again from another one
+    /// Rewrite data that is damaged on one device from another device
     #[arg(long, requires = "replicate")]
     pub repair: bool,
     #[command(flatten)]
@@ -44,6 +47,11 @@ struct Report<'a> {
     found: &'a Verification,
 }
 
+/// Verifies the arrays and prints the result.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed. [`Failure::Error`] if a device cannot be opened or read, an
+/// array is damaged, or a copy was not read.
 pub fn run(command: VolumeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     let VolumeCommand::Verify(args) = command;
     let specs = args.devices.iter().map(|d| DriveSpec::named(d)).collect::<Result<Vec<_>, _>>()?;

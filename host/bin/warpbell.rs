@@ -1,4 +1,4 @@
-//! The command line: parse, call, print.
+//! Entry point of the `warpbell` program: parses the command line, runs the command, prints the outcome.
 
 mod args;
 mod bench;
@@ -9,6 +9,7 @@ mod graph;
 mod headers;
 mod info;
 mod interrupt;
+mod manual;
 mod measure;
 mod nvme;
 mod output;
@@ -17,6 +18,8 @@ mod progress;
 mod remedy;
 mod run;
 mod suggest;
+mod terminal;
+mod version;
 mod volume;
 mod world;
 
@@ -30,9 +33,9 @@ use warpbell::processors;
 
 fn main() -> ExitCode {
     let cli = suggest::parse();
-    // Ranks of `run` are programs of others, to whom the setting is left.
+    // The ranks of `run` are other programs, which make this setting themselves.
     if !matches!(cli.command, Command::Run(_)) && std::env::var_os(CONNECTIONS_VARIABLE).is_none() {
-        // SAFETY: no thread but this one has been started.
+        // SAFETY: this is the only thread of the process.
         unsafe { std::env::set_var(CONNECTIONS_VARIABLE, MOST_CONNECTIONS.to_string()) };
     }
     let interrupt = interrupt::watch();
@@ -44,11 +47,11 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, timeout: Option<Duration>, interrupt: &Interrupt) -> Result<(), Failure> {
-    // Rayon counts the system's processors by itself.
+    // Rayon would count the system's processors itself.
     if let Some(threads) = processors::replaced().map_err(|e| Failure::Usage(e.to_string()))? {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     }
-    // Ranks have a limit of their own, which ends them.
+    // The launcher applies the time limit to its ranks itself.
     if let (Some(timeout), false) = (timeout, matches!(command, Command::Run(_))) {
         interrupt.expires_after(timeout)?;
     }
@@ -61,5 +64,7 @@ fn run(command: Command, timeout: Option<Duration>, interrupt: &Interrupt) -> Re
         Command::Info(args) => info::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::IncludeDir => headers::run(),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     }
 }

@@ -1,4 +1,4 @@
-//! Measurements: of devices, of the queue cores, of the cache.
+//! Tests measurements: of devices, of the queue cores, of the cache.
 
 use super::program::*;
 use serde_json::Value;
@@ -80,7 +80,8 @@ fn the_queue_core_and_the_cache_are_measured() {
     mentions(&text, &["random 8 B", "sequential", "page handle", "for_each_chunk"]);
 }
 
-/// A measurement of ten minutes that gets these signals when it has begun, and treats a hang-up as `hangup` says before it starts.
+/// Starts a measurement of ten minutes and sends these signals when it has begun. `hangup` is the disposition of SIGHUP
+/// at its start. Returns the exit code and standard error.
 fn stopped_by(signals: &[i32], hangup: libc::sighandler_t) -> (Option<i32>, String) {
     let mut command = command(&["bench", "nvme", "--runtime", "10m", "--size", "1M", "--engine", "cpu"]);
     let set = move || {

@@ -1,10 +1,10 @@
-//! Devices that fail: the run ends, and says how.
+//! Tests devices that fail: the run ends with a message that names the failure.
 
 use super::program::*;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A search over Enron on a device with this fault; the message, and how long it took.
+/// Runs a search over Enron on a device with this fault. Returns the message and the time that it took.
 fn fails_with(fault: &str, out: &Path) -> (String, Duration) {
     fails_on(fault, out, &[])
 }
@@ -22,11 +22,11 @@ fn fails_on(fault: &str, out: &Path, more: &[&str]) -> (String, Duration) {
 fn faults_end_the_run_and_are_named() {
     let folder = folder();
     let out = folder.path().join("out");
-    // The manifest and the offsets take the first 768 blocks; then come the edges.
+    // The manifest and the offsets take the first 768 blocks, followed by the edges.
     let (message, _) = fails_with("media-error=read:770", &out);
     mentions(&message, &["read of 8 block(s) at LBA 768", "nrecovered read error"]);
-    // The host's own commands, which store the edges, are few.
-    // Faults count over the device: there is a queue for each thread.
+    // The host submits few commands of its own to store the edges. Faults count over the device: there is a queue for
+    // each thread.
     for threads in ["1", "16", "64"] {
         let (message, took) = fails_on("lose-completion=every:40", &out, &["--threads", threads]);
         mentions(&message, &["read of ", "LBA ", "command ", "timed out"]);
@@ -47,7 +47,7 @@ fn what_a_device_does_to_writes_and_flushes_is_named() {
     mentions(&message, &["write of ", "LBA ", "write fault"]);
     let (message, _) = fails_with("shrink=900:after:20", &out);
     mentions(&message, &["LBA out of range"]);
-    // Edges that were changed on the device are seen by the check of the result, or lead nowhere that it may go.
+    // The check of the result notices edges that were changed on the device, or they lead outside the graph.
     let (message, _) = fails_with("corrupt=read:900-1500", &out);
     assert!(!message.is_empty());
     let file = folder.path().join("edges.img");
@@ -64,7 +64,7 @@ fn a_deadline_bounds_the_hosts_commands_too() {
     assert!(took < Duration::from_secs(30), "three waits of ten seconds: {took:?}");
 }
 
-/// A command that has no end of its own, told to end after a time; what it says.
+/// Runs a command without an end of its own, with a time limit. Returns its message.
 fn expires(args: &[&str], timeout: &str) -> String {
     let o = warpbell(&[args, &["--timeout", timeout]].concat());
     assert_eq!(o.status.code(), Some(124), "{args:?}: {}", stderr(&o));
@@ -76,13 +76,14 @@ fn expires(args: &[&str], timeout: &str) -> String {
 #[test]
 fn a_command_that_runs_out_of_time_says_what_it_was_doing() {
     let measuring = expires(&["bench", "nvme", "--runtime", "10m", "--size", "1M", "--engine", "cpu"], "500ms");
-    // A busy machine may not be done with the filling by then.
+    // A busy machine may still be filling the device by then.
     let told = ["filling the device", "measuring"]
         .map(|work| format!("error: not done after 500ms (--timeout), while {work}; allow more time\n"));
     assert!(told.contains(&measuring), "{measuring}");
     let asking = expires(&["nvme", "id", "soft:mem:1M,never-ready,ready-timeout=120s"], "500ms");
     mentions(&asking, &["not done after 500ms", "while asking the controller"]);
-    // A wait of the host for a device that would answer in an hour. A busy machine takes longer than half a second to begin it.
+    // The host waits for a device that completes commands after an hour. A busy machine takes longer than half a second
+    // to begin the wait.
     let storing = ["graph", "bfs", "kron:8", "--device", "soft:mem,latency=3600s", "--deadline", "3600s"];
     let said = "while storing the edges, which took longer than 5s to stop";
     let mut answers = ["500ms", "5s", "60s"].into_iter().map(|timeout| expires(&storing, timeout));
@@ -122,7 +123,7 @@ fn data_that_is_not_what_was_stored_is_noticed_by_page_checksums() {
     let bfs = |more: &[&str]| {
         warpbell(&[&["graph", "bfs", ENRON, "--source", "1", "--engine", "cpu", "--page-checksums"], more].concat())
     };
-    // Wrong for good, and once: there are fewer than 300 reads.
+    // Wrong permanently, and once: there are fewer than 300 reads.
     let bad = "soft:mem,corrupt=read:1400-1700";
     let o = bfs(&["--device", bad]);
     assert_eq!(o.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! Graph algorithms: their results are right, and say where the edges came from.
+//! Tests graph algorithms: their results are correct, and the output names the source of the edges.
 
 use super::children::Meeting;
 use super::program::*;
@@ -111,7 +111,7 @@ fn a_drawn_source_is_named_and_has_edges() {
     }
     let text = succeeds(&["graph", "sssp", "kron:8"]);
     mentions(&text, &["source ", "  reached 239 in"]);
-    // One that was given is not repeated.
+    // A source that was given is not repeated.
     assert!(!succeeds(&["graph", "bfs", ENRON, "--source", "1"]).contains("source 1"));
 
     let loops = write(&folder, "loops.el", "1 1\n2 2\n");
@@ -161,7 +161,7 @@ fn a_list_says_whether_its_edges_are_directed() {
         &succeeds(&["graph", "cc", ENRON]),
         &["183,830 edges (undirected, each edge is there in both directions)"],
     );
-    // Nothing is said, and no edge is there twice.
+    // The file does not say whether it is directed, and no edge occurs twice.
     let hint = says("once.el", "1 2\n2 3\n", &[]);
     mentions(&hint, &["2 edges (directed, each edge is there in one direction; --undirected if it leads both ways)"]);
     let mixed = says("mixed.el", "1 2\n2 1\n2 3\n", &[]);
@@ -220,7 +220,7 @@ fn striped_and_file_backed_devices_give_the_same_distances() {
 }
 
 #[test]
-fn a_graph_dealt_out_to_pes_gives_the_same_distances() {
+fn a_partitioned_graph_gives_the_same_distances() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name);
     let bfs = |out: &Path, more: &[&str]| {
@@ -300,7 +300,7 @@ fn slow_and_reordered_completions_change_nothing() {
     mentions(&text, &["reached 33,695 in", "verified (GAP rules)"]);
 }
 
-/// Whether QEMU is here; where it has to be, its absence is a failure.
+/// Returns true if QEMU is installed. If `WARPBELL_REQUIRE_QEMU` is set, its absence fails the test.
 fn qemu() -> bool {
     let here = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
         .any(|d| d.join("qemu-system-x86_64").is_file());

@@ -1,4 +1,4 @@
-//! The program as its users run it.
+//! Tests the program as its users run it.
 #![cfg(feature = "cli")]
 
 mod bench;
@@ -6,10 +6,12 @@ mod bench;
 mod children;
 mod faults;
 mod graph;
+mod manual;
 mod outputs;
 mod program;
 mod refusals;
 mod stored;
+mod terminal;
 #[path = "../common/tree.rs"]
 mod tree;
 
@@ -32,7 +34,7 @@ fn an_installed_program_names_the_headers_beside_it() {
     std::fs::copy(tree::file("kernels/include/warpbell/abi.h"), headers.join("abi.h")).unwrap();
     let program = bin.join("warpbell");
     std::fs::copy(tree::program(), &program).unwrap();
-    // A test beside this one that starts a process while the copy is written has it open for a moment.
+    // The copy is open for a moment if another test starts a process while the copy is written.
     let o = loop {
         match std::process::Command::new(&program).arg("include-dir").output() {
             Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),

@@ -1,4 +1,5 @@
-//! Where results and reports go: nothing that somebody else wrote is lost, and what cannot be written is known at once.
+//! Tests the destinations of results and reports: no file of another program is lost, and a path that cannot be written
+//! is reported at once.
 
 use super::program::*;
 use std::fs::{self, File};
@@ -6,10 +7,11 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::process::{Output, Stdio};
 
-/// Two vertices and an edge: what `--out` writes of it from vertex 1, and the options that name it.
+/// Expected output of `--out` for two vertices and an edge, from vertex 1.
 const SMALL: &str = "1 0\n2 1\n";
 
-/// Runs `graph bfs` on a small graph in `folder`, with standard output appended to a log that holds a line already; the log.
+/// Runs `graph bfs` on a small graph in `folder`, with standard output appended to a log that already has a line.
+/// Returns the output and the log.
 fn logged(folder: &tempfile::TempDir, more: &[&str]) -> (Output, String) {
     write(folder, "small.el", "1 2\n2 1\n");
     let path = folder.path().join("my.log");

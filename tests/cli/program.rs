@@ -1,4 +1,4 @@
-//! The program, run as its users run it, and what it said.
+//! Runs the program as its users do, and returns its output.
 
 use crate::tree;
 use serde_json::Value;
@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// In the folder that [`command`] runs the program in.
+/// A graph file in the folder in which [`command`] runs the program.
 pub const ENRON: &str = "examples/data/email-enron.txt";
-/// SNAP's page for the data set, less one: see examples/data/README.md.
+/// Vertices by SNAP's page for the data set, minus one: see examples/data/README.md.
 pub const ENRON_VERTICES: usize = 36_691;
 pub const ENRON_LARGEST_COMPONENT: usize = 33_695;
 
@@ -30,14 +30,14 @@ pub fn stderr(o: &Output) -> String {
     String::from_utf8(o.stderr.clone()).unwrap()
 }
 
-/// The output of a run that succeeds.
+/// Returns the output of a run, which must succeed.
 pub fn succeeds(args: &[&str]) -> String {
     let o = warpbell(args);
     assert!(o.status.success(), "{args:?}: {}\n{}\n{}", o.status, stdout(&o), stderr(&o));
     stdout(&o)
 }
 
-/// The message of a run that fails: exit code 1, exactly one line, nothing claimed.
+/// Returns the message of a run, which must fail: exit code 1, exactly one line, no result.
 pub fn fails(args: &[&str]) -> String {
     let o = warpbell(args);
     let (out, err) = (stdout(&o), stderr(&o));
@@ -68,7 +68,7 @@ pub fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// `ID VALUE` lines.
+/// Reads `ID VALUE` lines.
 pub fn values(path: &Path) -> HashMap<u64, String> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines: HashMap<_, _> = text

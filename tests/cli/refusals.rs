@@ -1,4 +1,4 @@
-//! What cannot be done is refused in one line that names it.
+//! Tests that impossible requests fail with one line that names the reason.
 
 use super::program::*;
 use std::ffi::{OsStr, OsString};
@@ -57,7 +57,7 @@ fn rows_that_a_limit_has_no_room_for_are_refused() {
     let graph = write(&folder, "rows.mtx", rows);
     let mut limited = command(&["graph", "bfs", &graph, "--source", "1", "--engine", "cpu", "--threads", "1"]);
     let limit = || {
-        // Room for the program, and not for a hundred million offsets.
+        // Memory for the program, but not for a hundred million offsets.
         let two = libc::rlimit { rlim_cur: 2 << 30, rlim_max: 2 << 30 };
         // SAFETY: an async-signal-safe call on a structure that lives for it.
         match unsafe { libc::setrlimit(libc::RLIMIT_AS, &two) } {
@@ -99,7 +99,7 @@ fn settings_that_cannot_work_are_named() {
 #[test]
 fn numbers_that_fit_nowhere_are_named() {
     let most = u64::MAX.to_string();
-    // Each of them fits a GPU better.
+    // Each of these sizes fits a GPU better.
     let refused = |arguments: &[&str]| fails(&[&["bench"], arguments, &["--engine", "cpu"]].concat());
     mentions(&refused(&["nvme", "--device", "soft:mem", "--size", &most]), &["2^64"]);
     mentions(&refused(&["queue", "--commands", "64", "--submitters", "20000"]), &["20000", "4,096"]);
@@ -109,7 +109,7 @@ fn numbers_that_fit_nowhere_are_named() {
 #[test]
 fn no_gpu_is_an_error_that_says_why() {
     let mut job = command(&["graph", "bfs", "kron:6", "--sources", "1", "--engine", "gpu"]);
-    // Where there is a driver, it shows no GPU then.
+    // With this variable a driver shows no GPU.
     let o = job.env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
     assert_eq!(o.status.code(), Some(1), "{}", stdout(&o));
     mentions(&stderr(&o), &["--engine cpu"]);
@@ -273,7 +273,7 @@ fn a_device_whose_name_is_not_utf_8_is_used() {
     let o = run(&graph, "");
     assert_eq!(o.status.code(), Some(1));
     mentions(&stderr(&o), &["a\u{fffd}.img", "not warpbell's"]);
-    // Elsewhere the word is named.
+    // Elsewhere the message names the word.
     let o = run(&["bench", "nvme", "--rw"], "");
     assert_eq!(o.status.code(), Some(2));
     mentions(&stderr(&o), &["a\u{fffd}.img"]);

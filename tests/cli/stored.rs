@@ -1,11 +1,11 @@
-//! Devices that hold a stored graph already.
+//! Tests devices that already hold a stored graph.
 
 use super::program::*;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// The arguments of a search over `graph` on these devices.
+/// Returns the arguments of a search over `graph` on these devices.
 fn bfs<'a>(graph: &'a str, devices: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     let devices = devices.iter().flat_map(|d| ["--device", d]);
     ["graph", "bfs", graph, "--source", "1"].into_iter().chain(devices).chain(more.iter().copied()).collect()
@@ -27,15 +27,15 @@ fn another_stored_graph_is_not_overwritten() {
         &fails(&other),
         &["x.img", "36,691 vertices", "367,660 stored edges", "nothing was written", "--yes-destroy"],
     );
-    // Naming another file is no consent.
+    // Naming another file allows no overwriting.
     mentions(&fails(&bfs("kron:8", &[&device], &["--yes-destroy", "y.img"])), &["x.img"]);
     assert!(fs::read(&image).unwrap() == before, "the stored graph was changed");
-    // As many vertices and edges, but not the same.
+    // As many vertices and edges, but different edges.
     let (a, b) = (write(&folder, "a.el", "1 2\n2 3\n"), write(&folder, "b.el", "1 3\n2 3\n"));
     let small = format!("soft:{}", name(&folder.path().join("small.img")));
     succeeds(&bfs(&a, &[&small], &[]));
     mentions(&fails(&bfs(&b, &[&small], &[])), &["small.img", "3 vertices"]);
-    // What is there already may be stored again.
+    // A graph that is stored already may be stored again.
     succeeds(&bfs(&a, &[&small], &[]));
     succeeds(&bfs(ENRON, &[&device], &[]));
     succeeds(&["graph", "cc", ENRON, "--device", &device]);
@@ -67,7 +67,7 @@ fn every_device_of_a_volume_is_looked_at() {
     for more in [&[][..], &["--replicate"]] {
         mentions(&fails(&bfs("kron:7", &[&a, &b], more)), &["b.img", "256 vertices", "--yes-destroy"]);
     }
-    // The second device of a stripe holds a graph of its own, whatever the first holds.
+    // The second device of a stripe holds its own graph, whatever the first holds.
     mentions(&fails(&bfs("kron:8", &[&b, &c], &["--pes", "2"])), &["b.img", "256 vertices"]);
     assert!(fs::read(folder.path().join("b.img")).unwrap() == before);
     assert!(!folder.path().join("c.img").exists(), "one PE stored its part although the other refused");
@@ -175,7 +175,7 @@ fn a_damaged_copy_is_read_around_and_repaired() {
     assert!(o.status.success());
     mentions(&stdout(&o), &["b.img  repaired", "4,096 bytes written again"]);
     assert!(verify(&[]).status.success());
-    // A copy without superblocks is none.
+    // A copy without superblocks does not count.
     let mut bytes = fs::read(&images[1]).unwrap();
     let whole = bytes.clone();
     bytes[..64 << 10].fill(0);
@@ -186,7 +186,7 @@ fn a_damaged_copy_is_read_around_and_repaired() {
     fs::write(&images[1], whole).unwrap();
     let o = warpbell(&["volume", "verify", &a, "--repair"]);
     assert_eq!(o.status.code(), Some(2), "one drive has nothing to repair from");
-    // Opened in another way it is refused, and nothing is written.
+    // Opening it as another kind of volume fails, and nothing is written.
     mentions(&fails(&["volume", "verify", &b, &a, "--replicate"]), &["as drive 2 of 2"]);
 }
 

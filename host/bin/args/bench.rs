@@ -1,4 +1,4 @@
-//! The words of `warpbell bench`.
+//! Arguments of `warpbell bench`.
 
 use super::{DeviceArgs, EngineArgs, MeasureArgs, PageArgs, Pattern, ReportArgs, WorldArgs};
 use crate::measure::rdma;
@@ -11,47 +11,57 @@ use warpbell::units::{Bytes, parse_duration};
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// fio's questions, asked from kernels: IOPS, bandwidth and latency of a device
+    /// Measure a device from kernels as fio does: IOPS, bandwidth and latency
+    #[command(
+        after_help = "Examples:\n  warpbell bench nvme --rw randread --bs 4k --iodepth 64 --runtime 10s\n  warpbell bench nvme --device soft:disk.img,size=1G --rw write --verify"
+    )]
     Nvme(NvmeArgs),
-    /// The queue core alone, against an ideal controller made of kernels
+    /// Measure the queue core alone, against an ideal controller made of kernels
+    #[command(after_help = "Example:\n  warpbell bench queue --runs 7")]
     Queue(QueueArgs),
-    /// Posting RDMA work requests, against an ideal adapter made of kernels
+    /// Measure posting of RDMA work requests, against an ideal adapter made of kernels
+    #[command(after_help = "Examples:\n  warpbell bench post --runs 7\n  warpbell bench post --inlined")]
     Post(PostArgs),
-    /// Element loads through the cache, hits only, against plain loads
+    /// Compare element loads through the cache (hits only) with plain loads
+    #[command(after_help = "Example:\n  warpbell bench array --size 4G")]
     Array(ArrayArgs),
-    /// Puts, gets, atomics, signals and barriers between PEs, timed inside kernels and verified
+    /// Measure and verify puts, gets, atomics, signals and barriers between PEs, timed inside kernels
+    #[command(
+        after_help = "Examples:\n  warpbell bench shmem put_bw --pes 2\n  warpbell bench shmem all --pes 2 --transport soft"
+    )]
     Shmem(ShmemArgs),
-    /// perftest's ib_write_bw and its kin: messages over an RDMA adapter, posted by kernels and by the CPU, side by side
+    /// Measure an RDMA adapter as perftest (ib_write_bw and others) does: posted by kernels and by the CPU
+    #[command(after_help = "Example:\n  warpbell bench rdma write_bw --transport soft")]
     Rdma(RdmaArgs),
 }
 
 #[derive(Args, Clone, Debug)]
 pub struct NvmeArgs {
-    /// What to do
+    /// Access pattern
     #[arg(long, value_enum, default_value_t = Pattern::Randread)]
     pub rw: Pattern,
     /// Bytes in each command
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     pub bs: Bytes,
-    /// Commands in flight in all
+    /// Total number of commands in flight
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub iodepth: u32,
-    /// How long to measure
+    /// Duration of the measurement
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub runtime: Duration,
-    /// Bytes of the device to touch [default: all of it]
+    /// Size of the region to access, in bytes [default: all of the device]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
-    /// Reads among randrw's commands, in percent
+    /// Percentage of reads in randrw
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub rwmixread: u32,
-    /// Fill the device with a pattern first and check every block that is read
+    /// Fill the device with a pattern first, and check every block that is read
     #[arg(long)]
     pub verify: bool,
-    /// Seed of the addresses
+    /// Seed of the random addresses
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Times to measure; the median is reported
+    /// Number of measurements; the median is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     #[command(flatten)]
@@ -64,7 +74,7 @@ pub struct NvmeArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct QueueArgs {
-    /// Queue pairs, several with commas [default: 1,8,32,128 on gpu, 1,2 on cpu]
+    /// Queue pairs; separate several values with commas [default: 1,8,32,128 on gpu, 1,2 on cpu]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: Vec<u32>,
     /// Entries in each queue, a power of two
@@ -73,7 +83,7 @@ pub struct QueueArgs {
     /// Threads that submit [default: by the number of queue pairs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     pub submitters: Option<u32>,
-    /// Commands of each submitting thread
+    /// Commands per submitting thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub commands: Option<u32>,
     #[command(flatten)]
@@ -82,31 +92,31 @@ pub struct QueueArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct PostArgs {
-    /// Blocks of threads that post, several with commas [default: 1,2,4,8,16,32,64 on gpu, 1,2 on cpu]
+    /// Thread blocks that post; separate several values with commas [default: 1,2,4,8,16,32,64 on gpu, 1,2 on cpu]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub blocks: Vec<u32>,
     /// Threads in each block [default: 256 on gpu, one warp on cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads_per_block: Option<u32>,
-    /// Queue pairs, which blocks and their warps take in turn [default: 4 for each block on gpu, 1 on cpu]
+    /// Queue pairs, assigned to blocks and their warps in turn [default: 4 for each block on gpu, 1 on cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: Option<u32>,
-    /// Blocks of 64 bytes in each send ring, a power of two from 4 to 32768
+    /// Entries (blocks of 64 bytes) in each send queue, a power of two from 4 to 32768
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub depth: u32,
-    /// Posts of each thread
+    /// Posts per thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub posts: Option<u32>,
-    /// The 8 bytes to write are in the work request, which names them otherwise
+    /// Put the 8 bytes to write into the work request, instead of a reference to them
     #[arg(long)]
     pub inline: bool,
-    /// All completions in one entry, instead of a ring of them
+    /// Put all completions into one entry, instead of a ring of entries
     #[arg(long)]
     pub collapsed: bool,
-    /// Kernels have the functions that post inlined, instead of calling them as a put does
+    /// Inline the posting functions into the kernels, instead of calling them as a put does
     #[arg(long)]
     pub inlined: bool,
-    /// Posts in the timed part of a latency
+    /// Timed posts of a latency measurement
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub iters: u32,
     #[command(flatten)]
@@ -115,7 +125,7 @@ pub struct PostArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ArrayArgs {
-    /// Bytes of the array, all of it in the cache [default: 8G on gpu, 16M on cpu]
+    /// Size of the array in bytes, all of it in the cache [default: 8G on gpu, 16M on cpu]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
     #[command(flatten)]
@@ -126,22 +136,22 @@ pub struct ArrayArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct ShmemArgs {
-    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, put_signal_ping_pong, barrier, sync,
-    /// broadcast, reduce, fcollect or alltoall; or all, with few sizes
+    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, put_signal_ping_pong,
+    /// barrier, sync, broadcast, reduce, fcollect or alltoall; or all, with few sizes
     pub test: ShmemTest,
-    /// Least message
+    /// Smallest message
     #[arg(short = 'b', long, alias = "min_size", value_name = "SIZE")]
     pub min_size: Option<Bytes>,
-    /// Greatest message [default: 4M on gpu, 64k on cpu]
+    /// Largest message [default: 4M on gpu, 64k on cpu]
     #[arg(short = 'e', long, alias = "max_size", value_name = "SIZE")]
     pub max_size: Option<Bytes>,
     /// Factor from one size to the next [default: 2; 64 with all]
     #[arg(short = 'f', long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..))]
     pub step: Option<u64>,
-    /// Operations that are timed: messages, or elements of each thread [default: by test and size]
+    /// Timed operations: messages, or elements of each thread [default: by test and size]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub iters: Option<u32>,
-    /// Operations before them [default: a tenth, at most 100]
+    /// Untimed operations before them [default: a tenth, at most 100]
     #[arg(short = 'w', long, alias = "warmup_iters", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
     pub warmup_iters: Option<u32>,
     /// Blocks (CTAs) [default on gpu: 64 for bandwidth, as many as fit for rates, by the size for collectives; 1 otherwise]
@@ -150,7 +160,7 @@ pub struct ShmemArgs {
     /// Threads in each block [default: by test; 1 on cpu]
     #[arg(short = 't', long, alias = "threads_per_cta", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads_per_cta: Option<u32>,
-    /// Who makes a call together: thread, warp or block [default: block]
+    /// Threads that make a call together: thread, warp or block [default: block]
     #[arg(short = 's', long, value_name = "SCOPE")]
     pub scope: Option<Scope>,
     /// atomic_rate: inc, add, set, and, or, xor, compare_swap, swap, fetch, fetch_inc, fetch_add, fetch_and, fetch_or or fetch_xor
@@ -159,20 +169,20 @@ pub struct ShmemArgs {
     /// Rates: uint32 or uint64 [default: both]; reduce: float or uint64 [default: float]
     #[arg(short = 'd', long, value_name = "TYPE")]
     pub datatype: Option<Datatype>,
-    /// Rates: bytes of each heap that elements are spread over [default: 256M on gpu, 1M on cpu]; bandwidth: that messages go round
-    /// in [default: each goes where the last one went]
+    /// Rates: bytes of each heap that the elements are spread over [default: 256M on gpu, 1M on cpu]; bandwidth: bytes
+    /// of the heap that messages cycle through [default: every message goes to the same place]
     #[arg(long, value_name = "SIZE")]
     pub window: Option<Bytes>,
-    /// Bandwidth and rates: every PE to the next one at the same time, instead of PE 0 to PE 1
+    /// Bandwidth and rates: every PE sends to the next one at the same time, instead of PE 0 to PE 1
     #[arg(long, visible_alias = "bidir")]
     pub bidirectional: bool,
-    /// The same with plain loads and stores, side by side
+    /// Also measure plain loads and stores, side by side
     #[arg(long)]
     pub raw: bool,
     #[command(flatten)]
-    pub world: WorldArgs,
-    #[command(flatten)]
     pub measure: MeasureArgs,
+    #[command(flatten)]
+    pub world: WorldArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -180,25 +190,25 @@ pub struct RdmaArgs {
     /// write_bw, write_lat, read_bw, read_lat, atomic_bw or atomic_lat
     #[arg(value_name = "TEST")]
     pub test: rdma::Test,
-    /// The other side: the host where the same command runs with --server [default: both sides in this program]
+    /// The peer: the host where the same command runs with --server [default: both sides in this program]
     #[arg(value_name = "HOST", conflicts_with = "server")]
     pub host: Option<String>,
-    /// Wait for the other side, which gives this host's name
+    /// Wait for the peer, which names this host
     #[arg(long)]
     pub server: bool,
-    /// Port where the two sides meet
+    /// TCP port where the two sides meet
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 18_515)]
     pub port: u16,
     /// Bytes in each message [default: 65536 for bandwidth, 2 for latency, 8 for atomics]
     #[arg(short = 's', long, value_name = "SIZE", conflicts_with = "all")]
     pub size: Option<Bytes>,
-    /// Sizes from 2 to 2^23
+    /// Measure all sizes from 2 to 2^23
     #[arg(short = 'a', long)]
     pub all: bool,
     /// Messages on each queue pair [default: 5000 for write_bw, 1000 otherwise]
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
     pub iters: Option<u64>,
-    /// Instead: as many as go in so many seconds
+    /// Send for this time instead of a number of messages
     #[arg(short = 'D', long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
     /// Queue pairs
@@ -207,51 +217,53 @@ pub struct RdmaArgs {
     /// Messages in flight on each queue pair [default: 128]
     #[arg(short = 't', long, value_name = "N")]
     pub tx_depth: Option<u32>,
-    /// Messages that one doorbell is rung for; of a kernel at most a warp's lanes
+    /// Messages per doorbell write; a kernel's warp posts at most one for each of its lanes
     #[arg(short = 'l', long, alias = "post_list", value_name = "N")]
     pub post_list: Option<u32>,
-    /// The CPU asks for one completion in so many messages; a kernel for one with each doorbell [default: 100]
+    /// The CPU requests one completion for N messages; a kernel requests one for each doorbell write [default: 100]
     #[arg(short = 'Q', long, value_name = "N")]
     pub cq_mod: Option<u32>,
-    /// Writes of up to so many bytes carry their data in the work request [default: 28 for write_lat, 0 otherwise]
+    /// Carry the data of writes of up to SIZE bytes in the work request [default: 28 for write_lat, 0 otherwise]
     #[arg(short = 'I', long, alias = "inline_size", value_name = "SIZE")]
     pub inline_size: Option<Bytes>,
     /// Atomics: FETCH_AND_ADD or CMP_AND_SWAP
     #[arg(short = 'A', long, alias = "atomic_type", value_name = "TYPE", default_value = "FETCH_AND_ADD")]
     pub atomic_type: rdma::Atomic,
-    /// Bandwidth: both sides at the same time
+    /// Bandwidth: send from both sides at the same time
     #[arg(short = 'b', long)]
     pub bidirectional: bool,
-    /// Bandwidth: leave the peak out
+    /// Bandwidth: omit the peak
     #[arg(short = 'N', long = "no-peak", alias = "noPeak")]
     pub no_peak: bool,
-    /// Gb/sec (10^9 bits) in place of MB/sec (2^20 bytes)
+    /// Report Gb/sec (10^9 bits) instead of MB/sec (2^20 bytes)
     #[arg(long, alias = "report_gbits")]
     pub report_gbits: bool,
-    /// Taken and ignored: no clock is read in cycles here
+    /// Accepted and ignored: no clock is read in cycles here
     #[arg(short = 'F', long = "CPU-freq")]
     pub cpu_freq: bool,
-    /// The adapter; auto takes the first of mlx5, verbs and soft that both sides have [default: $WARPBELL_TRANSPORT, or auto]
+    /// RDMA adapter; auto takes the first of mlx5, verbs and soft that both sides have
+    /// [default: $WARPBELL_TRANSPORT, or auto]
     #[arg(long, value_enum, value_name = "auto|mlx5|verbs|soft")]
     pub transport: Option<AdapterKind>,
     /// RDMA device, as in mlx5_0 [default: the one nearest to the GPU]
     #[arg(short = 'd', long, value_name = "NAME")]
     pub ib_dev: Option<String>,
-    /// Its port
+    /// Port of the RDMA device
     #[arg(short = 'i', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=254))]
     pub ib_port: Option<u32>,
-    /// Index of the identifier to send from
+    /// Index of the local GID
     #[arg(short = 'x', long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=255))]
     pub gid_index: Option<u32>,
     /// Options of the software NIC (docs/measuring-rdma.md) [default: $WARPBELL_SOFT_NIC]
     #[arg(long, value_name = "OPTIONS")]
     pub soft: Option<String>,
-    /// Who posts: kernels on the engine, the CPU on the same rings, the CPU by verbs calls, or one after the other
+    /// Initiator that posts: kernels on the engine, the CPU on the same rings, the CPU by verbs calls, or one after the
+    /// other
     #[arg(long, value_enum, default_value_t = InitiatorChoice::Both)]
     pub initiator: InitiatorChoice,
     #[command(flatten)]
     pub report: ReportArgs,
-    /// perftest's flags that mean nothing here; each has its reason.
+    /// Flag of perftest that has no meaning here; the error message of each such flag gives the reason.
     #[arg(short = 'm', long, value_name = "BYTES", hide = true)]
     pub mtu: Option<u32>,
     #[arg(short = 'R', long = "rdma_cm", hide = true)]
@@ -264,23 +276,23 @@ pub struct RdmaArgs {
     pub engine: EngineArgs,
 }
 
-/// Which adapter.
+/// RDMA adapter to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AdapterKind {
     /// The first of the others that both sides have
     Auto,
     /// An mlx5 NIC, driven by the GPU
     Mlx5,
-    /// Any RDMA device, by verbs calls of a CPU thread
+    /// Any RDMA device; a CPU thread posts by verbs calls
     Verbs,
     /// The software NIC
     Soft,
 }
 
-/// Who posts.
+/// Initiator that posts work requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum InitiatorChoice {
-    /// Kernels, then the CPU; over verbs then the CPU by verbs calls
+    /// Kernels, then the CPU; over verbs also the CPU by verbs calls
     Both,
     /// Kernels, on the engine
     Kernel,
@@ -288,14 +300,14 @@ pub enum InitiatorChoice {
     Gpu,
     /// Kernels on CPU threads
     CpuEngine,
-    /// The CPU, to the same kind of queue pair over the same adapter
+    /// The CPU, on the same kind of queue pair over the same adapter
     Host,
     /// The CPU, by verbs calls to the device (transport verbs)
     #[value(alias = "cpu")]
     Verbs,
 }
 
-/// One test, or all.
+/// One test of `bench shmem`, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShmemTest {
     All,

@@ -1,4 +1,6 @@
-//! Options that several commands have. (A doc comment on such a struct would become its command's help.)
+//! Options that several commands share.
+//!
+//! The structs have no doc comments: clap would show such a comment as the help of every command that has the options.
 
 use super::MAX_RANKS;
 use clap::Args;
@@ -9,7 +11,7 @@ use warpbell::shmem::Transport;
 use warpbell::suggest::hint;
 use warpbell::units::{Bytes, parse_duration};
 
-// Of commands that print lines in any case.
+// For commands that always print text.
 #[derive(Args, Clone, Debug)]
 pub struct ReportArgs {
     /// Write the report as JSON to this file, or to standard output with -
@@ -17,7 +19,7 @@ pub struct ReportArgs {
     pub json: Option<PathBuf>,
 }
 
-// Of commands that print either lines or JSON.
+// For commands that print either text or JSON.
 #[derive(Args, Clone, Debug)]
 pub struct JsonArgs {
     /// Write JSON instead, to standard output or to this file
@@ -25,10 +27,10 @@ pub struct JsonArgs {
     pub json: Option<PathBuf>,
 }
 
-// Of what is measured by kernels, several times.
+// For measurements that kernels make several times.
 #[derive(Args, Clone, Debug)]
 pub struct MeasureArgs {
-    /// Times to measure; the median is reported
+    /// Number of measurements; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     #[command(flatten)]
@@ -38,47 +40,52 @@ pub struct MeasureArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
-    /// Where kernels run: auto takes a GPU if there is one that works; gpu:N names one
+    /// Engine that runs the kernels: auto takes a working GPU if there is one; gpu:N names one
     #[arg(long, value_name = "auto|gpu|cpu", default_value = "auto")]
     pub engine: EngineChoice,
-    /// CPU engine: threads [default: as many as the machine has cores]
+    /// CPU engine: number of threads [default: as many as the machine has cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Option<u32>,
-    /// Limit of one wait inside a kernel, and of one command of the host
+    /// Time limit of one wait inside a kernel, and of one command of the host
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub deadline: Duration,
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "World")]
 pub struct TransportArgs {
-    /// How PEs reach each other: auto, peer (loads and stores), mlx5, verbs or soft (docs/shmem.md) [default: $WARPBELL_TRANSPORT, or auto]
+    /// Transport between PEs: auto, peer (loads and stores), mlx5, verbs or soft (docs/shmem.md) [default:
+    /// $WARPBELL_TRANSPORT, or auto]
     #[arg(long, value_name = "TRANSPORT")]
     pub transport: Option<Transport>,
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "World")]
 pub struct WorldArgs {
-    /// PEs, as threads of this program; under a launcher its ranks are the PEs [default: one for each GPU; 2 on cpu]
+    /// Number of PEs, threads of this program; under a launcher its ranks are the PEs [default: one for each GPU; 2 on
+    /// cpu]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
     pub pes: Option<u32>,
     #[command(flatten)]
     pub transport: TransportArgs,
 }
 
-// Of what goes through the page cache.
+// For commands that use the page cache.
 #[derive(Args, Clone, Debug)]
 pub struct PageArgs {
-    /// Cache page, 512 to 64k
+    /// Size of a cache page, 512 to 64k
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     pub page_size: Bytes,
 }
 
-/// Which engine was asked for.
+/// Value of `--engine`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineChoice {
     Auto,
-    /// This GPU, or the first; the PEs of a world are dealt out over all GPUs unless one is named.
+    /// This GPU, or the first. The PEs of a world are distributed over all GPUs unless one is named.
     Gpu(Option<usize>),
     Cpu,
 }

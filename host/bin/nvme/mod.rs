@@ -1,4 +1,4 @@
-//! `warpbell nvme`: controllers, in nvme-cli's words.
+//! Runs `warpbell nvme`: commands for controllers, with nvme-cli's names.
 
 mod bind;
 mod error_log;
@@ -17,22 +17,26 @@ use std::ffi::OsString;
 #[derive(Debug, Subcommand)]
 pub enum NvmeCommand {
     /// Take a controller from the kernel and give it to vfio-pci, so that warpbell can drive it
+    #[command(after_help = "Example:\n  warpbell nvme bind 0000:01:00.0")]
     Bind(bind::BindArgs),
     /// Give a controller back to the kernel's driver
     Unbind(bind::UnbindArgs),
-    /// List the controllers of this machine: who drives them, what they are, what namespaces they have
+    /// List the controllers of this machine: drivers, models, namespaces
+    #[command(after_help = "Example:\n  warpbell nvme list")]
     List(list::ListArgs),
-    /// Print what a controller and its namespaces say about themselves
+    /// Print the Identify data of a controller and its namespaces
     #[command(visible_alias = "id-ctrl")]
     Id(look::LookArgs),
     /// Print the SMART / health log of a controller
     #[command(visible_alias = "smart-log")]
     Smart(look::LookArgs),
-    /// Print what a controller has logged of errors, newest first
+    /// Print the error log of a controller, newest entry first
     ErrorLog(look::LookArgs),
-    /// Say which namespaces can be used, why not the others, and what would format them (exit code 1: none can)
+    /// Show which namespaces are usable, why others are not, and the format command that helps (exit code 1: none is
+    /// usable)
     FormatCheck(look::LookArgs),
     /// Measure a device: bench nvme --device DEVICE
+    #[command(after_help = "Example:\n  warpbell nvme bench soft:mem --iodepth 64")]
     Bench(Box<BenchArgs>),
 }
 
@@ -45,6 +49,11 @@ pub struct BenchArgs {
     pub bench: NvmeArgs,
 }
 
+/// Runs one command.
+///
+/// # Errors
+/// [`Failure::Usage`] if options contradict each other, [`Failure::BrokenPipe`] if standard output was closed, and
+/// [`Failure::Error`] if the command fails.
 pub fn run(command: NvmeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("asking the controller");
     match command {
